@@ -23,8 +23,8 @@ from torch import Tensor
 
 from bench.common import options_of, progress, table_of, write
 from bench.shapes import SIZES
+from streamer.extras.large.matrix import FORMS, Form, pack
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.few_bits.matrix import FORMS, Form, pack
 from streamer.model.runtime.onnx import onnxruntime
 
 ROWS = (1, 2, 4, 5, 8, 48)  # 5: a verified block; 48: nearly a window of audio

@@ -15,7 +15,7 @@ STDLIB = set(sys.stdlib_module_names)
 ROOMS = {  # room -> (our modules it may import, others beside the standard library)
     "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
     "model": (
-        {"core", "model"},
+        {"core", "model", "extras"},
         {
             "numpy",
             "torch",
@@ -50,6 +50,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
         },
         {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
     ),
+    "large": ({"core", "model"}, {"numpy", "torch", "safetensors", "numba", "llvmlite"}),
     "fleet": (
         {"net", "core", "commands", "config", "options"},
         {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},

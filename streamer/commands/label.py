@@ -150,7 +150,7 @@ def made_with(config: Config) -> str:
 
 
 def _cores() -> int:
-    from streamer.model.kernels.threads import num_cores
+    from streamer.model.devices import num_cores
 
     return num_cores()
 

@@ -18,6 +18,7 @@ from streamer.commands.options import ModelsOptions
 from streamer.commands.process import fail, put
 from streamer.core.decoding.gate import SIGNALS
 from streamer.core.description import one_line
+from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout
@@ -54,13 +55,12 @@ def run(options: ModelsOptions) -> int:
 
 def _prepare(spec: str, engine: str) -> int:
     """Convert a model once, so that it loads in seconds."""
-    from streamer.model.few_bits.prepared import Prepared  # late: it imports torch
 
     try:
         directory = resolve(spec, "cloud")
         shapes = shapes_of(directory)
         check_layout(directory, shapes)
-        prepared = Prepared(directory, shapes, engine)
+        prepared = load_extra("large.prepared")(directory, shapes, engine)
         with Bar(f"preparing {engine}", 1) as bar:
             prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
     except ModelError as error:

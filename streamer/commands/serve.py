@@ -32,8 +32,6 @@ class Runs(Protocol):
 
 S = TypeVar("S", bound=Runs)
 
-# the engine's thread and the event loop alternate: at 5 ms the loop lags
-SWITCH_INTERVAL_S = 0.001
 MAX_SLOTS = 256  # of a model: further turns wait
 
 
@@ -182,7 +180,6 @@ def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)
     check_public(options.host, key)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     log_errors_to(sys.stderr)
     notices_to(sys.stderr)
     return tls, key

@@ -16,6 +16,8 @@ ENTRY_POINTS = {
     "tune.options": "tune.options:TuneOptions",
     "director": "fleet.command:direct",
     "fleet": "fleet.command:run",
+    "large": "large.prepared:load_few_bits",
+    "large.prepared": "large.prepared:Prepared",
     "tune": "tune.command:run",
 }
 

@@ -22,7 +22,7 @@ from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Ids, Vocabulary
-from streamer.model.kernels.greedy import measure
+from streamer.model.kernels.arithmetic import measure
 
 BANNED = -math.inf
 Floats = NDArray[np.float32]

@@ -24,6 +24,7 @@ from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
+from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import (
     FILE,
     ModelCard,
@@ -36,10 +37,10 @@ from streamer.model.checkpoint.room import BITS, check_memory
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, check_files, load_arrays
+from streamer.model.devices import set_switch_interval
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.cache import why_not_compiled
 from streamer.model.kernels.text import FastText
-from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
 from streamer.model.prompt import prompt_of
 from streamer.model.runtime.told import Told, quiet
@@ -141,8 +142,6 @@ def load(
         check_memory(directory, shapes, engine, num_slots * length)
     tower, text = _functions(directory, shapes, num_params, device, engine, told)
     steps = Engine(text, text.slots(num_slots, length), list(prompt.before), tower)
-    if hasattr(text, "prepare"):
-        text.prepare()  # CUDA graphs: no stream waits for their capture
     return Thinker(directory, card, shapes, vocabulary, prompt.after, tower, steps, num_params)
 
 
@@ -156,9 +155,8 @@ def _functions(
 
     if engine in BITS:
         check_device(device)
-        from streamer.model.few_bits.prepared import load_few_bits
-
-        return load_few_bits(directory, shapes, engine, told)
+        found: tuple[Tower, Text] = load_extra("large")(directory, shapes, engine, told)
+        return found
     return load_torch(directory, shapes, device, engine, told)
 
 

@@ -68,7 +68,7 @@ def tune(options: TuneOptions) -> Facts:
 
 
 def _cores() -> int:
-    from streamer.model.kernels.threads import num_cores
+    from streamer.model.devices import num_cores
 
     return num_cores()
 

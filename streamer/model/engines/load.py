@@ -14,7 +14,6 @@ from torch import Tensor
 
 from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.weights import ModelError
-from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.engines.stable import StableText
 from streamer.model.engines.tensors import Tensors
@@ -46,8 +45,7 @@ def load_torch(
         return StockTower(stock), StockText(stock, shapes.text)
     weights = load_weights(directory, dtype, device, told)
     kinds = {"fast": TextModel, "stable": StableText}
-    kind = GraphText if device != "cpu" else kinds[engine]
-    return AudioTower(weights, shapes.audio), kind(weights, shapes.text)
+    return AudioTower(weights, shapes.audio), kinds[engine](weights, shapes.text)
 
 
 def load_weights(

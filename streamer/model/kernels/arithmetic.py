@@ -1,5 +1,4 @@
-"""What every kernel is made of, compiled by numba for this processor: products of matrices, e^x.
-In: flat float32 arrays. Out: written into them.
+"""The arithmetic of the kernels, compiled for this processor: products, e^x, a distribution.
 
 One thread, no allocation, no GIL. Every row goes through the same operations in the same order
 whatever rows stand beside it and however many ids it is fed: its logits are the same bits. Padding
@@ -25,20 +24,9 @@ from streamer.model.kernels.simd import (
 )
 
 f4 = np.float32
-_T11, _T12, _T2, _T22, _T3, _T4, _T5, _TN, _TM = (
-    make_tile(*size)
-    for size in (
-        (1, 1),
-        (1, 2),
-        (2, 1),
-        (2, 2),
-        (3, 1),
-        (4, 1),
-        (5, 1),
-        (MAX_ROWS, 1),
-        (MOST_ROWS, 1),
-    )
-)
+# Tiles by their rows: the most that fit in registers, five (a verified block of four) and less.
+_TM, _TN, _T5, _T2, _T1 = (make_tile(rows, 1) for rows in (MOST_ROWS, MAX_ROWS, 5, 2, 1))
+_T12 = make_tile(1, 2)
 _LEAST = f4(-80.0)
 _MOST = f4(87.0)
 _LOG2_E = f4(1.44269504)
@@ -54,6 +42,8 @@ _E4 = f4(1.6666665459e-1)
 _E5 = f4(5.0000001201e-1)
 _ONE = f4(1.0)
 _ZERO = f4(0.0)
+_BANNED = f4(-np.inf)
+_LEAST_LOG = f4(-1e4)  # 0 * -inf is not a number
 
 
 def compiled(function: Any) -> Any:
@@ -100,33 +90,27 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
     """y[rows, panels * PANEL] += x[rows, depth] @ w, each panel for all rows while it is near."""
     keep_apart()
     p = 0
-    if rows == 1:  # two panels at once: eight sums hide the latency of one
-        while p + 2 <= panels:
-            _T12(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
-            p += 2
-    if rows == 2:
-        while p + 2 <= panels:
-            _T22(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
-            p += 2
+    while rows == 1 and p + 2 <= panels:  # two panels at once: eight sums hide the latency of one
+        _T12(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
+        p += 2
     while p < panels:
         w_p = w_at + p * w_next
+        y_p = p * PANEL
         m = 0
         while rows - m >= MOST_ROWS:
-            _TM(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            _TM(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
             m += MOST_ROWS
         while rows - m >= MAX_ROWS:
-            _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
             m += MAX_ROWS
         if rows - m == 5:
-            _T5(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
-        elif rows - m == 4:
-            _T4(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
-        elif rows - m == 3:
-            _T3(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
-        elif rows - m == 2:
-            _T2(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
-        elif rows - m == 1:
-            _T11(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            _T5(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
+            m += 5
+        while rows - m >= 2:
+            _T2(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
+            m += 2
+        if rows - m == 1:
+            _T1(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
         p += 1
 
 
@@ -148,3 +132,57 @@ def spread(vector, out, rows, width):
         to = out[m * width : (m + 1) * width]
         for i in range(width):
             to[i] = vector[i]
+
+
+@compiled
+def first_best(scores):
+    """The lowest id of the highest score; -1 where all are banned."""
+    best = _BANNED
+    found = -1
+    for i in range(len(scores)):
+        if scores[i] > best:
+            best = scores[i]
+            found = i
+    return found
+
+
+@compiled
+def sums(raw, best):
+    """(Z, sum of w x, second largest w) for w = exp(x), x = max(raw - best, -1e4)."""
+    count = len(raw)
+    lanes = np.zeros((2, PANEL))
+    for at in range(0, count - PANEL + 1, PANEL):
+        part = raw[at : at + PANEL]
+        for j in range(PANEL):
+            x = max(part[j] - best, _LEAST_LOG)
+            w = exp(x)
+            lanes[0, j] += w
+            lanes[1, j] += w * x
+    total = 0.0
+    weighted = 0.0
+    for j in range(PANEL):
+        total += lanes[0, j]
+        weighted += lanes[1, j]
+    for i in range(count - count % PANEL, count):
+        x = max(raw[i] - best, _LEAST_LOG)
+        w = exp(x)
+        total += w
+        weighted += w * x
+    return total, weighted
+
+
+@compiled
+def measure(raw, chosen):
+    """Of the raw softmax: entropy in nats, p1 - p2 of the likeliest, log p of `chosen`."""
+    first = first_best(raw)
+    best = raw[first]
+    second = _BANNED
+    for i in range(len(raw)):
+        if raw[i] > second and i != first:
+            second = raw[i]
+    total, weighted = sums(raw, best)
+    log_total = np.log(total)
+    # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
+    entropy = max(0.0, log_total - weighted / total)
+    margin = (1.0 - np.exp(second - best)) / total
+    return entropy, margin, max(raw[chosen] - best, _LEAST_LOG) - log_total

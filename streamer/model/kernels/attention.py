@@ -1,7 +1,6 @@
-"""Attention over KV slots, compiled by numba: the text model's, and the tower's over a window.
-In: flat float32 arrays. Out: written into them.
+"""Attention over KV slots, compiled: of the language model, and of the tower over a window.
 
-As arithmetic.py: one thread, and sums in a fixed order.
+As arithmetic.py: flat float32 arrays, one thread, sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from streamer.model.kernels.arithmetic import (
     padded_to_panels,
     part,
 )
-from streamer.model.kernels.cells import SPAN
 from streamer.model.kernels.simd import PANEL, keep_apart, make_fold
 
+# Columns of spans [n, 5] int64, one span per row of a step: its KV slot, its first position there,
+# its first packed row, its number of positions, and how many of the last of them want logits.
+SLOT, START, FIRST, COUNT, NUM_LOGITS = range(5)
 # of one row: queries, and positions they look at, whose scores are held at a time
 QUERIES = 64
 BLOCK = 128
@@ -39,10 +40,10 @@ def store(qkv, step, spans, heads, kv_heads, dim, keys, values):
     """
     keep_apart()
     for r in range(spans.shape[0]):
-        slot = spans[r, SPAN.slot]
-        for i in range(spans[r, SPAN.n]):
-            row = qkv[(spans[r, SPAN.first] + i) * step : (spans[r, SPAN.first] + i + 1) * step]
-            at = spans[r, SPAN.start] + i
+        slot = spans[r, SLOT]
+        for i in range(spans[r, COUNT]):
+            row = qkv[(spans[r, FIRST] + i) * step : (spans[r, FIRST] + i + 1) * step]
+            at = spans[r, START] + i
             for h in range(kv_heads):
                 k = (heads + h) * dim
                 v = (heads + kv_heads + h) * dim
@@ -197,10 +198,10 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
     keep_apart()
     group = heads // kv_heads
     for r in range(spans.shape[0]):
-        slot = spans[r, SPAN.slot]
-        start = spans[r, SPAN.start]
-        first = spans[r, SPAN.first]
-        n = spans[r, SPAN.n]
+        slot = spans[r, SLOT]
+        start = spans[r, START]
+        first = spans[r, FIRST]
+        n = spans[r, COUNT]
         for at in range(slot * kv_heads, (slot + 1) * kv_heads):
             head = (at - slot * kv_heads) * group
             attend_head(

@@ -1,5 +1,4 @@
-"""The language model on compiled kernels, for small models on a CPU. In: ids and embeddings of
-packed rows. Out: logits.
+"""The language model on compiled kernels, for small models on a CPU.
 
 It has the interface of `TextModel` and equals it to 1e-5, in a tenth of its time at one row, since
 nothing is dispatched (2026-11). Weights that float16 holds exactly are kept as float16: half the
@@ -18,21 +17,15 @@ from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, Span
 from streamer.model.engines.kv_slots import KVSlots, kv_sizes
 from streamer.model.engines.rotary import rotary
-from streamer.model.kernels.cells import MOST_CHUNKS, SPAN, TEXT, address
-from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.job import Job, attention_room, num_queries, up
+from streamer.model.kernels.attention import BLOCK, QUERIES
+from streamer.model.kernels.layers import run_text
 from streamer.model.kernels.simd import PANEL
-from streamer.model.kernels.threads import the_crew
-
-SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
 class FastText:
     """Weights in panels; `step` feeds any number of rows. Not thread-safe: one work memory."""
 
-    def __init__(
-        self, weights: Mapping[str, Any], shape: TextShape, crew: Crew | None = None
-    ) -> None:
+    def __init__(self, weights: Mapping[str, Any], shape: TextShape) -> None:
         """weights: float32 arrays by their names in the checkpoint."""
         self.shape = shape
         embedding = np.asarray(weights["model.embed_tokens.weight"])
@@ -43,37 +36,31 @@ class FastText:
             matrices, small = _take_layer(weights, f"model.layers.{i}.")
             packed += [panels(matrix) for matrix in matrices]
             vectors += [padded(vector) for vector in small]
-        self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
-        self._weights, self._head = halved([np.concatenate(packed), panels(head)])
-        self._table = np.ascontiguousarray(embedding)
-        self._eps = np.array([shape.eps], np.float32)
+        vectors.append(padded(weights["model.norm.weight"]))
+        matrices_of_layers, self._head = halved([np.concatenate(packed), panels(head)])
+        self._tables = (
+            matrices_of_layers,
+            np.concatenate(vectors),
+            np.ascontiguousarray(embedding, np.float32),
+        )
+        self._sizes = (
+            shape.layers,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.hidden,
+            shape.ffn,
+        )
+        self._eps = np.float32(shape.eps)
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
-        self._crew = crew or the_crew()
-        self._slots: KVSlots | None = None  # those that the job points to
-        self._job = Job(shape.layers + 1, TEXT, self._weights)
-        self._make_books(8)
-        self._job.put(
-            layers=shape.layers,
-            heads=shape.heads,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            hidden=shape.hidden,
-            ffn=shape.ffn,
-            weights=address(self._weights),
-            head=address(self._head),
-            vectors=address(self._vectors),
-            eps=address(self._eps),
-            columns=self._columns,
-            table=address(self._table),
-        )
         self._rows = self._length = 0
         self._reserve(1, PANEL)
 
     @property
     def is_half(self) -> bool:
         """Whether the weights are kept as float16."""
-        return bool(self._weights.dtype == np.uint16)
+        return bool(self._head.dtype == np.uint16)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `step` reads."""
@@ -82,102 +69,68 @@ class FastText:
         return KVSlots(keys, values, num_slots, max_len, PANEL)
 
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
-        for.
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are wanted.
 
-        A row's result is the same to the last bit whatever rows stand beside it, however its ids
-        are cut, and on any number of threads. Raises IndexError for an id that is none of the
-        model's.
+        A row's result is the same to the last bit whatever rows stand beside it and however its ids
+        are cut. Raises IndexError for an id that is none of the model's.
         """
         if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
             raise IndexError(
                 f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}"
             )
         rows = len(ids)
-        end = max(span.start + span.n for span in spans)
-        self._reserve(rows, end)
-        given = list(ids)
+        self._reserve(rows, max(span.start + span.n for span in spans))
+        given = np.array(ids, np.int64)
         for first, embeds in audio:
-            given[first : first + len(embeds)] = [-1] * len(embeds)  # not looked up
-            x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(
-                -1, self._wide
-            )
-            x[:, : self.shape.hidden] = embeds
-        self._ids[:rows] = given
-        if len(spans) >= len(self._where):
-            self._make_books(2 * len(spans))
-        self._where[: len(spans)] = [(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans]
-        num_logits = sum(span.num_logits for span in spans)
-        logits = np.empty((num_logits, self._columns), np.float32)
-        if slots is not self._slots:
-            self._point_at(slots)
-        self._job.put(num_spans=len(spans), logits=address(logits), num_logits=num_logits)
-        self._job.run(rows, self._crew, self._products(rows, spans))
+            given[first : first + len(embeds)] = -1  # not looked up
+            x = self._x[first * self._wide : (first + len(embeds)) * self._wide]
+            x.reshape(-1, self._wide)[:, : self.shape.hidden] = embeds
+        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], np.int64)
+        logits = np.empty((int(where[:, 4].sum()), self._columns), np.float32)
+        run_text(
+            given,
+            self._x,
+            where,
+            self._sizes,
+            self._eps,
+            self._tables,
+            self._head,
+            self._angles,
+            (slots.keys, slots.values),
+            self._halves,
+            self._room,
+            logits,
+        )
         return logits[:, : self.shape.vocab]
-
-    def _make_books(self, num_spans: int) -> None:
-        """Where spans are written, whole and cut."""
-        self._where = np.zeros((num_spans, len(SPAN)), np.int64)
-        self._parts = np.zeros((MOST_CHUNKS, num_spans + 1, len(SPAN)), np.int64)
-        self._job.put(spans=address(self._where), parts=address(self._parts))
-
-    def _products(self, rows: int, spans: Seq[Span]) -> float:
-        """Multiplications of a step, for the crew; none where there are but few rows to share."""
-        if rows < SHARED_ROWS:
-            return 0
-        s = self.shape
-        seen = sum(span.n * (span.start + span.n) for span in spans)
-        return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
         s = self.shape
-        threads = self._crew.num_threads
-        if rows <= self._rows and length <= self._length:
-            return
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
-            self._x = np.zeros(rows * self._wide, np.float32)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
-            self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
-            queries = num_queries(rows, s.heads // s.kv_heads)
-            self._room = attention_room(queries, s.head_dim, threads if rows >= SHARED_ROWS else 1)
-            self._ids = np.zeros(rows, np.int64)
-            a_width, b_width = (len(half) // rows for half in self._halves)
-            self._job.put(
-                ids=address(self._ids),
-                x=address(self._x),
-                a=address(self._halves[0]),
-                b=address(self._halves[1]),
-                a_width=a_width,
-                b_width=b_width,
-                room=address(self._room),
-                num_queries=queries,
+            self._x = np.zeros(rows * self._wide, np.float32)
+            self._halves = (
+                np.zeros(rows * inner, np.float32),
+                np.zeros(rows * max(qkv, up(2 * s.ffn)), np.float32),
             )
+            self._room = attention_room(rows, s.heads // s.kv_heads, s.head_dim)
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = rotary(length, s.head_dim, s.rope_theta)
-            cos, sin = map(address, self._angles)
-            self._job.put(cos=cos, sin=sin, num_angles=length)
-
-    def _point_at(self, slots: KVSlots) -> None:
-        num_slots, length = slots.keys.shape[1], slots.values.shape[3]
-        self._job.put(
-            keys=address(slots.keys),
-            values=address(slots.values),
-            num_slots=num_slots,
-            length=length,
-        )
-        self._slots = slots
 
 
-def _room(*sizes: int) -> tuple[Floats, ...]:
+def attention_room(rows: int, group: int, dim: int) -> tuple[Floats, ...]:
+    """Work memory of attention.py, for a step of `rows` rows: the scores of a block, folded
+    queries, sums of values, totals, largest scores."""
+    queries = min(rows, QUERIES) * group
+    sizes = (queries * BLOCK, queries * dim, queries * up(dim), queries, queries)
     return tuple(np.zeros(size, np.float32) for size in sizes)
 
 
 def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Floats], list[Floats]]:
-    """One layer's matrices and vectors, in the order in which arithmetic.py reads them."""
+    """One layer's matrices and vectors, in the order in which layers.py reads them."""
 
     def take(*names: str) -> Floats:
         return np.concatenate([np.asarray(weights[p + name]) for name in names])
@@ -201,7 +154,7 @@ def panels(matrix: Floats) -> Floats:
 
 
 def padded(vector: Floats) -> Floats:
-    """The vector, with zeros behind it up to a whole panel."""
+    """The vector, with zeros after it up to a whole panel."""
     padded = np.zeros(up(len(vector)), np.float32)
     padded[: len(vector)] = vector
     return padded
@@ -214,3 +167,8 @@ def halved(matrices: list[Floats]) -> list[Any]:
     if all(np.array_equal(h.astype(np.float32), m) for h, m in zip(halves, matrices, strict=True)):
         return [h.view(np.uint16) for h in halves]
     return matrices
+
+
+def up(width: int) -> int:
+    """`width`, rounded up to whole panels."""
+    return -(-width // PANEL) * PANEL

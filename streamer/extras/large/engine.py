@@ -1,9 +1,8 @@
-"""Language model and tower in 8 or 4 bits per weight, `--engine int8`, `int4`. In: rows, windows.
-Out: hidden states, embeddings.
+"""Language model and audio tower in 8 or 4 bits per weight.
 
-For models so large that reading the weights is the step. The language model's layers and the
-tower's products are compiled kernels' (kernels/few_bits.py), the rest is torch's. A row's bits
-depend on that row alone, so, as in engine `stable`, exact mode equals the cloud to the last bit.
+They are for models that spend a step on reading their weights. The language model's layers and the
+tower's products run on compiled kernels (products.py), and torch runs the rest. A row's bits depend
+on that row alone, so mode `exact` equals `cloud` to the last bit, as with engine `stable`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from streamer.extras.large.matrix import Matrix
+from streamer.extras.large.parts import REST, Part
+from streamer.extras.large.products import Weights, feed_layers
 from streamer.model.checkpoint.room import EMBEDDING
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
 from streamer.model.engines.engine import Floats, Span
@@ -23,10 +25,7 @@ from streamer.model.engines.kv_slots import KVSlots, kv_sizes
 from streamer.model.engines.rotary import rotary, sinusoids
 from streamer.model.engines.text import Layer, TextModel
 from streamer.model.engines.tower import AudioTower, own_weights
-from streamer.model.few_bits.matrix import Matrix
-from streamer.model.few_bits.parts import REST, Part
-from streamer.model.kernels.cells import SPAN
-from streamer.model.kernels.few_bits import Weights, feed_layers
+from streamer.model.kernels.attention import COUNT, START
 from streamer.model.kernels.simd import PANEL
 
 Parts = Mapping[str, Part]
@@ -56,7 +55,7 @@ class FewBitsText(TextModel):
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """As `TextModel.forward`, in place."""
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
-        angles = self._angles_to(int((where[:, SPAN.start] + where[:, SPAN.n]).max()))
+        angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
         kept = zip(slots.keys, slots.values, strict=True)
         feed_layers(x.numpy(), where, self.shape, self._weights, angles, kept)
         return x

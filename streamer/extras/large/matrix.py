@@ -1,4 +1,4 @@
-"""A matrix in 8 or 4 bits per weight. In: weights [out, in]. Out: its products.
+"""A matrix in 8 or 4 bits per weight, and its products.
 
 Groups of weights along a row share a scale, as in llama.cpp's formats and in GPTQ
 (arXiv 2210.17323, without its second-order correction): w = scale * q. The scale has the sign that
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from streamer.extras.large.products import Given, given, multiply
+from streamer.extras.large.tile import COLUMNS, LINE
 from streamer.model.checkpoint.room import BITS
-from streamer.model.kernels.few_bits import Given, given, multiply
-from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
 
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.

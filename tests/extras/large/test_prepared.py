@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from streamer.cli import main
+from streamer.extras.large.prepared import Prepared
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.room import check_memory, free_bytes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.engine import Row
-from streamer.model.few_bits.prepared import Prepared
 from streamer.model.thinker import load, shapes_of
 
 
@@ -119,7 +119,7 @@ def begun(model):
     """`--prepare` in a process of its own, which waits for a line behind its third part."""
     code = """import sys
 from pathlib import Path
-from streamer.model.few_bits.prepared import Prepared
+from streamer.extras.large.prepared import Prepared
 from streamer.model.thinker import shapes_of
 def told(done, total):
     if done == 3:

@@ -13,9 +13,9 @@ from few_bits_plain import plain, product
 
 from streamer.config import Config, ConfigError
 from streamer.describer import Describer
+from streamer.extras.large import products as kernel
+from streamer.extras.large.matrix import FORMS, pack
 from streamer.model.engines.engine import Row
-from streamer.model.few_bits.matrix import FORMS, pack
-from streamer.model.kernels import few_bits as kernel
 from streamer.model.thinker import load
 
 ENGINES = list(FORMS)
@@ -123,7 +123,7 @@ PRODUCT = """import sys, llvmlite.binding
 if "NUMBA_CPU_NAME" in __import__("os").environ:
     llvmlite.binding.get_host_cpu_features = lambda: dict.fromkeys(sys.argv[1:], True)
 import torch
-from streamer.model.few_bits.matrix import FORMS, pack
+from streamer.extras.large.matrix import FORMS, pack
 torch.manual_seed(0)
 x = torch.cat([torch.randn(25, 200), torch.ones(1, 200)])
 for weight in (torch.randn(30, 200), -torch.ones(30, 200)):

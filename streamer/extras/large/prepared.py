@@ -1,10 +1,9 @@
-"""A converted model on disk. In: a checkpoint and an engine. Out: its parts, written once, checked
-when they are read, or tower and text of them.
+"""A converted model on disk: written once, checked when it is read.
 
-What is read stays mapped: it is there at once, and processes share its pages. It lies in the
-user's cache, named after the checkpoint's fingerprint: another checkpoint has another name, so a
-stale one is never found. It is written beside its place, by one run at a time, and moved there when
-it is whole. Each part is read with its length and CRC-32.
+Files are mapped: they are there at once, and processes share their pages. A model lies in the
+user's cache, named after the checkpoint's fingerprint, so a stale one is never found. It is written
+beside its place, by one run at a time, and moved there when it is whole. Each part is read with its
+length and CRC-32.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from streamer.extras.large.engine import FewBitsText, FewBitsTower
+from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.room import weight_bytes
 from streamer.model.checkpoint.shapes import Shapes, an_object
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.few_bits.model import FewBitsText, FewBitsTower
-from streamer.model.few_bits.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.runtime.lock import is_ours
 from streamer.model.runtime.told import Told, quiet
 

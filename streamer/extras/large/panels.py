@@ -1,20 +1,29 @@
-"""Products with weights of 8 or 4 bits, compiled. In: flat float32 rows. Out: written into flat
-float32 arrays.
+"""Products with weights of 8 or 4 bits, and attention beside them: some panels, some rows.
 
 x is rounded to 8 bits, in steps of its group's largest over 127. Then
 y[r, c] = sum over groups g of step[r, g] * scale[c, g] * (sum over k in g of x[r, k] * q[c, k]):
 the inner sums are of integers and exact, the outer one runs over g from 0 upwards. So a row's bits
-depend on that row alone. Weights are read where they lie, once for as many rows as a
-tile has; they may be a file's pages.
+depend on that row alone. Weights are read where they lie, once for as many rows as a tile has; they
+may be a file's pages. Arrays are flat, and results are written into them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, tile
 from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.few_bits_fours import COLUMNS, LINE, MOST_ROWS
-from streamer.model.kernels.few_bits_tile import tile
+from streamer.model.kernels.attention import (
+    BLOCK,
+    COUNT,
+    FIRST,
+    QUERIES,
+    SLOT,
+    START,
+    attend_head,
+    store,
+)
+from streamer.model.kernels.layers import rotate
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
 
@@ -92,3 +101,49 @@ def multiply_panels(
             tile(some, *of_rows, w, w_at, scales, s_at, sums, y_at, groups, lines)
             r += some
         _write(sums, bias, y, rows, width, p)
+
+
+@compiled
+def keep(qkv, spans, heads, kv_heads, dim, cos, sin, keys, values):
+    """Rotate queries and keys in place, and keep keys and values in their slots."""
+    step = (heads + 2 * kv_heads) * dim
+    rotate(qkv, step, spans, heads + kv_heads, dim, cos, sin)
+    store(qkv, step, spans, heads, kv_heads, dim, keys, values)
+
+
+@compiled
+def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, keys, values, out):
+    """Parts `first` to `last` of rows * kv_heads: part h * rows + m is packed row m's of key head
+    h. So one row alone has work for as many threads as there are key heads."""
+    step, group = (heads + 2 * kv_heads) * dim, heads // kv_heads
+    most = min(last - first, rows, QUERIES) * group
+    room = (
+        np.empty(most * BLOCK, np.float32),
+        np.empty(most * dim, np.float32),
+        np.empty(most * values.shape[3], np.float32),
+        np.empty(most, np.float32),
+        np.empty(most, np.float32),
+    )
+    for h in range(first // rows, (last - 1) // rows + 1):
+        for r in range(len(spans)):
+            begins, n = spans[r, FIRST], spans[r, COUNT]
+            a = max(first - h * rows, begins)
+            b = min(last - h * rows, begins + n)
+            if a < b:
+                attend_head(
+                    qkv,
+                    step,
+                    a,
+                    spans[r, START] + a - begins,
+                    b - a,
+                    a - a,
+                    spans[r, SLOT] * kv_heads + h,
+                    h * group,
+                    group,
+                    dim,
+                    keys,
+                    values,
+                    out,
+                    heads * dim,
+                    room,
+                )

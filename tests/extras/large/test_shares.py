@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from streamer.model.few_bits.matrix import FORMS, pack
-from streamer.model.kernels import few_bits as kernel
-from streamer.model.kernels.cells import ASLEEP, INSIDE, NEXT, NUMBER, OPEN, SHARES
+from streamer.extras.large import products as kernel
+from streamer.extras.large.layer import ASLEEP, INSIDE, NEXT, NUMBER, OPEN, SHARES
+from streamer.extras.large.matrix import FORMS, pack
 
 THREADS = 3
 
@@ -120,8 +120,8 @@ def test_helpers_sleep_where_nothing_comes_and_come_again(products):
 
 FORKED = """import os
 import torch
-from streamer.model.few_bits.matrix import FORMS, pack
-from streamer.model.kernels import few_bits as kernel
+from streamer.extras.large.matrix import FORMS, pack
+from streamer.extras.large import products as kernel
 kernel.num_threads, kernel.WORTH = lambda: 3, 1
 matrix, x = pack(torch.randn(900, 96), FORMS["int8"]), torch.randn(2, 96)
 wanted = matrix.times(x)

@@ -1,7 +1,7 @@
-"""A checkpoint as an engine of few bits wants it, by parts. In: a directory. Out: named tensors.
+"""A checkpoint, converted to 8 or 4 bits part by part.
 
-One matrix is in memory as float32 at a time, and the largest comes first, when nothing else is
-there yet: the peak is what the engine itself takes.
+One matrix is in memory as float32 at a time, and the largest comes first, while nothing else is
+there: so the peak is the memory of the engine itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from streamer.extras.large.matrix import Form, Matrix, pack
 from streamer.model.checkpoint.room import EMBEDDING, bits_of
 from streamer.model.checkpoint.shapes import Shapes, TextShape
 from streamer.model.engines.tensors import Tensors
-from streamer.model.few_bits.matrix import Form, Matrix, pack
 
 Take = Callable[[str], Tensor]
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits

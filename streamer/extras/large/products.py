@@ -1,7 +1,7 @@
-"""Products with weights of 8 or 4 bits, and layers of a language model that has them. In: float32
-rows. Out: float32.
+"""Products with weights of 8 or 4 bits, and layers of a language model that has them.
 
-Each by as many threads as it is worth (few_bits_share.py); a row's bits depend on that row alone.
+Rows are float32. Each product takes as many threads as it is worth (layer.py), and a row's bits
+depend on that row alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.extras.large.layer import (
+    BOARD_CELLS,
+    JOB_CELLS,
+    OF_BYTES,
+    PACKED,
+    feed,
+    help_others,
+    times,
+)
+from streamer.extras.large.panels import SPARE
+from streamer.extras.large.tile import COLUMNS, LINE
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.kernels.cells import BOARD_CELLS, OF_BYTES, PACKED, SHARED_CELLS
-from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
-from streamer.model.kernels.few_bits_layer import feed, times
-from streamer.model.kernels.few_bits_product import SPARE
-from streamer.model.kernels.few_bits_share import help_others
-from streamer.model.kernels.threads import num_cores, num_kernel_threads
+from streamer.model.devices import num_cores
 
 Floats = NDArray[np.float32]
 # A matrix: weights, scales, bias, width, groups, lines, weights of a group, and its kind
@@ -110,7 +116,10 @@ def feed_layers(
 @cache
 def num_threads() -> int:
     """Threads of a product: the cores; OMP_NUM_THREADS in the environment bounds them."""
-    return num_kernel_threads(num_cores())
+    if os.name != "posix":  # they are woken by a pipe
+        return 1
+    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    return max(1, min(num_cores(), int(said) if said.isdecimal() else num_cores()))
 
 
 class Helpers:
@@ -119,7 +128,7 @@ class Helpers:
     def __init__(self) -> None:
         self._busy = threading.Lock()
         self._board = np.zeros(BOARD_CELLS, np.int64)
-        self._job = np.zeros(SHARED_CELLS, np.int64)
+        self._job = np.zeros(JOB_CELLS, np.int64)
         self._pipe: tuple[int, int] | None = None  # where they sleep, and what wakes them
         self._num = 0
 

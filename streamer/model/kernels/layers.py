@@ -1,0 +1,347 @@
+"""The layers of both models, compiled: their arithmetic on flat float32 arrays.
+
+A layer is (weights, where its own begin in them, its vectors, its keys, its values). A convolution
+is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one
+after the other. Everything runs on one thread, and every sum has a fixed order. Results are written
+into the arrays that are passed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamer.model.kernels.arithmetic import (
+    compiled,
+    exp,
+    f4,
+    fill,
+    padded_to_panels,
+    part,
+    product,
+    spread,
+)
+from streamer.model.kernels.attention import COUNT, FIRST, NUM_LOGITS, START, attend, store
+from streamer.model.kernels.simd import fma, keep_apart, make_fold
+
+_squares = make_fold("squares")
+_ONE = f4(1.0)
+_ZERO = f4(0.0)
+
+
+@compiled
+def normalise(x, weight, out, rows, width, padded, eps):
+    """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
+    keep_apart()
+    for m in range(rows):
+        row = x[m * padded : (m + 1) * padded]
+        to = out[m * padded : (m + 1) * padded]
+        scale = _ONE / np.sqrt(_squares(row, 0, padded) / f4(width) + eps)
+        for i in range(padded):
+            to[i] = weight[i] * (row[i] * scale)
+
+
+@compiled
+def gated(mixed, step, out, rows, ffn):
+    """out [rows, ffn] = silu(gate) * up of rows [gate | up]."""
+    keep_apart()
+    for m in range(rows):
+        gate = mixed[m * step : m * step + ffn]
+        up = mixed[m * step + ffn : m * step + 2 * ffn]
+        to = out[m * ffn : (m + 1) * ffn]
+        for i in range(ffn):
+            to[i] = gate[i] / (_ONE + exp(-gate[i])) * up[i]
+
+
+@compiled
+def rotate(qkv, step, spans, heads, dim, cos, sin):
+    """Rotary embedding of the first `heads` heads of every packed position, in place."""
+    keep_apart()
+    half = dim // 2
+    for r in range(spans.shape[0]):
+        for i in range(spans[r, COUNT]):
+            at = (spans[r, FIRST] + i) * step
+            row = qkv[at : at + heads * dim]
+            c = cos[spans[r, START] + i]
+            s = sin[spans[r, START] + i]
+            for h in range(0, heads * dim, dim):
+                low = row[h : h + half]
+                high = row[h + half : h + dim]
+                for j in range(half):
+                    a = low[j]
+                    b = high[j]
+                    low[j] = a * c[j] - b * s[j]
+                    high[j] = b * c[j] + a * s[j]
+
+
+@part
+def remember(x, rows, spans, sizes, eps, layer, angles, halves):
+    """A layer's first part: keys and values go into their slots, queries stay in b."""
+    _, heads, kv_heads, dim, hidden, _ = sizes
+    weights, at, vectors, keys, values = layer
+    a, b = halves
+    wide = padded_to_panels(hidden)
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    normalise(x, vectors, a, rows, hidden, wide, eps)
+    spread(vectors[wide:], b, rows, both)
+    product(a, wide, weights, at, b, rows, hidden, both)
+    rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
+    store(b, both, spans, heads, kv_heads, dim, keys, values)
+
+
+@part
+def respond(x, rows, spans, sizes, eps, layer, halves, room):
+    """The layer's rest over x [rows, padded hidden], in place: attention, gated product."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    weights, at, vectors, keys, values = layer
+    a, b = halves
+    wide = padded_to_panels(hidden)
+    inner = heads * dim
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    mixed = padded_to_panels(2 * ffn)
+    at += both * hidden
+    attend(b, both, spans, at - at, heads, kv_heads, dim, keys, values, a, inner, room)
+    at = product(a, inner, weights, at, x, rows, inner, wide)
+    normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
+    fill(b, rows * mixed, _ZERO)
+    at = product(a, wide, weights, at, b, rows, hidden, mixed)
+    gated(b, mixed, a, rows, ffn)
+    product(a, ffn, weights, at, x, rows, ffn, wide)
+
+
+@part
+def layer_sizes(sizes):
+    """How many weights and how many numbers of `vectors` one layer has."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    wide = padded_to_panels(hidden)
+    inner = heads * dim
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    mixed = padded_to_panels(2 * ffn)
+    return both * hidden + wide * inner + mixed * hidden + wide * ffn, 2 * wide + both
+
+
+@compiled
+def gather(x, wide, spans):
+    """Move the rows whose logits are wanted to the front of x; how many they are."""
+    keep_apart()
+    to = 0
+    for r in range(spans.shape[0]):
+        end = spans[r, FIRST] + spans[r, COUNT]
+        for m in range(end - spans[r, NUM_LOGITS], end):
+            for i in range(wide):
+                x[to * wide + i] = x[m * wide + i]
+            to += 1
+    return to
+
+
+@part
+def speak(x, spans, sizes, eps, head, norm, a, logits):
+    """Logits [wanted, padded vocab] of the rows that want them, which move to x's front."""
+    hidden = sizes[4]
+    columns = logits.shape[1]
+    wide = padded_to_panels(hidden)
+    wanted = gather(x, wide, spans)
+    if wanted > 0:
+        flat = logits.reshape(-1)
+        normalise(x, norm, a, wanted, hidden, wide, eps)
+        fill(flat, wanted * columns, _ZERO)
+        product(a, wide, head, columns - columns, flat, wanted, hidden, columns)
+
+
+_HALF = f4(0.5)
+_EPS = f4(1e-5)
+_sum = make_fold("sum")
+_ROOT_HALF = f4(0.70710678)
+# erf(z) = 1 - (a1 t + ... + a5 t^5) e^-z^2, t = 1 / (1 + p z), z >= 0: within 1.5e-7
+# (Abramowitz and Stegun 7.1.26)
+_P = f4(0.3275911)
+_A1 = f4(0.254829592)
+_A2 = f4(-0.284496736)
+_A3 = f4(1.421413741)
+_A4 = f4(-1.453152027)
+_A5 = f4(1.061405429)
+
+
+@compiled
+def gelu(x, count):
+    """x / 2 * (1 + erf(x / sqrt 2)), in place."""
+    keep_apart()
+    for i in range(count):
+        z = abs(x[i]) * _ROOT_HALF
+        t = _ONE / fma(_P, z, _ONE)
+        tail = fma(fma(fma(fma(_A5, t, _A4), t, _A3), t, _A2), t, _A1) * t * exp(-z * z)
+        x[i] = x[i] * (_ONE - _HALF * tail if x[i] > 0 else _HALF * tail)
+
+
+@compiled
+def centre(x, weight, bias, out, rows, width, padded):
+    """Layer norm of rows of `padded` numbers of which `width` count; zeros behind them."""
+    keep_apart()
+    for m in range(rows):
+        row = x[m * padded : (m + 1) * padded]
+        to = out[m * padded : (m + 1) * padded]
+        mean = _sum(row, 0, padded) / f4(width)
+        for i in range(padded):
+            to[i] = row[i] - mean if i < width else _ZERO
+        scale = _ONE / np.sqrt(_squares(to, 0, padded) / f4(width) + _EPS)
+        for i in range(padded):
+            to[i] = fma(to[i] * scale, weight[i], bias[i])
+
+
+@compiled
+def add(x, vector, rows, width):
+    """`vector` onto every row of x [rows, width]."""
+    keep_apart()
+    for m in range(rows):
+        row = x[m * width : (m + 1) * width]
+        for i in range(width):
+            row[i] += vector[i]
+
+
+@part
+def convolve(frames, count, mels, hidden, wide, weights, vectors):
+    """The first convolution: frames [count + 2, mels] -> hidden [count + 2, wide]."""
+    inner = hidden[wide:]
+    spread(vectors, inner, count, wide)
+    product(frames, mels, weights, wide - wide, inner, count, 3 * mels, wide)
+    gelu(inner, count * wide)
+
+
+@part
+def halve(hidden, x, rows, sizes, weights, vectors, places):
+    """The second convolution of `rows` positions, and their sinusoids: x [rows, wide]."""
+    wide = padded_to_panels(sizes[2])
+    spread(vectors[wide:], x, rows, wide)
+    at = 3 * sizes[4] * wide
+    product(hidden, 2 * wide, weights, at, x, rows, 3 * wide, wide)
+    gelu(x, rows * wide)
+    for i in range(rows * wide):
+        x[i] += places[i]
+
+
+@part
+def listen(x, rows, sizes, layer, a, b):
+    """A layer's first part: keys and values of `rows` positions, the queries in b."""
+    _, heads, width, _, _, _ = sizes
+    weights, at, vectors, keys, values = layer
+    wide = padded_to_panels(width)
+    dim = width // heads
+    both = padded_to_panels(3 * width)
+    centre(x, vectors, vectors[wide:], a, rows, width, wide)
+    spread(vectors[2 * wide :], b, rows, both)
+    product(a, wide, weights, at, b, rows, width, both)
+    spans = np.array([[0, 0, 0, rows, 0]])
+    store(b, both, spans, heads, heads, dim, keys, values)
+
+
+@part
+def understand(x, rows, sizes, layer, a, b, room):
+    """The rest of the layer over x [rows, wide], in place; each position sees all."""
+    _, heads, width, ffn, _, _ = sizes
+    weights, at, vectors, keys, values = layer
+    wide = padded_to_panels(width)
+    dim = width // heads
+    both = padded_to_panels(3 * width)
+    inner = padded_to_panels(ffn)
+    at += width * both
+    vectors = vectors[2 * wide :]
+    spans = np.array([[0, 0, 0, rows, 0]])
+    attend(b, both, spans, rows, heads, heads, dim, keys, values, a, width, room)
+    add(x, vectors[both:], rows, wide)
+    at = product(a, width, weights, at, x, rows, width, wide)
+    vectors = vectors[both + wide :]
+    centre(x, vectors, vectors[wide:], a, rows, width, wide)
+    vectors = vectors[2 * wide :]
+    spread(vectors, b, rows, inner)
+    at = product(a, wide, weights, at, b, rows, width, inner)
+    gelu(b, rows * inner)
+    add(x, vectors[inner:], rows, wide)
+    product(b, inner, weights, at, x, rows, ffn, wide)
+
+
+@part
+def pool(x, rows, sizes, weights, at, vectors, a, out):
+    """Two positions become one embedding: out [rows // 2, padded output]."""
+    width = sizes[2]
+    columns = padded_to_panels(sizes[5])
+    n = rows // 2
+    wide = padded_to_panels(width)
+    for m in range(n):
+        for i in range(wide):
+            x[m * wide + i] = (x[2 * m * wide + i] + x[(2 * m + 1) * wide + i]) * _HALF
+    centre(x, vectors, vectors[wide:], a, n, width, wide)
+    spread(vectors[2 * wide :], out, n, columns)
+    product(a, wide, weights, at, out, n, width, columns)
+
+
+@part
+def tower_sizes(sizes):
+    """Weights of both convolutions, weights of one layer, its numbers of `vectors`."""
+    _, _, width, ffn, mels, _ = sizes
+    wide = padded_to_panels(width)
+    both = padded_to_panels(3 * width)
+    inner = padded_to_panels(ffn)
+    return (
+        3 * mels * wide + 3 * wide * wide,
+        width * both + width * wide + width * inner + ffn * wide,
+        (6 * wide + both + inner),
+    )
+
+
+@compiled
+def run_text(ids, x, spans, sizes, eps, tables, head, angles, slots, halves, room, logits):
+    """Feed packed rows through the language model.
+
+    ids [rows]: -1 where an embedding stands in x [rows, padded hidden] already. spans [n, 5]: see
+    attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn. tables: weights of all
+    layers in the order of use, in panels; norms and biases; embeddings. angles: cos and sin
+    [positions, head_dim / 2]. slots: keys and values of all layers. halves: work memory. room: of
+    attention. logits [num_logits, padded vocab] are written.
+    """
+    layers, _, _, _, hidden, _ = sizes
+    weights, vectors, embeddings = tables
+    keys, values = slots
+    rows = len(ids)
+    of_layer, small = layer_sizes(sizes)
+    look_up(ids, embeddings, x, padded_to_panels(hidden))
+    for i in range(layers):
+        layer = (weights, i * of_layer, vectors[i * small :], keys[i], values[i])
+        remember(x, rows, spans, sizes, eps, layer, angles, halves)
+        respond(x, rows, spans, sizes, eps, layer, halves, room)
+    speak(x, spans, sizes, eps, head, vectors[layers * small :], halves[0], logits)
+
+
+@compiled
+def look_up(ids, embeddings, x, wide):
+    """Rows of x become the embeddings of `ids`; those of -1 stay as they are."""
+    keep_apart()
+    for m in range(len(ids)):
+        if ids[m] >= 0:
+            for i in range(embeddings.shape[1]):
+                x[m * wide + i] = embeddings[ids[m], i]
+
+
+@compiled
+def run_tower(frames, sizes, tables, hidden, slots, work, room, out):
+    """One window through the audio tower: out [positions // 2, padded output], flat.
+
+    frames [T + 2, mels] and hidden [T + 2, padded width] have zeros at both ends. sizes: layers,
+    heads, width, ffn, mels, output. tables: weights and vectors in the order of use; sinusoids
+    [positions, padded width], flat. slots: keys and values of one layer. work: x, a, b.
+    """
+    layers, _, width, _, mels, _ = sizes
+    weights, vectors, places = tables
+    keys, values = slots
+    x, a, b = work
+    count = len(frames) - 2
+    rows = (count + 1) // 2
+    wide = padded_to_panels(width)
+    at, of_layer, small = tower_sizes(sizes)
+    convolve(frames.reshape(-1), count, mels, hidden, wide, weights, vectors)
+    halve(hidden, x, rows, sizes, weights, vectors, places)
+    for i in range(layers):
+        own = vectors[2 * wide + i * small :]
+        layer = (weights, at + i * of_layer, own, keys, values)
+        listen(x, rows, sizes, layer, a, b)
+        understand(x, rows, sizes, layer, a, b, room)
+    own = vectors[2 * wide + layers * small :]
+    pool(x, rows, sizes, weights, at + layers * of_layer, own, a, out)
