@@ -4,7 +4,7 @@ In: mel bands, level and F0 of frames of 10 ms. Out: three numbers for each step
 first counts. Their mean over any stretch of speech, however short, is compared with the speaker's
 own.
 
-A network of three convolutions says them (python -m bench.coach_net learns it). Of loudness it
+A network of three convolutions says them (bench/coach_net.py of the tag 0.1.0). Of loudness it
 tells how loud such a sound is in such a place: what is left over varies less than the level itself,
 and a gain moves both alike. Where a voice trails off, or breathes, that tells little. Of tempo and
 of melody it tells how many octaves a reading was changed by. It sees no gain: bands are over their
