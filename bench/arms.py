@@ -73,7 +73,7 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of the ids behind the first text."""
+        """Tokens after the first text, per second of the time after it."""
         first = next((i for i, delta in enumerate(self.deltas) if delta.text), -1)
         after = sum(len(delta.ids) for delta in self.deltas[first + 1 :])
         decode_s = self.total_s - self.ttft_s

@@ -4,7 +4,7 @@ schedules. Out: what was done to how many turns, JSON lines.
 `python -m bench.faults --schedules 2000 [--first 0] [--at-once 16]`. Each schedule is drawn from
 its number: a client with a few turns, an edge, a verifier, and kills, stops, cuts, delays, jumps of
 the clock. Servers, links, stages and sockets are the real ones, the models toys that hear every
-sample (tests/support/schedules.py). A history of what the client sent and saw is proven behind it.
+sample (tests/support/schedules.py). Afterwards the history of each client is checked.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def attribute(pairs: Sequence[tuple[int, int | None]]) -> Row:
 
 
 def is_no_speech(found: Description) -> bool:
-    """Whether it says that nobody spoke."""
+    """Whether it says that there was no speech."""
     return all(level is None for level in found.attributes.values())
 
 

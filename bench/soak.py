@@ -1,4 +1,4 @@
-"""What a real `streamer serve` withstands, and what is left in it afterwards.
+"""Load that a real `streamer serve` withstands, and what it leaves in the process.
 
     python -m bench.soak [--only idle talkers ...] [--minutes 60] [--talkers 64]
 

@@ -1,6 +1,6 @@
-"""What does a window of 2 s take, and a token? In: a model directory. Out: a table, JSON lines.
+"""Time of a window of 2 s, a token and a block, for a model directory.
 
-`python -m bench.window DIRECTORY [--engine int4] [--threads 1]`, DIRECTORY from bench.shapes or a
+`python -m bench.window DIRECTORY [--engine int4] [--threads 1]`, DIRECTORY of a
 release: the tower's time, the text model's for the window's positions, a token's and that of a
 block of five, the least of some rounds. Of one thread its own time counts, whatever else runs.
 """

@@ -115,7 +115,7 @@ def test_console_says_what_is_shown(block):
 
 
 def commands_of(code):
-    """The lines of a shell block that call streamer, as words behind that name."""
+    """The lines of a shell block that call streamer, as words after that name."""
     joined = code.replace("\\\n", " ")
     lines = [shlex.split(line.removeprefix("$ "), comments=True) for line in joined.splitlines()]
     for words in lines:

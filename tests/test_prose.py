@@ -31,10 +31,10 @@ BOUNDS = {
     "streamer/extras": 27,
     "clients": 5,
     "pipelines": 28,
-    "bench": 25,
+    "bench": 12,
     "tests": 33,
-    "docs": 15,
-    "README.md": 15,
+    "docs": 3,
+    "README.md": 2,
 }
 
 

@@ -1,5 +1,4 @@
-"""What README.md and docs/ show in their own ways: live audio, the attributes, TLS. The rest is in
-test_docs.py."""
+"""Examples of README.md and docs/ that need their own tests: live audio, attributes, TLS."""
 
 import os
 import re

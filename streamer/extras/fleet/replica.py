@@ -32,7 +32,7 @@ class ReplicaLost(Exception):
 
 @dataclass(frozen=True)
 class ReplicaPlan:
-    """What a replica runs.
+    """Options of one replica.
 
     kind: server or verifier. given: options of `streamer serve` or `streamer verifier` as in
     fleet.toml, with host, port and name. shown_host: host in its address; empty: the node's own.

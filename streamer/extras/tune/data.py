@@ -263,7 +263,7 @@ def split(
 ) -> tuple[list[Turn], list[Turn]]:
     """(turns to learn from, held-out turns): about a share `held` of the speakers is held out.
 
-    A speaker's side depends on the name and the seed alone, so more recordings move nobody. Raises
+    A speaker's side depends on the name and the seed alone, so new recordings move none. Raises
     TuneError if there are fewer than two speakers.
     """
     names = sorted({who(turn.file) for turn in turns}, key=lambda name: _place(name, seed))

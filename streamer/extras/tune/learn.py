@@ -320,7 +320,7 @@ class Training:
             yield ordered[at : at + self._options.at_once]
 
     def _share(self, step: int) -> float:
-        """Of the learning rate: it rises, then falls as a cosine."""
+        """Share of the learning rate: it rises, then falls as a cosine."""
         warm = max(1, round(WARM * self.num_steps))
         if step < warm:
             return (step + 1) / warm

@@ -1,4 +1,4 @@
-"""What tests with real replicas share."""
+"""Fixtures of tests with real replicas."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who gets a newcomer: places count, and an edge comes back to its own."""
+"""The choice of a replica: free places count, and an edge returns to its verifier."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""fleet.toml: every key is told where it is wrong, in one line."""
+"""fleet.toml: every wrong key is reported in one line."""
 
 import socket
 

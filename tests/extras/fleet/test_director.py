@@ -46,7 +46,7 @@ async def test_who_leaves_makes_place(monkeypatch):
             with anyio.fail_after(PATIENCE_S):
                 while (await fetched(url, "/v1/replica"))[0] != 200:
                     await anyio.sleep(0.05)
-                # which was a place given away; nobody comes for it
+                # a place was promised to a client that never comes
                 while 'places_free{kind="server"} 1.0' not in (await fetched(url, "/metrics"))[1]:
                     await anyio.sleep(0.05)
 
@@ -67,7 +67,7 @@ async def test_one_who_wants_more_than_its_share_takes_no_place_of_others():
 
 
 async def test_a_place_that_was_refused_is_free_again_with_the_next_answer():
-    """The replica says whom it has refused; nobody waits until a handshake would be over."""
+    """The replica says its refusals, so no place waits for the end of a handshake."""
     noisy = {"Authorization": "Bearer alice"}
     async with fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _):
         async with connect(url, additional_headers=noisy) as ws:

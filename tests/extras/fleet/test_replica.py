@@ -34,7 +34,7 @@ def plan_of(**more):
 
 
 def status(plan):
-    """What the server says of itself; nothing where none answers."""
+    """The server's status; empty if none answers."""
     try:
         url = f"http://127.0.0.1:{plan.given['port']}/statusz"
         with urllib.request.urlopen(url, timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""What is learnt is what the engine runs, a broken run is a whole one, and the sum is the model."""
+"""Training sees what the engine sees, an interrupted run equals a whole one, merging is exact."""
 
 import json
 from pathlib import Path
