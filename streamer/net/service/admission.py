@@ -30,7 +30,7 @@ RETRY_AFTER_S = 5
 HANDSHAKE_S = 5.0  # from the connection to the end of the upgrade
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
 _PORTS = {"http": 80, "https": 443}
-NOBODY = ""  # the tenant where there are no keys
+NO_TENANT = ""  # the tenant where there are no keys
 INCARNATION_BYTES = 3
 _ID_PREFIX = "sess_"
 LIFE_S = 30.0  # of a ticket
@@ -93,7 +93,7 @@ class Admission:
         self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
         return [tenant for _, tenant in self._expected.values()]
 
-    def expect(self, client: object, tenant: str = NOBODY) -> None:
+    def expect(self, client: object, tenant: str = NO_TENANT) -> None:
         """This client is admitted; its handshake may take HANDSHAKE_S."""
         self._expected[client] = (time.monotonic() + HANDSHAKE_S, tenant)
 
@@ -101,13 +101,13 @@ class Admission:
         """Its handshake is over."""
         self._expected.pop(client, None)
 
-    def enter(self, tenant: str = NOBODY) -> None:
+    def enter(self, tenant: str = NO_TENANT) -> None:
         """A session begins."""
         self.num_sessions += 1
         self.num_admitted += 1
         self._by_tenant[tenant] += 1
 
-    def leave(self, tenant: str = NOBODY) -> None:
+    def leave(self, tenant: str = NO_TENANT) -> None:
         """A session has ended."""
         self.num_sessions -= 1
         self._by_tenant[tenant] -= 1
@@ -134,12 +134,12 @@ class Admission:
             return busy("the server is going down; try again in a moment")
         return tenant
 
-    def check_room(self, tenant: str = NOBODY) -> HttpRefusal | None:
+    def check_room(self, tenant: str = NO_TENANT) -> HttpRefusal | None:
         """A refusal where there is no place for a new session."""
         told = self.why_full(tenant)
         return None if told is None else busy(f"{told}; try again later")
 
-    def why_full(self, tenant: str = NOBODY) -> str | None:
+    def why_full(self, tenant: str = NO_TENANT) -> str | None:
         """Why this tenant can have no further session, or None."""
         if self.has_its_share(tenant):
             return f"all {self.max_per_key} sessions of this key are taken"
@@ -156,7 +156,7 @@ class Admission:
     ) -> str | None:
         """The key that was shown, by itself or by a ticket; None without one."""
         if not self.keys:
-            return NOBODY
+            return NO_TENANT
         shown = [key for key in self.keys if key_matches(key, headers)]
         if shown or "ticket" not in query:
             return shown[0] if shown else None

@@ -1,4 +1,4 @@
-"""What a service tells Prometheus, in seconds and bytes. In: events. Out: the text of /metrics."""
+"""Counts what happens in a service, and writes it for Prometheus, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from streamer.stages.events import Event, TurnFailed
 QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
+AUDIO_LAG = "Audio taken and not yet heard, of the slowest session"
 REFUSALS = ("epoch", "number", "prefix", "stale")  # of a request (core/decoding/verdict.py)
 
 
@@ -66,7 +67,7 @@ class Linked(Protocol):
 
 
 class ServiceMetrics:
-    """What every service counts. `watch` a gauge by a function; others count as things happen."""
+    """The metrics of every service. `watch` reads a gauge by a function; counters are public."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -160,53 +161,37 @@ class Metrics(ServiceMetrics):
         return max((one.backlog.get("audio_ms", 0) for one in found), default=0) / 1000
 
     def watch_sessions(self, sessions: Sessions) -> None:
-        """Gauges of what is open and of what waits in it."""
+        """Gauges of the open sessions, and of everything that waits in them."""
 
         def depth(queue: str) -> Callable[[], float]:
             return lambda: sum(one.backlog.get(queue, 0) for one in sessions.sessions)
 
         self._sessions = sessions
-        self.watch(
-            "streamer_sessions",
-            "Sessions with a client",
-            lambda: len(sessions.sessions) - sessions.num_held,
-        )
-        self.watch(
-            "streamer_sessions_held",
-            "Sessions that wait for their client",
-            lambda: sessions.num_held,
-        )
-        self.watch(
-            "streamer_audio_lag_seconds",
-            "Audio taken and not yet heard, of the slowest session",
-            lambda: self.lag_s,
-        )
-        depths = Gauge(
-            "streamer_queue_depth",
-            "What waits, over all sessions",
-            ["queue"],
-            registry=self._registry,
-        )
+        for name, what, read in (
+            (
+                "sessions",
+                "Sessions with a client",
+                lambda: len(sessions.sessions) - sessions.num_held,
+            ),
+            ("sessions_held", "Sessions that wait for their client", lambda: sessions.num_held),
+            ("audio_lag_seconds", AUDIO_LAG, lambda: self.lag_s),
+        ):
+            self.watch(f"streamer_{name}", what, read)
+        waiting = "What waits, over all sessions"
+        depths = Gauge("streamer_queue_depth", waiting, ["queue"], registry=self._registry)
         for queue in QUEUES:
             depths.labels(queue).set_function(depth(queue))
 
     def watch_link(self, link: Linked) -> None:
-        """Gauges of the link, where the cloud is elsewhere. No round trip measured yet is NaN."""
-        self.watch("streamer_link_up", "1: connected to the verifier", lambda: link.is_linked)
-        self.watch(
-            "streamer_link_breaker_open", "1: the verifier is not asked now", lambda: not link.is_up
-        )
-        self.watch(
-            "streamer_link_rtt_seconds",
-            "Round trip of the latest ping",
-            lambda: link.rtt_s or math.nan,
-        )
-        self.watch(
-            "streamer_link_blocks_in_flight",
-            "Blocks asked about, not answered",
-            lambda: link.num_in_flight,
-        )
-        self.watch("streamer_link_reconnects", "Connections that were lost", lambda: link.num_cuts)
+        """Gauges of the link to a verifier. A round trip that is not measured yet is NaN."""
+        for name, what, read in (
+            ("up", "1: connected to the verifier", lambda: link.is_linked),
+            ("breaker_open", "1: the verifier is not asked now", lambda: not link.is_up),
+            ("rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan),
+            ("blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight),
+            ("reconnects", "Connections that were lost", lambda: link.num_cuts),
+        ):
+            self.watch(f"streamer_link_{name}", what, read)
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""

@@ -1,4 +1,4 @@
-"""What whoever runs a service is told. In: states and events. Out: few plain lines."""
+"""Rate-limited log lines for the operator of a service."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ _notices = logging.getLogger("streamer.notice")
 
 
 class Notices:
-    """Lines for whoever runs a service, at WARNING: at most one in EVERY_S. A state's last change
-    is told in the end, for `state` is called again and again while it lasts; of events those
-    between are counted."""
+    """Lines at WARNING, at most one in EVERY_S. The last change of a state is told in the end, as
+    `state` is called again and again while it lasts; events in between are counted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -24,7 +23,7 @@ class Notices:
         self._num_untold = 0
 
     def state(self, is_good: bool, told: str) -> None:
-        """That a state is good at the start is not worth a line."""
+        """A state may have changed. One that is good at the start is not worth a line."""
         if self._is_good is None and is_good:
             self._is_good = True
         if is_good != self._is_good and self._is_due():
@@ -32,6 +31,7 @@ class Notices:
             _notices.warning(told)
 
     def event(self, told: str) -> None:
+        """Something happened that may happen often."""
         self._num_untold += 1
         if self._is_due():
             more = f"; {self._num_untold - 1} more before it" if self._num_untold > 1 else ""
@@ -46,9 +46,9 @@ class Notices:
         return True
 
 
-class Few(logging.Filter):
-    """Lets a message of a logger through once in EVERY_S, however its arguments differ. Bounded by
-    the messages that the program knows."""
+class RateLimit(logging.Filter):
+    """Lets each message of a logger through once in EVERY_S, whatever its arguments. Bounded by the
+    messages in the program's text."""
 
     def __init__(self) -> None:
         super().__init__()

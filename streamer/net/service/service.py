@@ -39,7 +39,7 @@ from streamer.net.service.http import (
     with_body,
 )
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.net.service.notices import Few, Notices, notice
+from streamer.net.service.notices import Notices, RateLimit, notice
 
 CLOSE_S = 2.0
 # Messages that a client has sent and the handler has not taken, and bytes of them in the kernel
@@ -60,7 +60,7 @@ _logger = logging.getLogger("streamer")
 _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
 # asyncio tells of each write to a client that has gone, and one client can cause thousands
-_few = Few()
+_rate_limit = RateLimit()
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Service:
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Until `stop` or a signal; `ready` gets the port. Raises OSError where it is taken."""
-        logging.getLogger("asyncio").addFilter(_few)
+        logging.getLogger("asyncio").addFilter(_rate_limit)
         self._metrics.watch(
             "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
         )
