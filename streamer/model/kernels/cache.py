@@ -1,6 +1,6 @@
 """Keeps compiled kernels on disk, in a directory that only the user can write.
 
-numba unpickles the files of its cache: whoever can write them runs code as the user. So kernels lie
+numba unpickles the files of its cache: another user who can write them runs code. So kernels lie
 in `$NUMBA_CACHE_DIR/streamer` or `$XDG_CACHE_HOME/streamer/kernels` (`~/.cache`), with mode 700,
 and are used only where no other user could have put or changed a file. A full disk or a damaged
 file costs time and one line: the function itself is healthy, or can be compiled again.
@@ -155,7 +155,7 @@ def _why_unsafe(path: Path, is_above: bool = False) -> str | None:
         if found.st_uid not in (0, os.geteuid()):
             return f"{step} belongs to another user"
         if stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and may_be_shared):
-            continue  # in a directory with the sticky bit nobody replaces another's files
+            continue  # the sticky bit keeps users from replacing each other's files
         if not stat.S_ISDIR(found.st_mode):
             return f"{step} is no directory"
         # a group of the user alone, as many systems make it, may write above the directory

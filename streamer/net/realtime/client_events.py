@@ -21,7 +21,7 @@ from streamer.core.audio.g711 import Encoding
 from streamer.core.coach.coach import Coach
 from streamer.stages.events import SessionOptions, TurnDetection
 
-MAX_EVENT_BYTES = 1 << 20  # of an event without audio: its values become objects of many times that
+MAX_EVENT_BYTES = 1 << 20  # without audio; decoded values take many times the memory
 Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
@@ -90,7 +90,7 @@ OPTIONS = [name for name in Extensions.__struct_fields__ if name not in ("rate",
 
 
 class SessionConfig(Struct):
-    """What a session.update may change; what is left out stays."""
+    """The fields that a session.update may change; fields that are left out stay as they are."""
 
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
@@ -256,7 +256,7 @@ def _id_of(message: str | bytes) -> str | None:
         return None
 
 
-# of microphones
+# rates of microphones
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
@@ -273,9 +273,9 @@ ENCODINGS: dict[str, Encoding] = {
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """Of one session, which is of one kind for life. default_update_s: for a client that asks for
-    events and does not say how often. may_say: the attributes that it may ask for.
-    coach: for a client that asks for one, in place of the defaults."""
+    """Applies updates to the settings of one session, whose kind never changes. default_update_s:
+    for a client that asks for events and does not say how often. may_say: the attributes that it
+    may ask for. coach: for a client that asks for one, in place of the defaults."""
 
     _kind: str
     _default_update_s: float | None
@@ -285,7 +285,7 @@ class SessionSettings:
     def of(
         self, config: SessionConfig, options: SessionOptions, extensions: Extensions
     ) -> tuple[SessionOptions, Extensions]:
-        """What is in force after an update. Raises ValueError with one line."""
+        """The settings after an update. Raises ValueError with one line."""
         if config.type is not UNSET and config.type != self._kind:
             raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
         if config.streamer is not UNSET:
@@ -344,7 +344,7 @@ class SessionSettings:
 
 
 def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> SessionOptions:
-    """For audio of this format, and rate if it is told. Raises ValueError."""
+    """The options for audio of this format, and this rate if it is given. Raises ValueError."""
     encoding = ENCODINGS[name]
     if encoding != "pcm16":
         if rate not in (UNSET, g711.RATE_HZ):

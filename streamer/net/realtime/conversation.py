@@ -101,15 +101,15 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """Of the ids of items and events; not enough of `id` to resume. The part before the last,
-        the process, is the same for many sessions."""
+        """The part of `id` that stands in the ids of items and events; not enough to resume. The
+        parts before it name the process, and are the same for many sessions."""
         return self.id.rpartition("_")[2][:8]
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
 
     def client(self, event: c.ClientEvent) -> Result:
-        """What a client event brings."""
+        """Handle a client event."""
         match event:
             case c.SessionUpdate():
                 return self._update(event)
@@ -173,7 +173,7 @@ class Conversation:
         return [s.error(text, "input_audio_buffer_commit_empty", cause)]
 
     def heard(self, event: Event) -> list[Out]:
-        """What a session event tells the client."""
+        """The server events for a session event."""
         before_s = self._before_ms / 1000
         match event:
             case Nudge():

@@ -1,9 +1,8 @@
 """Numbers a session's events and keeps those that its client may still have to read.
 
 A client that comes back asks for the next event by its number. Everything is bounded in bytes:
-`room` waits while MAX_UNSENT_BYTES wait for a socket that is read; KEPT_BYTES of what the client
-has read stay; of all there are MAX_HELD_BYTES at most, of which the oldest go first (a client that
-comes back is told how many).
+`room` waits while MAX_UNSENT_BYTES wait for a socket that is read; KEPT_BYTES of the events that the
+client has read stay; MAX_HELD_BYTES stay in all, the newest. `streamer.resumed` says how many went.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import msgspec
 
 from streamer.net.realtime.server_events import Event
 
-# Not yet given to the socket. What is unread is no measure: a pong tells that a client has
-# read, and it stands after all that the client has sent before, thousands of requests perhaps,
-# which the server must take to get to it.
+# Not yet given to the socket. Unread bytes are no measure: the pong that confirms reading stands
+# after everything that the client sent before, perhaps thousands of requests, which the server must
+# take to get to it.
 MAX_UNSENT_BYTES = 256 << 10
 KEPT_BYTES = 128 << 10  # the client's library has read them; the client itself may not have
 MAX_HELD_BYTES = 3 << 20
-OBJECT_BYTES = 64  # of memory for one event, beside its text
+OBJECT_BYTES = 64  # memory for an event beside its text
 
 _encode = msgspec.json.Encoder().encode
 

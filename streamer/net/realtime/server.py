@@ -29,7 +29,7 @@ PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
 BETA = "realtime=v1"
 BETA_PROTOCOL = "openai-beta.realtime-v1"
-MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES, with room for one that is told
+MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RealtimeServer:
         self._sessions: Sessions
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until `stop` or SIGTERM; `ready` is told the port. Raises OSError where it is taken."""
+        """Until `stop` or SIGTERM; `ready` gets the port. Raises OSError where it is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ UNCOMMITTED: Event = {
 }
 MAX_TOLD = 280  # characters of an error, which may quote the client
 GAP = " ... "
-TAIL = 95  # of these, at the end: there stands the way out
+TAIL = 95  # of them at the end, where the way out stands
 
 
 def session(
@@ -51,7 +51,7 @@ def session(
             "create_response": options.answers_itself,
             "interrupt_response": False,
         }
-    # The client's strict types know 24000 alone: any other rate is told where they do not look.
+    # The client's strict types know 24000 alone: any other rate stands where they do not look.
     rate = options.sample_rate_hz
     kind_of_audio = "audio/pcm" if options.encoding == "pcm16" else f"audio/{options.encoding}"
     heard = {
@@ -286,7 +286,7 @@ def delta(item_id: str, found: TextDelta) -> Event:
 
 
 def measures(item_id: str, found: Measures) -> Event:
-    """What is measured of a turn that goes on, where the client asked for it."""
+    """Measures of the turn that goes on, where the client asked for them."""
     return {"type": "streamer.measures", "item_id": item_id, **found.as_json()}
 
 
@@ -302,7 +302,7 @@ def baseline(found: BaselineKnown, before_s: float) -> Event:
 
 
 def coach(found: CoachNews, before_s: float) -> Event:
-    """What the coach hears."""
+    """The coach's latest measures."""
     return {"type": "streamer.coach", **_later(found.as_json(), before_s)}
 
 
@@ -320,14 +320,14 @@ def description(item_id: str, found: Description) -> Event:
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:
-    """What was taken: bytes of PCM, and the client's messages of any kind."""
+    """Counts of everything that was taken: bytes of PCM, client messages of any kind."""
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
 
 
 def resumed(
     num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None
 ) -> Event:
-    """Where a session goes on. event: the next one. lost_bytes None: nobody asked."""
+    """Where a session goes on. event: the next one. lost_bytes None: the client did not ask."""
     return {
         "type": "streamer.resumed",
         "bytes": num_bytes,

@@ -38,7 +38,7 @@ class ClientSession:
     ) -> None:
         self.journal = Journal(conversation.name)
         self.conversation = conversation
-        self.num_messages = 0  # of the client, taken
+        self.num_messages = 0  # client messages that were taken
         self.over = anyio.Event()
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
         self._open = open_session
@@ -61,7 +61,7 @@ class ClientSession:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """What waits: in the session's queues (see Session), and unread by the client."""
+        """Lengths of the session's queues (see Session), and events that the client has not read."""
         waiting = {"unread": self.journal.end - self.journal.num_read}
         if self._session is not None and not self.over.is_set():
             waiting.update(self._session.backlog)
@@ -84,7 +84,7 @@ class ClientSession:
         """One message, done when its effect is in order; waits while the session does."""
         async with self._taking:
             self._taken.set()
-            with anyio.CancelScope() as self._scope:  # a session that dies answers nobody
+            with anyio.CancelScope() as self._scope:  # a session that dies gives no answer
                 if self.over.is_set():
                     return
                 await self._ready.wait()
@@ -146,7 +146,7 @@ class ClientSession:
             await self._pumped.wait()
 
     def end(self, goodbye: tuple[int, str]) -> None:
-        """Stop listening; what is in hand is dropped. `goodbye`: see above."""
+        """Stop listening; turns in hand are dropped. `goodbye`: see above."""
         self.goodbye = goodbye
         self._life.cancel()
 
@@ -161,7 +161,7 @@ class ClientSession:
                 options = self.conversation.options
                 await self._change.wait()
                 await self._session.end()
-                await self._pumped.wait()  # what was said is answered first
+                await self._pumped.wait()  # finished turns are answered first
             num_bytes = self._session.num_bytes_fed
             self._num_bytes += num_bytes
             self._session = None

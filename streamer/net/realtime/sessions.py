@@ -41,14 +41,15 @@ _logger = logging.getLogger("streamer")
 
 
 class HeldSession:
-    """A session and who serves it."""
+    """A session and the connection that serves it."""
 
     def __init__(self, session: ClientSession) -> None:
         self.session = session
         self.connection: Connection | None = None
-        self.is_held = False  # its link was cut, and nobody has come back yet
-        self.lock = anyio.Lock()  # of sockets that want to take over
-        self.newest: Connection | None = None  # of them
+        self.is_held = False  # its link was cut, and the client has not come back yet
+        # for sockets that take over, and the newest of them
+        self.lock = anyio.Lock()
+        self.newest: Connection | None = None
         self.came_back = anyio.Event()
         self.num_resumed = 0
 
@@ -111,7 +112,7 @@ class Sessions:
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """What was said is answered and read; then close 1012, so that clients come again."""
+        """Wait until turns in hand are answered and read; then close 1012, so that clients return."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
@@ -127,7 +128,7 @@ class Sessions:
         return place
 
     async def _run(self, place: HeldSession, tenant: str) -> None:
-        """What goes wrong in a session ends it alone."""
+        """An error in a session ends it alone."""
         try:
             await place.session.run()
         except Exception as error:
@@ -254,6 +255,7 @@ class Connection:
                 await self._socket.send(text, text=True)
             while True:
                 await self._journal.more(number)
+                number = max(number, self._journal.first)
                 if self._socket.transport.is_closing():  # asyncio would log each further write
                     return
                 await self._socket.send(self._journal[number], text=True)
@@ -267,7 +269,7 @@ class Connection:
         if await self._watcher.watch():
             self._metrics.slow_readers.inc()
             self._socket.transport.abort()
-        self._journal.read_by(False)  # so that whoever waits for room goes on, and notices
+        self._journal.read_by(False)  # so that tasks that wait for room go on, and notice
 
     async def _acknowledge(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""What every service of ours needs: one port, admission, health, metrics, notices.
+"""The parts that every service shares: one port, admission, health, metrics, notices.
 
 Imports core.
 """

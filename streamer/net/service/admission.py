@@ -1,4 +1,4 @@
-"""Decides before the upgrade who may connect, and gives sessions their ids.
+"""Decides before the upgrade which clients may connect, and gives sessions their ids.
 
 Shared by every service: keys, Origin, capacity, drain. Keys are compared in constant time. A
 browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
@@ -33,7 +33,7 @@ _PORTS = {"http": 80, "https": 443}
 NO_TENANT = ""  # the tenant where there are no keys
 INCARNATION_BYTES = 3
 _ID_PREFIX = "sess_"
-LIFE_S = 30.0  # of a ticket
+LIFE_S = 30.0  # a ticket is good for this long
 MAX_TICKET_CHARACTERS = 128
 _SIGNED_BYTES = 16
 _NONCE_BYTES = 8
@@ -90,7 +90,7 @@ class Admission:
     def _on_their_way(self) -> list[str]:
         """The tenants of handshakes that are not yet late."""
         now = time.monotonic()
-        self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
+        self._expected = {client: due for client, due in self._expected.items() if due[0] > now}
         return [tenant for _, tenant in self._expected.values()]
 
     def expect(self, client: object, tenant: str = NO_TENANT) -> None:

@@ -37,7 +37,7 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
 }
 SINGLE = ("authorization", "origin", "host")
-END = b"\r\n\r\n"  # of a request's head
+END = b"\r\n\r\n"  # ends a request's head
 
 
 def read_page(folder: Path) -> dict[str, Response]:
@@ -84,7 +84,7 @@ def url_of(request: Request) -> SplitResult:
 
 
 def headers_of(request: Request) -> dict[str, str] | HttpRefusal:
-    """Header -> value, names in lower case; one that decides is refused where doubled."""
+    """Header -> value, names in lower case. A doubled header that admission reads is refused."""
     found: dict[str, str] = {}
     for name, value in request.headers.raw_items():
         key = name.lower()

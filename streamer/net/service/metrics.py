@@ -27,7 +27,7 @@ QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
 AUDIO_LAG = "Audio taken and not yet heard, of the slowest session"
-REFUSALS = ("epoch", "number", "prefix", "stale")  # of a request (core/decoding/verdict.py)
+REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/verdict.py
 
 
 class Watched(Protocol):
@@ -107,7 +107,7 @@ class ServiceMetrics:
 
 
 class VerifierMetrics(ServiceMetrics):
-    """Of `streamer verifier`."""
+    """The metrics of `streamer verifier`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class VerifierMetrics(ServiceMetrics):
 
 
 class Metrics(ServiceMetrics):
-    """Of `streamer serve`. Turns that went unverified are counted, and told of in notices."""
+    """The metrics of `streamer serve`. Unverified turns also become notices."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Runs a websocket service on one port until SIGTERM.
 
 Beside the websocket it answers /healthz, /readyz, /statusz, /metrics and the files of a page. It
-decides before the upgrade who may connect, serves TLS, bounds connections and drains. Shared by the
-realtime server and the verifier's.
+decides before the upgrade which clients may connect, serves TLS, bounds connections and drains. The
+realtime server and the verifier's share it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ CLOSE_S = 2.0
 # gone.
 MAX_QUEUE = 1
 RECEIVE_BYTES = 128 << 10
-LARGE_BYTES = 256 << 10  # of a message that is still coming: a pong waits for its end
-HEAD_BYTES = 8 << 10  # of a request that is looked at; websockets refuses longer lines
+LARGE_BYTES = 256 << 10  # a message of this size delays the pong after it
+HEAD_BYTES = 8 << 10  # longer heads go to websockets unread; it refuses them
 MAX_WAITING = 512  # connections before their upgrade; the oldest is closed for one more
 MAX_FILES = 65_536  # that this process asks for; most systems begin at 1,024
 SPARE_FILES = 8
