@@ -61,7 +61,7 @@ class ClientSession:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """Lengths of the session's queues (see Session), and events that the client has not read."""
+        """Lengths of the session's queues (see Session), and the number of unread events."""
         waiting = {"unread": self.journal.end - self.journal.num_read}
         if self._session is not None and not self.over.is_set():
             waiting.update(self._session.backlog)

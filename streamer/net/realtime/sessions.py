@@ -112,7 +112,7 @@ class Sessions:
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """Wait until turns in hand are answered and read; then close 1012, so that clients return."""
+        """Wait until turns in hand are answered and read; then close with 1012."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
