@@ -1,8 +1,8 @@
 """Numbers a session's events and keeps those that its client may still have to read.
 
 A client that comes back asks for the next event by its number. Everything is bounded in bytes:
-`room` waits while MAX_UNSENT_BYTES wait for a socket that is read. Of the events that the client has
-read KEPT_BYTES stay, of all events the newest MAX_HELD_BYTES. `streamer.resumed` says how many went.
+`room` waits while MAX_UNSENT_BYTES wait for a socket that is read. KEPT_BYTES of read events stay,
+and the newest MAX_HELD_BYTES of all events. `streamer.resumed` says how many went.
 """
 
 from __future__ import annotations
