@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from streamer.net.service.admission import HANDSHAKE_S, NOBODY, ReplicaStatus
+from streamer.net.service.admission import HANDSHAKE_S, NO_TENANT, ReplicaStatus
 
 SERVER = "server"
 VERIFIER = "verifier"
@@ -68,7 +68,7 @@ class Candidate:
 
 
 def choose(
-    candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NOBODY
+    candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NO_TENANT
 ) -> Candidate | None:
     """The replica for a new client of `kind`; None if all are full.
 
