@@ -6,10 +6,12 @@ import re
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 
 import anyio
 import pytest
 import soundfile
+from far import verifying
 from processes import ENVIRONMENT, describe, run_here
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
@@ -17,12 +19,18 @@ from wire import describe as describe_live
 from wire import serving, session_update, text_of, until
 
 from bench.proxy import Proxy, Toxics
+from bench.watched import opened
 from streamer import Config, Describer
-from streamer.assembly.models import PromiseWarning
+from streamer.assembly.models import Models, PromiseWarning
+from streamer.cli import main
 from streamer.config import ConfigError
 from streamer.core.attributes import parse
+from streamer.core.audio.pcm import from_pcm16
+from streamer.core.audio.trim import trimmed
+from streamer.core.decoding.gate import Gate
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.thinker import EMBEDDED
+from streamer.recording import describe_recording
 
 
 @pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
@@ -181,3 +189,66 @@ async def test_what_is_no_recording_is_told_as_ever(verifier, tmp_path):
 def test_an_address_without_a_host_is_refused(url):
     with pytest.raises(ConfigError, match="names no host"):
         Config(cloud=url)
+
+
+async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
+    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole
+    turn, once."""
+    pcm = SAMPLES[0].read_bytes()[44:]
+    heard = 2 * len(trimmed(from_pcm16(pcm)))  # bytes; silence at its ends stays here
+    for mode, audio, before in (
+        ("exact", "eager", 0.9),
+        ("exact", "lazy", 0.0),
+        ("gated", "lazy", 0.0),
+    ):
+        async with (
+            Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
+            Describer.open(
+                mode=mode, cloud=f"ws://127.0.0.1:{proxy.port}", cloud_audio=audio, threshold=0.0
+            ) as describer,
+            describer.session() as session,
+        ):
+            await session.feed(pcm)
+            await session._stream.catch_up(0)
+            assert before * heard <= proxy.num_up < 2_000 + (1.1 * heard if before else 0)
+            await session.commit()
+            events = [event async for event in session]
+            assert heard < events[-1].bytes_up < 1.1 * heard + 2_000
+            assert events[-1].verified_share > 0.5
+            if mode == "exact":
+                assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
+
+
+class NeverDoubts(Models):
+    """Their gate never fires."""
+
+    @property
+    def plan(self):
+        return replace(super().plan, gate=Gate(entropy=99.0, density=None, loop=False))
+
+
+async def test_lazy_audio_of_a_turn_without_requests_never_crosses(verifier):
+    """Nothing goes up, whatever the verifier could say."""
+    options = {"cloud": verifier, "mode": "gated", "cloud_audio": "lazy"}
+    async with opened(NeverDoubts(Config.from_mapping(options))) as parts:
+        for file in SAMPLES:
+            found = await describe_recording(parts, file)
+            assert (found.bytes_up, found.bytes_down, found.cloud_calls) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("engine", ["stable", pytest.param("int8", marks=pytest.mark.long)])
+def test_a_verifier_takes_the_engines_of_describe(engine):
+    """The same engine here and there says the same."""
+    with verifying("--engine", engine) as (url, _):
+        far = describe(SAMPLES[0], "--mode", "cloud", "--cloud", url, "--verify-budget-s", 60)
+    near = describe(SAMPLES[0], "--mode", "cloud", "--engine", engine)
+    assert far[0] == near[0] == 0
+    assert far[1][0]["ids"] == near[1][0]["ids"]
+
+
+def test_an_engine_of_the_cpu_on_a_gpu_is_told(capsys):
+    assert main(["verifier", "--engine", "int8", "--device", "cuda"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "streamer: engine int8 is for the CPU only; take --device cpu, or engine fast\n"
+    )

@@ -104,46 +104,26 @@ LIES = pytest.mark.parametrize(
 
 @LIES
 async def test_gated_goes_on_and_exact_says_so(lie, wanted):
-    options = {"threshold": 0.0, "verify_budget_s": BUDGET_S}
+    """Live and from a file: a file waits as long as a live turn would, and no longer."""
+    alone = wanted["edge"][SAMPLES[0].name]["ids"]
     async with lying(HOSTILE[lie]) as port:
-        cloud = f"ws://127.0.0.1:{port}"
-        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
+        options = {"cloud": f"ws://127.0.0.1:{port}", "verify_budget_s": BUDGET_S}
+        async with Describer.open(mode="gated", threshold=0.0, **options) as describer:
             await describer.load()
             events, _ = await one_turn(describer, SAMPLES[0])
-            assert (list(events[-1].ids), events[-1].verified_share) == (
-                wanted["edge"][SAMPLES[0].name]["ids"],
-                0.0,
-            )
-            assert events[-1].text == "".join(
-                event.text for event in events if isinstance(event, TextDelta)
-            )
-            assert events[-1].stall_ms < MOST_STALL_MS
-        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=BUDGET_S) as describer:
+            said = "".join(event.text for event in events if isinstance(event, TextDelta))
+            assert events[-1].text == said
+            with anyio.fail_after(MOST_S):
+                found = await describer.describe(SAMPLES[0])
+            for one in (events[-1], found):
+                assert (list(one.ids), one.verified_share) == (alone, 0.0)
+                assert one.stall_ms < MOST_STALL_MS
+        async with Describer.open(mode="exact", **options) as describer:
             await describer.load()
             events, seconds = await one_turn(describer, SAMPLES[0])
             assert isinstance(events[-1], TurnFailed), events[-1]
             assert seconds < MOST_S
             assert "\n" not in events[-1].message
-
-
-@LIES
-async def test_a_file_is_not_held_up(lie, wanted):
-    """It waits for what a live turn would have waited for, and no longer, whatever is said
-    meanwhile."""
-    options = {"threshold": 0.0, "verify_budget_s": BUDGET_S}
-    async with lying(HOSTILE[lie]) as port:
-        cloud = f"ws://127.0.0.1:{port}"
-        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
-            await describer.load()
-            with anyio.fail_after(MOST_S):
-                found = await describer.describe(SAMPLES[0])
-            assert (list(found.ids), found.verified_share) == (
-                wanted["edge"][SAMPLES[0].name]["ids"],
-                0.0,
-            )
-            assert found.stall_ms < MOST_STALL_MS
-        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=BUDGET_S) as describer:
-            await describer.load()
             with anyio.fail_after(MOST_S), pytest.raises(TargetLost):
                 await describer.describe(SAMPLES[0])
 

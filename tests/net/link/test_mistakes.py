@@ -65,6 +65,19 @@ async def test_tls_and_keys(guarded):
     assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
 
 
+async def test_with_the_key_and_the_authority_it_verifies(guarded, tmp_path, monkeypatch):
+    """A key with characters that no key has is not shown; an authority's file must be there."""
+    url, ca = guarded
+    options = {"cloud": url, "cloud_ca": ca}
+    async with Describer.open(mode="exact", **options, cloud_key="secret") as describer:
+        assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
+    for wrong in ("quokka\nlines", "quokka x"):
+        monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
+        assert "quokka" not in await told(**options)
+    options |= {"cloud_ca": str(tmp_path / "none.pem"), "cloud_key": "secret"}
+    assert "cannot be read" in await told(**options)
+
+
 async def test_tls_where_there_is_none():
     with verifying() as (url, _):
         line = await told_of_a_file(url.replace("ws:", "wss:"))

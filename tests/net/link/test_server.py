@@ -11,14 +11,12 @@ import msgspec
 import pytest
 from far import QUERY, Slow, mutated, opening, raw, say, serving_judges, told, until, verifying
 from patience import EXIT_S, PATIENCE_S
-from processes import describe_apart
 from speech import SAMPLES
-from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
 
-from streamer import Describer, ModelError
+from streamer import Describer
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
@@ -316,37 +314,6 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
     assert len(found) == 2 * edges
     for (_, name), ids in found.items():
         assert ids == wanted["exact"][name]["ids"]
-
-
-async def test_key_tls_and_errors_are_one_line(tmp_path, monkeypatch):
-    """wss:// with a key; a wrong one, and a verifier that is not there: one line, exit 1."""
-    chain, key, ca = certificate(tmp_path)
-    with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
-        assert url.startswith("wss://")
-        options = {"mode": "exact", "cloud": url, "cloud_ca": str(ca)}
-        async with Describer.open(**options, cloud_key="secret") as describer:
-            assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
-        status, rows, err = describe_apart(
-            SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong"
-        )
-        assert (status, rows, err.count("\n")) == (1, [], 1), err
-        assert "HTTP 401 (wrong or missing API key" in err
-        for wrong in ("quokka\nlines", "quokka x"):
-            monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
-            async with Describer.open(**options) as describer:
-                with pytest.raises(ModelError) as refused:
-                    await describer.load()
-            assert "quokka" not in str(refused.value)
-            assert "\n" not in str(refused.value)
-        options |= {"cloud_ca": str(tmp_path / "none.pem"), "cloud_key": "secret"}
-        async with Describer.open(**options) as describer:
-            with pytest.raises(ModelError, match="cannot be read"):
-                await describer.load()
-    status, rows, err = describe_apart(
-        SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2
-    )
-    assert (status, [set(row) for row in rows], err.count("\n")) == (1, [{"file", "error"}], 1)
-    assert "--degrade" in err
 
 
 async def test_health_and_a_clean_end(wanted):
