@@ -150,6 +150,7 @@ def main() -> None:
         for seconds, some in clips.items():
             row = measure(trees, mode, some, options.repeats, f"{mode}, {seconds} s")
             rows.append({"seconds": seconds, **row})
+            print(table_of(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     for tree in trees:
         tree.close()
     print(table_of(rows))

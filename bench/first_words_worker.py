@@ -14,7 +14,8 @@ import streamer
 from streamer import Describer, Description, TextDelta
 
 PIECE = 1_600  # samples: 100 ms
-SETTLE_S = 0.4  # everything before the last piece is heard by then
+SETTLE_S = 0.5  # everything before the last piece is heard and measured by then,
+SETTLE_SHARE = 1 / 8  # and this share of its length, since it comes faster than real time
 WARM = 3
 
 
@@ -33,7 +34,7 @@ async def turn(describer: Describer, wav: str, known: list[str]) -> dict[str, fl
     async with describer.session(sample_rate=rate) as session:
         for at in range(0, last, 2 * rate):
             await session.feed(samples[at : min(last, at + 2 * rate)].tobytes())
-        await anyio.sleep(SETTLE_S + len(samples) / rate / 100)
+        await anyio.sleep(SETTLE_S + SETTLE_SHARE * len(samples) / rate)
         await session.feed(samples[last:].tobytes())
         await session.commit()
         async for event in session:

@@ -4,7 +4,7 @@
 
 generate() gets the cheapest equal feature extraction (the clip's own length, no padding to 300 s)
 and the same prompt. Its time counts from the end of the audio: extract, encode, prefill, decode.
-Ours hears while the audio arrives, so only the last window and the suffix remain. "assisted" is
+Ours hears while the audio arrives, its last 2 s in real time, so little remains. "assisted" is
 transformers' assisted generation with an assistant that receives the audio.
 
 tokens/s counts the tokens after the first text over the time after it. Assisted generation reports
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.arms import models_of, run
+from bench.arms import models_of, run_paced
 from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
 from streamer.core.audio.trim import trimmed
@@ -193,7 +193,7 @@ def _with_threads(num: int, arm: Arm) -> Arm:
 
 
 def _timed(models: Any, samples: np.ndarray) -> Timing:
-    found = run(models, samples)
+    found = run_paced(models, samples)
     return Timing(found.ttft_s, found.total_s, found.tokens_per_s or float("nan"), len(found.ids))
 
 
