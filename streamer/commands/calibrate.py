@@ -37,6 +37,7 @@ from streamer.core.calibration import (
     num_needed,
 )
 from streamer.core.decoding.gate import SIGNALS, doubt
+from streamer.core.measures.level_chances import level_weights
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 
@@ -234,9 +235,11 @@ def hear_clip(models: Models, file: str) -> Clip | None:
         name: {signal: [] for signal in SIGNALS} for name in plans
     }
     with open_audio(file) as audio:
-        for (drafter, target), has_speech in hear_parts(thinkers, chunks_of(audio)):
-            for name, plan in plans.items() if has_speech else ():
-                block_at = Shadow(drafter, target, plan).block_at
+        for (drafter, target), closed in hear_parts(thinkers, chunks_of(audio), measures=True):
+            assert closed.measures is not None
+            weights = level_weights(closed.measures(), edge.card.attributes)
+            for name, plan in plans.items() if closed.has_speech else ():
+                block_at = Shadow(drafter, target, plan, weights).block_at
                 branches = Branches(block_at, edge.vocabulary, plan.rules)
                 for signal in SIGNALS:
 

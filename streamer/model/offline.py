@@ -21,21 +21,26 @@ Samples = NDArray[np.float32]
 
 
 def hear_parts(
-    thinkers: Sequence[Thinker], chunks: Iterable[Samples], prefills: bool = True
-) -> Iterator[tuple[list[Listener], bool]]:
-    """Each part of a recording: a listener per model, its turn over; and whether it holds speech.
+    thinkers: Sequence[Thinker],
+    chunks: Iterable[Samples],
+    prefills: bool = True,
+    measures: bool = False,
+) -> Iterator[tuple[list[Listener], Closed]]:
+    """Each part of a recording: a listener per model, its turn over; and how the turn closed.
 
     The slots are given back when the next part is asked for, or the iterator is closed.
     """
     listeners: list[Listener] = []
     try:
-        for item in items_of(chunks, min(thinker.card.max_turn_s for thinker in thinkers)):
+        for item in items_of(
+            chunks, min(thinker.card.max_turn_s for thinker in thinkers), measures
+        ):
             if isinstance(item, TurnOpened):
                 listeners += map(Listener, thinkers)
             for listener in listeners:
                 hear(listener, item, prefills)
             if isinstance(item, Closed):
-                yield listeners, item.has_speech
+                yield listeners, item
                 _close(listeners)
     finally:
         _close(listeners)
@@ -49,9 +54,11 @@ def hear_turn(thinker: Thinker, samples: Samples, prefills: bool = True) -> List
     return listener
 
 
-def items_of(chunks: Iterable[Samples], max_turn_s: float) -> Iterator[Item]:
-    """What the turns of a recording are made of. chunks: samples [n] float32 at 16 kHz."""
-    cutter, offset = PartCutter(max_turn_s), OffsetFilter()
+def items_of(
+    chunks: Iterable[Samples], max_turn_s: float, measures: bool = False
+) -> Iterator[Item]:
+    """The items of a recording's turns. chunks: samples [n] float32 at 16 kHz."""
+    cutter, offset = PartCutter(max_turn_s, measures=measures), OffsetFilter()
     for chunk in chunks:
         if len(chunk):
             yield from cutter.push(offset.push(chunk))

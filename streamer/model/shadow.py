@@ -10,6 +10,7 @@ from streamer.core.calibration import Block, Prefix
 from streamer.core.decoding.gate import Gate, fires
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
@@ -22,12 +23,14 @@ UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone
 class Shadow:
     """Edge and cloud of one turn whose audio is in, greedy, under one plan."""
 
-    def __init__(self, edge: Listener, cloud: Listener, plan: Plan) -> None:
+    def __init__(
+        self, edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights = FLAT
+    ) -> None:
         self._edge = edge
         self._plan = plan
         self._cloud = cloud
-        self._drafter = IncrementalDrafter(edge, plan.rules, Sampling())
-        self._verifier = LocalVerifier(cloud, plan.rules, Sampling())
+        self._drafter = IncrementalDrafter(edge, plan.rules, Sampling(), weights)
+        self._verifier = LocalVerifier(cloud, plan.rules, Sampling(), weights)
         self._number = 0
 
     def block_at(self, prefix: Prefix) -> Block:
