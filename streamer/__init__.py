@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from streamer.describer import Describer
     from streamer.model.audio.syllable_rate import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.session import LiveSession
     from streamer.stages.events import (
         Cleared,
         LiveUpdate,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     )
     from streamer.stages.ports import TargetLost
     from streamer.stages.queues import SlowReader
+    from streamer.stages.stream import LiveSession
     from streamer.timeline.write import write_timeline
 
 __version__ = "0.1.0"
@@ -92,13 +92,13 @@ _HOMES = {  # module -> the public names that it has
     "describer": ("Describer",),
     "model.audio.syllable_rate": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
-    "session": ("LiveSession",),
     "stages.events": (
         *("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped"),
         *("TurnCommitted", "TurnDetection", "TurnFailed"),
     ),
     "stages.queues": ("SlowReader",),
     "stages.ports": ("TargetLost",),
+    "stages.stream": ("LiveSession",),
     "timeline.write": ("write_timeline",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -27,10 +27,9 @@ from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
-from streamer.session import LiveSession
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import SessionOptions, TurnDetection
-from streamer.stages.stream import Stream, open_stream
+from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
@@ -194,10 +193,10 @@ class Describer:
         await self.load()
         options = replace(options, said=self._models.said(attributes, profile))
         async with self.stream(options) as stream:
-            yield LiveSession(stream, options)
+            yield stream
 
     @asynccontextmanager
-    async def stream(self, options: SessionOptions) -> AsyncIterator[Stream]:
+    async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
         """The bare stream of a session, for servers: every event of every turn."""
         parts = await self._live_parts()
         async with open_stream(parts.saying(options.said), options) as stream:

@@ -29,7 +29,7 @@ from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.ports import Parts, TargetLost, Written
 from streamer.stages.queues import cause_of
-from streamer.stages.stream import Stream, open_stream
+from streamer.stages.stream import LiveSession, open_stream
 
 HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`
 WAIT_S = 1.0  # wait for a verifier before `on_wait` is called
@@ -126,7 +126,7 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream,
+    stream: LiveSession,
     audio: Audio,
     chunks: Iterator[Samples],
     is_fed: anyio.Event,
@@ -192,7 +192,7 @@ async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str],
 
 
 async def _collect(
-    stream: Stream,
+    stream: LiveSession,
     name: str,
     on_delta: Callable[[TextDelta], None],
     found: list[Description],

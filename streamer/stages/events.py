@@ -1,4 +1,4 @@
-"""Events of a live session, its options, and the Session protocol.
+"""Events of a live session, and its options.
 
 Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first
 sample; those of text from the arrival of the turn's last sample.
@@ -6,9 +6,8 @@ sample; those of text from the arrival of the turn's last sample.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, get_args
+from typing import get_args
 
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
@@ -153,54 +152,3 @@ class SessionOptions:
 def _check(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
         raise ValueError(f"{name} is {value}; it may be {least} to {most}")
-
-
-class Session(Protocol):
-    """One stream, open until `end` or left. One task may feed, another iterate."""
-
-    @property
-    def num_bytes_fed(self) -> int:
-        """Bytes of PCM that were taken; they are never lost while the session lives."""
-        ...
-
-    @property
-    def backlog(self) -> Mapping[str, int]:
-        """`pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
-        ...
-
-    async def feed(self, pcm: bytes) -> None:
-        """PCM16 little-endian mono at the session's rate; waits while 5 s are in hand."""
-        ...
-
-    def feed_nowait(self, pcm: bytes) -> bool:
-        """`feed` without waiting. False: nothing was taken."""
-        ...
-
-    async def commit(self) -> int:
-        """End the turn; its number. Later audio is the next turn's. Raises NothingToCommit."""
-        ...
-
-    async def answer(self) -> None:
-        """Answer the last committed turn, where the session does not do so itself. A second call
-        does nothing.
-
-        Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
-        """
-        ...
-
-    async def clear(self) -> None:
-        """Forget the audio of the turn that is not committed yet; an event says Cleared."""
-        ...
-
-    async def cancel(self) -> None:
-        """Stop the answers to all turns committed by now: committed text stays, each Description
-        has stop_reason `cancelled`. Does nothing where there is no answer to stop."""
-        ...
-
-    async def end(self) -> None:
-        """No more audio: all that was fed is answered, then the events end."""
-        ...
-
-    def events(self) -> AsyncIterator[Event]:
-        """Every event in order, until the session ends."""
-        ...

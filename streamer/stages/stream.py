@@ -1,4 +1,4 @@
-"""One stream: chunk | prefill | draft | verify | emit, joined by bounded queues.
+"""A live session: chunk | prefill | draft | verify | emit, joined by bounded queues.
 
 Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
 the context manager cancels what is left; every KV slot is given back, whatever happens.
@@ -17,10 +17,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.coach.baseline import Baseline
+from streamer.core.description import Description
 from streamer.stages.chunk import Chunk
 from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
-from streamer.stages.events import Event, NothingToCommit, SessionOptions
+from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
 from streamer.stages.observers import Observers
 from streamer.stages.ports import Parts
 from streamer.stages.prefill import OpenTurns, prefill
@@ -59,22 +60,29 @@ MAX_COMMITTED = 64  # and not yet emitted
 @asynccontextmanager
 async def open_stream(
     parts: Parts, options: SessionOptions, clock: Callable[[], float] = time.perf_counter
-) -> AsyncIterator[Stream]:
-    """A stream that runs until it is ended or left. Raises ValueError for bad options."""
-    stream = Stream(parts, options, clock)
+) -> AsyncIterator[LiveSession]:
+    """A session that runs until it is ended or left. Raises ValueError for bad options."""
+    session = LiveSession(parts, options, clock)
     try:
         async with anyio.create_task_group() as group:
-            stream.start(group)
-            yield stream
+            session._start(group)
+            yield session
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of:
         raise _only(group_of) from None
     finally:
-        stream.close()
+        session._close()
 
 
-class Stream:
-    """See events.py's Session for what each method promises."""
+class LiveSession:
+    """`feed`, `commit`, iterate. One task may feed while another iterates.
+
+    Without turn detection an iteration ends with its turn's Description: commit, iterate; feed,
+    commit, iterate. With turn detection it goes on until `end`. Left unread for 10 s, more than 256
+    events end the session (SlowReader).
+
+    num_bytes_fed: bytes of audio that were taken; they are never lost while the session lives.
+    """
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
         self._turns = OpenTurns(parts)
@@ -96,7 +104,130 @@ class Stream:
         self._chunk: Chunk
         self._draft: Draft
 
-    def start(self, group: TaskGroup) -> None:
+    async def feed(self, pcm: bytes) -> None:
+        """Audio as the session's options say, any number of bytes; waits while 5 s are in hand.
+
+        Raises TypeError for anything but bytes (of a numpy array give `array.tobytes()`), and
+        anyio.ClosedResourceError after `end`.
+        """
+        if not isinstance(pcm, bytes | bytearray | memoryview):
+            kind = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
+            raise TypeError(f"{kind}; of an int16 array give .tobytes()")
+        pcm = bytes(pcm)
+        if self._is_ended:
+            raise anyio.ClosedResourceError("the session has ended; open another one")
+        if self._options.is_recording:
+            await put(self._commands, Piece(pcm, self._clock()))
+            self.num_bytes_fed += len(pcm)
+            return
+        at = 0
+        while at < len(pcm):
+            at += self._hold(pcm[at : at + self._piece_bytes - len(self._held)])
+            if len(self._held) == self._piece_bytes:
+                await self._flush()
+
+    def feed_nowait(self, pcm: bytes) -> bool:
+        """`feed` without waiting. False: nothing was taken."""
+        num_pieces = (len(self._held) + len(pcm)) // self._piece_bytes
+        if self._is_ended or num_pieces > 1:
+            return False
+        if num_pieces == 0:
+            self._hold(pcm)
+            return True
+        n = self._piece_bytes - len(self._held)
+        try:
+            self._commands.send_nowait(Piece(bytes(self._held) + pcm[:n], self._clock()))
+        except (anyio.WouldBlock, anyio.BrokenResourceError):
+            return False
+        self._held.clear()
+        self.num_bytes_fed += n
+        self._hold(pcm[n:])
+        return True
+
+    async def commit(self, last: bytes = b"") -> int:
+        """End the turn; its number. Later audio is the next turn's.
+
+        last: the end of the turn's audio; feeding it here saves a trip to a thread. Raises
+        NothingToCommit where nothing was fed since the last turn.
+        """
+        if last:
+            self._hold(last)
+        command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
+        self._chunk.hurry()
+        try:
+            await put(self._commands, command)
+        except BaseException:
+            self._chunk.rest()
+            raise
+        if command.rest is not None:
+            del self._held[: len(command.rest.pcm)]
+        await command.is_done.wait()
+        if command.turn is None:
+            raise NothingToCommit("there is no audio since the last turn; feed some before commit")
+        return command.turn
+
+    async def catch_up(self, num_left: int) -> None:
+        """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
+        every model, and its earlier parts are answered."""
+        mark = Mark(num_left)
+        await self._commands.send(mark)
+        await mark.is_done.wait()
+
+    async def answer(self) -> None:
+        """Answer the last committed turn, in a session with `answers_itself=False`. A second call
+        does nothing.
+
+        Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
+        """
+        self._last_asked = self._chunk.last_closed
+        await self._commands.send(Answer())
+
+    async def clear(self) -> None:
+        """Forget the audio that is not committed yet; a Cleared event follows."""
+        await self._flush()  # not dropped here: times count from the session's first sample
+        await self._commands.send(Clear())
+
+    async def cancel(self) -> None:
+        """Stop the answers to all turns committed by now: committed text stays, each Description
+        has stop_reason `cancelled`. Does nothing where there is no answer to stop."""
+        answers_itself = self._options.answers_itself
+        self._draft.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
+
+    async def end(self) -> None:
+        """No more audio: all that was fed is answered, then the events end."""
+        self._is_ended = True
+        # where the session is failing, its context raises
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._flush()
+        self._commands.close()
+
+    def events(self) -> AsyncIterator[Event]:
+        """Every event in order, until the session ends."""
+        # not a generator, which must be closed by the caller who leaves it early
+        return self._events
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return _Iteration(self._events, self._ends_with)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """How the speaker usually speaks, where a coach was asked for: given, learnt, or from the
+        speech so far. None under 5 s of speech. `baseline.save("me.json")` keeps it."""
+        return self._hearing.coach.baseline if self._hearing.coach else None
+
+    @property
+    def backlog(self) -> dict[str, int]:
+        """`pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
+        pieces = self._taken.statistics().current_buffer_used
+        num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
+        return {
+            "pieces": pieces,
+            "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
+            "turns": self._turns.num_open,
+            "events": self._events.statistics().current_buffer_used,
+        }
+
+    def _start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
@@ -122,107 +253,17 @@ class Stream:
         group.start_soon(verify, requests, replies, name="verify")
         group.start_soon(emit, answered, outlet.clone(), parts, self._clock, name="emit")
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Give everything back; the stages have ended."""
         self._is_ended = True
         self._turns.close_all()
         for end in (self._commands, self._taken, self._events):
             end.close()
 
-    async def feed(self, pcm: bytes) -> None:
-        if self._is_ended:
-            raise anyio.ClosedResourceError("the session has ended; open another one")
-        if self._options.is_recording:
-            await put(self._commands, Piece(pcm, self._clock()))
-            self.num_bytes_fed += len(pcm)
-            return
-        at = 0
-        while at < len(pcm):
-            at += self._hold(pcm[at : at + self._piece_bytes - len(self._held)])
-            if len(self._held) == self._piece_bytes:
-                await self._flush()
-
-    def feed_nowait(self, pcm: bytes) -> bool:
-        num_pieces = (len(self._held) + len(pcm)) // self._piece_bytes
-        if self._is_ended or num_pieces > 1:
-            return False
-        if num_pieces == 0:
-            self._hold(pcm)
-            return True
-        n = self._piece_bytes - len(self._held)
-        try:
-            self._commands.send_nowait(Piece(bytes(self._held) + pcm[:n], self._clock()))
-        except (anyio.WouldBlock, anyio.BrokenResourceError):
-            return False
-        self._held.clear()
-        self.num_bytes_fed += n
-        self._hold(pcm[n:])
-        return True
-
-    async def commit(self, last: bytes = b"") -> int:
-        """last: the end of the turn's audio; feeding it here saves a trip to a thread."""
-        if last:
-            self._hold(last)
-        command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
-        self._chunk.hurry()
-        try:
-            await put(self._commands, command)
-        except BaseException:
-            self._chunk.rest()
-            raise
-        if command.rest is not None:
-            del self._held[: len(command.rest.pcm)]
-        await command.is_done.wait()
-        if command.turn is None:
-            raise NothingToCommit("there is no audio since the last turn; feed some before commit")
-        return command.turn
-
-    async def catch_up(self, num_left: int) -> None:
-        """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
-        every model, and its earlier parts are answered."""
-        mark = Mark(num_left)
-        await self._commands.send(mark)
-        await mark.is_done.wait()
-
-    async def answer(self) -> None:
-        self._last_asked = self._chunk.last_closed
-        await self._commands.send(Answer())
-
-    async def clear(self) -> None:
-        await self._flush()  # not dropped here: times count from the session's first sample
-        await self._commands.send(Clear())
-
-    async def cancel(self) -> None:
-        answers_itself = self._options.answers_itself
-        self._draft.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
-
-    async def end(self) -> None:
-        with suppress(anyio.BrokenResourceError):  # the stream is failing, and will raise
-            if not self._is_ended:
-                await self._flush()
-        self._is_ended = True
-        self._commands.close()
-
-    def events(self) -> AsyncIterator[Event]:
-        # not a generator, which must be closed by the caller who leaves it early
-        return self._events
-
-    @property
-    def baseline(self) -> Baseline | None:
-        """The speaker's baseline, where a coach was asked for and knows it."""
-        return self._hearing.coach.baseline if self._hearing.coach else None
-
-    @property
-    def backlog(self) -> dict[str, int]:
-        """The content of the queues that audio and text go through."""
-        pieces = self._taken.statistics().current_buffer_used
-        num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
-        return {
-            "pieces": pieces,
-            "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-            "turns": self._turns.num_open,
-            "events": self._events.statistics().current_buffer_used,
-        }
+    def _ends_with(self, event: Event) -> bool:
+        """Whether an iteration ends with `event`."""
+        is_over = isinstance(event, Description | TurnFailed)
+        return is_over and self._options.turn_detection is None and not self._is_ended
 
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm
@@ -237,6 +278,25 @@ class Stream:
         piece = Piece(bytes(self._held), self._held_at)
         await self._commands.send(piece)
         del self._held[: len(piece.pcm)]
+
+
+class _Iteration:
+    """One `async for`; may be left at any time, and another one started."""
+
+    def __init__(self, events: AsyncIterator[Event], is_last: Callable[[Event], bool]) -> None:
+        self._events = events
+        self._is_last = is_last
+        self._is_over = False
+
+    def __aiter__(self) -> _Iteration:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        event = await anext(self._events)
+        self._is_over = self._is_last(event)
+        return event
 
 
 def _only(error: BaseException) -> BaseException:

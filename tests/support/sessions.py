@@ -3,7 +3,6 @@ free slots."""
 
 from contextlib import asynccontextmanager
 
-from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions
 from streamer.stages.stream import open_stream
 
@@ -11,9 +10,8 @@ from streamer.stages.stream import open_stream
 @asynccontextmanager
 async def session_of(parts, **options):
     """As `Describer.session` gives it; **options: those of SessionOptions."""
-    chosen = SessionOptions(**options)
-    async with open_stream(parts, chosen) as stream:
-        yield LiveSession(stream, chosen)
+    async with open_stream(parts, SessionOptions(**options)) as session:
+        yield session
 
 
 def slots_free(models):

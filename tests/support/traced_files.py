@@ -50,7 +50,7 @@ async def turn(describer, feeding, answering):
         with feeding:
             for at in range(0, len(pcm) - 3_200, 3_200):
                 await session.feed(pcm[at : at + 3_200])
-            while session._stream.backlog["pieces"]:
+            while session.backlog["pieces"]:
                 await anyio.sleep(0.05)
             await anyio.sleep(0.5)
         with answering:

@@ -21,13 +21,14 @@ from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, R
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error, resumed, to_beta
 from streamer.net.service.metrics import Metrics
-from streamer.stages.events import NothingToCommit, Session, SessionOptions
+from streamer.stages.events import NothingToCommit, SessionOptions
+from streamer.stages.stream import LiveSession
 
 DRAIN_POLL_S = 0.02
 MAX_NOWAIT = 64 << 10  # bytes or characters: a larger message is decoded once, and may wait
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
 FAILED = (1011, "internal error; the server's log says more")
-OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
+OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession]]
 
 
 class ClientSession:
@@ -48,7 +49,7 @@ class ClientSession:
         self._taken = anyio.Event()
         self._taking = anyio.Lock()
         self._scope: anyio.CancelScope | None = None
-        self._session: Session | None = None
+        self._session: LiveSession | None = None
         self._ready = anyio.Event()  # the session listens
         self._change = anyio.Event()
         self._pumped = anyio.Event()
@@ -61,7 +62,7 @@ class ClientSession:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """Lengths of the session's queues (see Session), and the number of unread events."""
+        """Lengths of the session's queues (see LiveSession), and the number of unread events."""
         waiting = {"unread": self.journal.end - self.journal.num_read}
         if self._session is not None and not self.over.is_set():
             waiting.update(self._session.backlog)
@@ -168,7 +169,7 @@ class ClientSession:
             self.conversation.reopened(num_bytes, options)
             group.cancel_scope.cancel()
 
-    async def _pump(self, session: Session) -> None:
+    async def _pump(self, session: LiveSession) -> None:
         try:
             async for event in session.events():
                 self._metrics.heard(id(self), event)

@@ -200,7 +200,7 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
         describer.session() as session,
     ):
         await session.feed(pcm[:6_400])
-        await session._stream.catch_up(0)
+        await session.catch_up(0)
         proxy.toxics = Toxics(bandwidth=50_000)
         await session.feed(pcm[6_400:])
         await session.commit()
