@@ -16,7 +16,7 @@ from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.observers import Observers
 from streamer.stages.ports import Hearing, HearingThreads
-from streamer.stages.queues import Answer, Clear, Command, Commit, Mark, Outlet, Piece, put
+from streamer.stages.queues import Answer, AudioPiece, Clear, Command, Commit, Mark, Outlet, put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
@@ -82,7 +82,7 @@ class Chunk:
         """Returns a command that came after pieces, to be taken next."""
         hearing = self._hearing
         match command:
-            case Piece() | Commit():
+            case AudioPiece() | Commit():
                 return await self._hear(command)
             case Clear():
                 await self._hand_on(await self._on_thread(hearing.clear))
@@ -95,7 +95,7 @@ class Chunk:
                 await put(self._items, (command, self._fed_at))
         return None
 
-    async def _hear(self, first: Piece | Commit) -> Command | None:
+    async def _hear(self, first: AudioPiece | Commit) -> Command | None:
         """Hear `first` and the pieces after it, up to a commit."""
         hearing = self._hearing
         async with self._thread_taken():
@@ -162,7 +162,7 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
 
 
 def _join(
-    commands: MemoryObjectReceiveStream[Command], first: Piece | Commit, fed_at: float
+    commands: MemoryObjectReceiveStream[Command], first: AudioPiece | Commit, fed_at: float
 ) -> tuple[bytes, float, Command | None]:
     """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
     came after them.
@@ -184,7 +184,7 @@ def _join(
             following = commands.receive_nowait()
         except (anyio.WouldBlock, anyio.EndOfStream):
             return b"".join(parts), fed_at, None
-        if not isinstance(following, Piece | Commit):
+        if not isinstance(following, AudioPiece | Commit):
             return b"".join(parts), fed_at, following
         command = following
 

@@ -16,10 +16,10 @@ from streamer.stages.ports import Cloud, Drafter, Parts, Steps, TargetLost
 from streamer.stages.prefill import OpenTurns
 from streamer.stages.queues import (
     Answer,
+    Answered,
     Ask,
     Committed,
     Failed,
-    Finished,
     Mark,
     Prepare,
     Ready,
@@ -40,7 +40,7 @@ class Draft:
         ready: MemoryObjectReceiveStream[Ready | Answer | Mark | Failed],
         requests: MemoryObjectSendStream[Prepare | Ask | Settle],
         replies: MemoryObjectReceiveStream[Reply],
-        answers: MemoryObjectSendStream[Committed | Finished | Failed],
+        answers: MemoryObjectSendStream[Committed | Answered | Failed],
         parts: Parts,
         turns: OpenTurns,
         clock: Callable[[], float],
@@ -88,13 +88,13 @@ class Draft:
         self._answering = ready.turn.number
         asking = TurnRequests(ready, self._requests, self._replies, self._clock)
         self._asking = asking
-        end: Finished | Failed
+        end: Answered | Failed
         try:
             if ready.closed.has_speech:
                 end = await self._drive(ready, asking)
             else:
                 mode = self._parts.mode
-                end = Finished(ready, "no_speech", mode, Counts(), None, self._clock())
+                end = Answered(ready, "no_speech", mode, Counts(), None, self._clock())
         except Exception as error:  # this turn's alone
             end = Failed(ready.turn.number, reason_of(error))
         self._answering = None
@@ -106,7 +106,7 @@ class Draft:
     def _is_cancelled(self) -> bool:
         return self._answering is not None and self._answering <= self._cancelled
 
-    async def _drive(self, ready: Ready, asking: TurnRequests) -> Finished | Failed:
+    async def _drive(self, ready: Ready, asking: TurnRequests) -> Answered | Failed:
         turn = ready.turn
         parts = self._parts
         if parts.cloud is not None and self._is_sure_to_ask(parts.cloud):
@@ -138,7 +138,7 @@ class Draft:
                 case Done(reason):
                     asking.count_sent(spec.counts)
                     now = self._clock()
-                    return Finished(ready, reason, parts.mode, spec.counts, prefilled_at, now)
+                    return Answered(ready, reason, parts.mode, spec.counts, prefilled_at, now)
 
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
         """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""

@@ -14,11 +14,11 @@ from streamer.core.decoding.plan import Emit
 from streamer.core.description import TextDelta
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import Parts, Written
-from streamer.stages.queues import Committed, Failed, Finished, Outlet, Ready
+from streamer.stages.queues import Answered, Committed, Failed, Outlet, Ready
 
 
 async def emit(
-    answers: MemoryObjectReceiveStream[Committed | Finished | Failed],
+    answers: MemoryObjectReceiveStream[Committed | Answered | Failed],
     outlet: Outlet,
     parts: Parts,
     clock: Callable[[], float],
@@ -32,7 +32,7 @@ async def emit(
                 case Committed(ready, emit):
                     text = text or _AnswerText(parts, ready)
                     await outlet.send(text.push(emit, clock()))
-                case Finished(ready):
+                case Answered(ready):
                     text = text or _AnswerText(parts, ready)
                     written = text.finish(item)
                     # on a thread: where speech ended may still have to be found out
@@ -67,7 +67,7 @@ class _AnswerText:
         self._emits.append(emit)
         return TextDelta(text, emit.ids, emit.verified, at_ms, self._ready.turn.number)
 
-    def finish(self, end: Finished) -> Written:
+    def finish(self, end: Answered) -> Written:
         prefill_ms = None if end.prefilled_at is None else self._ms(end.prefilled_at)
         # A short answer may be over before its first text has gone out.
         total_ms = max(self._ms(end.done_at), self._ttft_ms or 0.0)

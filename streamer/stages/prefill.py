@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import anyio
 import anyio.to_thread
@@ -14,7 +15,7 @@ from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpe
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.stages.events import LiveUpdate
 from streamer.stages.ports import Hearer, Parts
-from streamer.stages.queues import Answer, Failed, Mark, Outlet, Ready, Turn, put, reason_of
+from streamer.stages.queues import Answer, Failed, Mark, OpenTurn, Outlet, Ready, put, reason_of
 
 SLOT_WAIT_S = 120.0  # twice the longest turn
 FULL = (
@@ -50,6 +51,14 @@ async def prefill(
                     await put(ready, item)
 
 
+@dataclass(frozen=True)
+class _Update:
+    """A live update that is being written."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    is_over: anyio.Event = field(default_factory=anyio.Event)
+
+
 class _Prefill:
     """The turn in hand, and its live update, if one is being written."""
 
@@ -58,9 +67,8 @@ class _Prefill:
         self._turns = turns
         self._outlet = outlet
         self._group = group
-        self.turn: Turn | None = None
-        self._update: anyio.CancelScope | None = None
-        self._update_over: anyio.Event | None = None
+        self.turn: OpenTurn | None = None
+        self._update: _Update | None = None
 
     async def hear(self, heard: Heard) -> None:
         """Prefill complete windows on every model; begin a live update where one is due."""
@@ -75,15 +83,11 @@ class _Prefill:
             self._turns.close(turn)
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
-            # Before the task runs: a second one must not begin, whatever order the event loop
-            # takes.
-            self._update = anyio.CancelScope()
-            self._update_over = anyio.Event()
-            self._group.start_soon(
-                self._describe_so_far, turn, turn.edge, heard, self._update, self._update_over
-            )
+            # Set before the task runs: a second update must not begin, in any order of tasks.
+            self._update = _Update()
+            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, self._update)
 
-    async def leave(self) -> Turn:
+    async def leave(self) -> OpenTurn:
         """Let go of the turn: it goes to the next stage, or is dropped."""
         await self._stop_update()
         turn = self.turn
@@ -91,7 +95,7 @@ class _Prefill:
         assert turn is not None
         return turn
 
-    async def finish(self, turn: Turn, closed: Closed, fed_at: float) -> Ready | Failed:
+    async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | Failed:
         """Hear the turn's last window on the edge, while its last samples are measured."""
         if turn.failed is not None:
             return Failed(turn.number, turn.failed)
@@ -115,8 +119,8 @@ class _Prefill:
             return Failed(turn.number, reason_of(error))
         return Ready(turn, closed, fed_at, weights)
 
-    async def _prefill(self, turn: Turn, heard: Heard) -> None:
-        """On every model at once; a live update gives way to what the edge has to do."""
+    async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
+        """Prefill on both models at once; a live update gives way to the edge's own steps."""
         steps = None if turn.edge is None else turn.edge.hear(heard)
         if steps is None:
             if turn.cloud is not None:
@@ -130,12 +134,12 @@ class _Prefill:
             await self._parts.edge.batcher.submit(steps)
 
     async def _describe_so_far(
-        self, turn: Turn, edge: Hearer, heard: Heard, scope: anyio.CancelScope, over: anyio.Event
+        self, turn: OpenTurn, edge: Hearer, heard: Heard, update: _Update
     ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
         assert self._parts.edge is not None
         try:
-            with scope:
+            with update.scope:
                 steps = self._parts.update(edge, heard.provisional)
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
@@ -144,12 +148,12 @@ class _Prefill:
                 )
         finally:
             self._update = None
-            over.set()
+            update.is_over.set()
 
     async def _stop_update(self) -> None:
-        if self._update is not None and self._update_over is not None:
-            self._update.cancel()
-            await self._update_over.wait()
+        if (update := self._update) is not None:
+            update.scope.cancel()
+            await update.is_over.wait()
 
 
 class OpenTurns:
@@ -159,19 +163,19 @@ class OpenTurns:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._open: set[Turn] = set()
+        self._open: set[OpenTurn] = set()
 
     @property
     def num_open(self) -> int:
         return len(self._open)
 
-    async def open(self, number: int) -> Turn:
+    async def open(self, number: int) -> OpenTurn:
         """A turn with a slot on every model. Waits while other streams hold all of them, for
         SLOT_WAIT_S; after that it has `failed`, and no slot."""
         # where this stream has turns, the wait is for them
         with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
             await self._parts.slots.acquire()
-        turn = Turn(number)
+        turn = OpenTurn(number)
         if scope.cancelled_caught:
             turn.failed = FULL
             return turn
@@ -184,7 +188,7 @@ class OpenTurns:
             raise
         return turn
 
-    def close(self, turn: Turn) -> None:
+    def close(self, turn: OpenTurn) -> None:
         """Give the turn's slots back; a second call does nothing."""
         if turn not in self._open:
             return

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AudioPiece:
     """PCM as it is fed to the hearing at once, and when it was fed (seconds of the stream's clock).
 
     At most 100 ms of a live stream, 2 s of a recording.
@@ -38,7 +38,7 @@ class Piece:
 class Commit:
     """Ends the turn after `rest`; `turn` is its number once `is_done`, None for none."""
 
-    rest: Piece | None = None
+    rest: AudioPiece | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
     turn: int | None = None
 
@@ -62,11 +62,11 @@ class Mark:
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
 
-Command = Piece | Commit | Clear | Answer | Mark
+Command = AudioPiece | Commit | Clear | Answer | Mark
 
 
 @dataclass(eq=False, slots=True)
-class Turn:
+class OpenTurn:
     """One turn's hearers, with KV slots until it is closed. failed: why it cannot go on."""
 
     number: int
@@ -82,7 +82,7 @@ class Ready:
     weights: of the levels.
     """
 
-    turn: Turn
+    turn: OpenTurn
     closed: Closed
     fed_at: float
     weights: LevelWeights
@@ -129,7 +129,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Answered:
     """An answer is over. prefilled_at: when the first id was there, in the stream's clock."""
 
     ready: Ready

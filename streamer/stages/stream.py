@@ -28,16 +28,16 @@ from streamer.stages.prefill import OpenTurns, prefill
 from streamer.stages.queues import (
     MAX_EVENTS,
     Answer,
+    Answered,
     Ask,
+    AudioPiece,
     Clear,
     Command,
     Commit,
     Committed,
     Failed,
-    Finished,
     Mark,
     Outlet,
-    Piece,
     Prepare,
     Ready,
     Reply,
@@ -117,7 +117,7 @@ class LiveSession:
         if self._is_ended:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
-            await put(self._commands, Piece(pcm, self._clock()))
+            await put(self._commands, AudioPiece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
             return
         at = 0
@@ -136,7 +136,7 @@ class LiveSession:
             return True
         n = self._piece_bytes - len(self._held)
         try:
-            self._commands.send_nowait(Piece(bytes(self._held) + pcm[:n], self._clock()))
+            self._commands.send_nowait(AudioPiece(bytes(self._held) + pcm[:n], self._clock()))
         except (anyio.WouldBlock, anyio.BrokenResourceError):
             return False
         self._held.clear()
@@ -152,7 +152,7 @@ class LiveSession:
         """
         if last:
             self._hold(last)
-        command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
+        command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
         self._chunk.hurry()
         try:
             await put(self._commands, command)
@@ -233,7 +233,7 @@ class LiveSession:
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
-        answers, answered = queue[Committed | Finished | Failed](MAX_COMMITTED)
+        answers, answered = queue[Committed | Answered | Failed](MAX_COMMITTED)
         events, self._events = queue[Event](MAX_EVENTS)
         outlet = Outlet(events)
         parts = self._parts
@@ -275,7 +275,7 @@ class LiveSession:
         """Hand on the held bytes; if the caller is cancelled, they are still held."""
         if not self._held:
             return
-        piece = Piece(bytes(self._held), self._held_at)
+        piece = AudioPiece(bytes(self._held), self._held_at)
         await self._commands.send(piece)
         del self._held[: len(piece.pcm)]
 

@@ -43,7 +43,7 @@ class Speculator:
         self.num_failures = 0
         self._tail = Tail(plan, vocabulary, sequence)
         self._flights = Flights()
-        self._block = Block(plan, self._tail, self._flights, self.pace)
+        self._block = DraftBlock(plan, self._tail, self._flights, self.pace)
         self._last: Action = Done("")  # the last action of `next`, and when
         self._last_at = 0.0
 
@@ -241,7 +241,7 @@ class Speculator:
         self._block.begin()
 
 
-class Block:
+class DraftBlock:
     """The block being drafted: its size, and whether it must be verified. It begins after all
     blocks on their way.
 
