@@ -17,7 +17,6 @@ from typing import Any
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
-from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link.edge_turn import EdgeTurn
 from streamer.stages.ports import Side
@@ -27,14 +26,13 @@ Wrap = Callable[[Any], Any]
 
 
 @asynccontextmanager
-async def opened(models: Models, pace: Pace | None = None) -> AsyncIterator[LiveParts]:
-    """What a stream needs of these models, loaded, and linked to a verifier elsewhere. pace: what
-    the edge goes by, and learns of its link."""
+async def opened(models: Models) -> AsyncIterator[LiveParts]:
+    """The parts of a stream, with these models loaded and linked to a verifier elsewhere."""
     async with AsyncExitStack() as stack:
         group = None
         if models.verifier_url is not None:
             group = await stack.enter_async_context(background())
-        yield await stack.enter_async_context(open_parts(models, group, pace))
+        yield await stack.enter_async_context(open_parts(models, group))
 
 
 @dataclass(frozen=True)

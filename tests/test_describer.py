@@ -242,8 +242,7 @@ async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
 
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
 async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mode, most):
-    """Runs of blocks are drafted in one go (core/decoding/pace.py); what is shown comes by ids,
-    blocks and verdicts."""
+    """Ids are drafted several at a time, and shown by ids, blocks and verdicts."""
     deltas = []
     async with Describer.open(mode=mode, k=4, **options) as describer:
         result = await describer.describe(samples[0], deltas.append)

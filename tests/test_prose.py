@@ -25,7 +25,7 @@ BOUNDS = {
     "streamer": 18,
     "streamer/core": 36,
     "streamer/model": 22,
-    "streamer/stages": 10,
+    "streamer/stages": 0,
     "streamer/net": 47,
     "streamer/commands": 5,
     "streamer/extras": 27,

@@ -38,13 +38,11 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_parts(
-    models: Models, group: TaskGroup | None = None, pace: Pace | None = None
-) -> AsyncIterator[LiveParts]:
+async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[LiveParts]:
     """Load the models, start a thread for each, connect to the verifier where it is elsewhere.
     Raises ModelError.
 
-    group: the link to a verifier elsewhere runs in it. pace: measured times to start from.
+    group: the link to a verifier elsewhere runs in it.
     """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
@@ -54,7 +52,7 @@ async def open_parts(
             if thinker is not None:
                 sides[name] = await stack.enter_async_context(open_side(thinker, name))
         verifying = await _cloud(models, sides["cloud"], group)
-        yield LiveParts(models, sides["edge"], verifying, pace or Pace())
+        yield LiveParts(models, sides["edge"], verifying)
 
 
 @asynccontextmanager
@@ -89,7 +87,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 class LiveParts:
     """See stages/ports.py's Parts."""
 
-    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None, pace: Pace) -> None:
+    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
         self._models = models
         self.cloud = cloud
         self._plan = models.plan
@@ -98,7 +96,7 @@ class LiveParts:
         # with a verifier elsewhere it is there for its vocabulary
         self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
-        self._pace = pace  # shared by all turns
+        self._pace = Pace()  # shared by all turns
         self.slots = Semaphore(models.config.num_slots)
         self._weighs = models.config.words == "measured" and self._plan.rules.form != ""
 

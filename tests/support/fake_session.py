@@ -1,5 +1,4 @@
-"""A scripted Session for the wire's tests: as slow, as talkative or as broken as they want, with no
-model behind it."""
+"""A scripted session without a model for the wire's tests: slow, talkative or broken as they want."""
 
 from contextlib import asynccontextmanager
 

@@ -33,7 +33,7 @@ class Sequence:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """All ids, as a copy: whoever wants another length asks `replace_tail`."""
+        """All ids, as a copy: only `replace_tail` shortens them."""
         return tuple(self._ids)
 
     @property

@@ -209,7 +209,7 @@ async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted
             describer.session() as session,
         ):
             await session.feed(pcm)
-            await session._stream.catch_up(0)
+            await session.catch_up(0)
             assert before * heard <= proxy.num_up < 2_000 + (1.1 * heard if before else 0)
             await session.commit()
             events = [event async for event in session]
