@@ -59,7 +59,8 @@ class ModelJudge:
     async def hear(self, samples: Any) -> None:
         mel = self._mel
         windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
-        await self._target.hear(Heard(0, windows, mel.maximum, mel.num_samples))
+        n = mel.num_samples
+        await self._target.hear(Heard(0, windows, mel.maximum, n, num_taken=n))
 
     async def finish(self) -> None:
         mel = self._mel

@@ -52,8 +52,8 @@ class Listener:
     def hear(self, heard: Heard) -> Steps[None] | None:
         """Steps that prefill what is complete now: new windows, and those that a louder sound made
         stale. None where there is nothing to do."""
-        self._ledger.observe(heard.maximum, heard.num_samples)
-        if not heard.windows and self._ledger.due(heard.num_samples) is None:
+        self._ledger.observe(heard.maximum, heard.num_taken)
+        if not heard.windows and self._ledger.due(heard.num_taken) is None:
             return None
         return self._hear(heard)
 
@@ -115,7 +115,7 @@ class Listener:
         for window in heard.windows:
             yield from self._append(window)
             yield from self._prefill()
-        stale = self._ledger.due(heard.num_samples)
+        stale = self._ledger.due(heard.num_taken)
         if stale is not None:
             yield from self._redo(stale)
 
