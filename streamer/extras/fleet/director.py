@@ -22,7 +22,14 @@ from websockets.http11 import Request, Response
 from streamer.core.link.wire import PATH as VERIFY
 from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Candidate, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
-from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
+from streamer.net.service.admission import (
+    HANDSHAKE_S,
+    Admission,
+    HttpRefusal,
+    busy,
+    incarnation_in,
+    sign,
+)
 from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import STATUSES
 from streamer.net.service.service import Address, Query
@@ -61,6 +68,7 @@ class Director:
             address.port,
             ssl=address.tls,
             process_request=self._request,
+            open_timeout=HANDSHAKE_S,
             ping_interval=None,
             server_header="streamer",
         ) as server:
@@ -86,7 +94,8 @@ class Director:
             return answer(400, "the address cannot be read\n")
         if isinstance(headers, HttpRefusal):
             found: Response | HttpRefusal = headers
-        elif "upgrade" not in headers and (plain := self._plain(url.path)):
+        # h2c and others are offers, which a server may pass over
+        elif headers.get("upgrade", "").lower() != "websocket" and (plain := self._plain(url.path)):
             return plain
         else:
             found = self._sent_on(url.path, url.query, query, headers)

@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 from wire import running
 
 from streamer.config import ConfigError
+from streamer.extras.fleet import director as of_director
 from streamer.extras.fleet import replicas as of_roster
 from streamer.extras.fleet.options import DirectorOptions
 from streamer.net.service.admission import incarnation_in
@@ -100,6 +101,29 @@ async def test_nobody_there_is_not_ready():
     async with directing() as (url, _):
         assert (await fetched(url, "/readyz"))[0] == 503
         assert (await fetched(url, "/healthz"))[0] == 200
+
+
+async def test_an_offer_of_http_2_is_passed_over():
+    offer = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAMAAABk",
+    }
+    async with directing() as (url, _):
+        assert (await fetched(url, "/healthz", offer))[:2] == (200, "ok\n")
+
+
+async def test_a_connection_that_asks_nothing_is_closed(monkeypatch):
+    monkeypatch.setattr(of_director, "HANDSHAKE_S", 0.2)
+    async with directing() as (url, _):
+        host, _, port = url.split("//")[1].partition("/")[0].partition(":")
+        stream = await anyio.connect_tcp(host, int(port))
+        async with stream:
+            with (
+                anyio.fail_after(60),
+                pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)),
+            ):
+                await stream.receive()
 
 
 def answering(*, with_bytes):
