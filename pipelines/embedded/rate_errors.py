@@ -104,7 +104,9 @@ def fit(args: argparse.Namespace) -> None:
     rows = [json.loads(line) for line in (args.data / "errors.jsonl").read_text().splitlines()]
     rows = [row for row in rows if PLAUSIBLE[0] < row["rate"] < PLAUSIBLE[1]]
     columns = ("speech_s", "snr_db", "measured", "rate")
-    table = [[density.CLEAN_SNR_DB if row[c] is None else row[c] for c in columns] for row in rows]
+    table = [
+        [density.UNKNOWN_SNR_DB if row[c] is None else row[c] for c in columns] for row in rows
+    ]
     speech_s, snr_db, said, true = np.array(table, float).T
     off = np.abs(said - true)
 
@@ -113,9 +115,8 @@ def fit(args: argparse.Namespace) -> None:
         scale = density.error_of(np.exp(numbers), speech_s, snr_db, said)
         return float(np.mean(np.log(scale) + off / scale))
 
-    best = minimize(
-        loss, np.log([0.2, 0.3, 1.0, 0.5]), method="Nelder-Mead", options={"maxiter": 4000}
-    )
+    start = np.log([0.2, 0.3, 3.0, 0.5])
+    best = minimize(loss, start, method="L-BFGS-B", bounds=[(-6, 3)] * 4)
     numbers = np.exp(best.x)
     scale = density.error_of(numbers, speech_s, snr_db, said)
     print("numbers", numbers.round(4).tolist(), "of", len(rows))

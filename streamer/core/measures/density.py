@@ -35,7 +35,7 @@ PAST_STEPS, AHEAD_STEPS = 32, 4  # of a band's mean
 SPANS = (1, 1, 1, 2, 2, 4, 1)  # distance between the three steps that each convolution sees
 REACH = AHEAD_STEPS + sum(SPANS)
 BLOCK = 8  # steps
-CLEAN_SNR_DB = 40.0  # taken where no noise was heard
+UNKNOWN_SNR_DB = 12.0  # taken where no pause lets the noise be heard
 NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 
 
@@ -122,11 +122,11 @@ def learnt() -> Network:
 def rate_error(speech_s: float, snr_db: float | None, rate: float) -> float:
     """Mean absolute error to expect of a measured rate, syllables/s.
 
-    speech_s: seconds of speech without pauses; snr_db: as measured, None where no noise was heard;
+    speech_s: seconds of speech without pauses; snr_db: as measured, None where it is unknown;
     rate: as measured, syllables/s. Learnt from recordings of people that the network did not train
     on, alone and in noise (`python -m pipelines.embedded.rate_errors`).
     """
-    known_db = CLEAN_SNR_DB if snr_db is None else snr_db
+    known_db = UNKNOWN_SNR_DB if snr_db is None else snr_db
     return float(error_of(learnt().error, speech_s, known_db, rate))
 
 
