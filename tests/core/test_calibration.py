@@ -1,0 +1,374 @@
+"""A gate's thresholds: the promise of each bound, paths at every threshold, and certificates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.core.calibration import (
+    Block,
+    Branches,
+    Decision,
+    Path,
+    Prefix,
+    Turns,
+    Uncertifiable,
+    at,
+    betting_capital,
+    bounded_mean,
+    certify,
+    choose_signal,
+    least_risk,
+    losses_of,
+    num_needed,
+    running_max,
+    safe_index,
+    skipped_share,
+    thresholds_of,
+)
+from streamer.core.decoding.gate import Gate, Signal, doubt, fires
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.verdict import Verdict
+from streamer.core.rules.settings import Rules
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
+
+GRID = np.linspace(0, 1, 41)
+
+
+def clips(chance: np.random.Generator, n: int, blocks: int = 6) -> np.ndarray:
+    """[n, 41] losses: of every block a doubt, and whether the cloud changes it, likelier where
+    doubt is high.
+
+    Clips differ in how hard they are, so blocks of one clip are not independent; clips are.
+    """
+    hard = chance.beta(1, 3, (n, 1))
+    doubts = chance.random((n, blocks))
+    changed = chance.random((n, blocks)) < hard * doubts
+    return (changed[:, :, None] & (doubts[:, :, None] <= GRID)).mean(axis=1)
+
+
+def realised(
+    risk: float, confidence: float, n: int, trials: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """([trials] loss of one fresh clip, [trials] true mean loss), each at the threshold its own
+    calibration gave."""
+    chance = np.random.default_rng(seed)
+    truth = clips(np.random.default_rng(0), 50_000).mean(axis=0)
+    fresh, means = [], []
+    for _ in range(trials):
+        index = safe_index(clips(chance, n), risk, confidence)
+        fresh.append(0.0 if index is None else clips(chance, 1)[0, index])
+        means.append(0.0 if index is None else truth[index])
+    return np.array(fresh), np.array(means)
+
+
+@pytest.mark.parametrize(("risk", "n"), [(0.05, 30), (0.03, 100), (0.1, 15)])
+def test_the_next_clips_expected_loss_is_within_the_risk(risk: float, n: int) -> None:
+    fresh, means = realised(risk, 0.0, n, trials=800, seed=n)
+    error = fresh.std() / math.sqrt(len(fresh))
+    assert fresh.mean() <= risk + 3 * error
+    assert means.mean() <= risk, "the same with the clip's own chance taken out"
+    assert means.mean() >= risk - 2.5 / (n + 1), (
+        "and not far below it: the correction costs about 1 / (n + 1)"
+    )
+
+
+def test_with_confidence_few_calibrations_are_above_the_risk() -> None:
+    confidence, trials = 0.8, 250
+    _, means = realised(0.08, confidence, 120, trials, seed=7)
+    above = (means > 0.08).mean()
+    assert above <= 1 - confidence + 3 * math.sqrt(0.2 * 0.8 / trials)
+    _, plain = realised(0.08, 0.0, 120, trials, seed=7)
+    assert (plain > 0.08).mean() > above, "which the expectation alone does not give"
+    assert means.max() > 0.02, "the bound is not empty"
+
+
+def test_the_correction_is_the_papers() -> None:
+    losses = np.array([[0.0, 0.1], [0.0, 0.3]])
+    n = len(losses)
+    np.testing.assert_allclose(
+        bounded_mean(losses), n / (n + 1) * losses.mean(axis=0) + 1 / (n + 1)
+    )
+
+
+def test_num_needed_is_what_is_needed() -> None:
+    assert num_needed(0.02) == 49
+    assert num_needed(0.5) == 1
+    for risk in (0.01, 0.04, 0.2):
+        for confidence in (0.0, 0.9):
+            n = num_needed(risk, confidence)
+            assert safe_index(np.zeros((n, 1)), risk, confidence) == 0
+            if n < 400:  # beyond, it is found in steps of half a percent
+                assert n == 1 or safe_index(np.zeros((n - 1, 1)), risk, confidence) is None
+            assert least_risk(n, confidence) <= risk * 1.1
+    assert num_needed(0.04, 0.9) > num_needed(0.04)
+    assert least_risk(0) == 1.0
+
+
+def test_no_threshold_is_better_than_a_broken_promise() -> None:
+    assert safe_index(np.ones((200, 3)), 0.05) is None
+    assert safe_index(np.zeros((10, 3)), 0.05) is None, "ten clips cannot promise a twentieth"
+    assert safe_index(np.zeros((200, 3)), 0.05) == 2
+    assert safe_index(np.repeat([[0.0, 0.04, 0.06]], 500, axis=0), 0.05) == 1
+
+
+@pytest.mark.parametrize("losses", [[[0.1, 0.0]], [[-0.1, 0.0]], [[0.0, 1.1]]])
+def test_losses_that_the_theorem_does_not_cover_are_refused(losses: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match=r"within 0\.\.1 and must not fall"):
+        safe_index(np.array(losses), 0.5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 8),
+    st.integers(0, 10**6),
+    st.floats(0.01, 0.9),
+    st.sampled_from([0.0, 0.9]),
+)
+def test_a_larger_risk_never_gives_a_stricter_threshold(
+    n: int, m: int, seed: int, risk: float, sure: float
+) -> None:
+    losses = running_max(np.random.default_rng(seed).random((n, m)) ** 4)
+    found = [safe_index(losses, r, sure) for r in (risk, min(0.99, risk * 1.5))]
+    assert (-1 if found[0] is None else found[0]) <= (-1 if found[1] is None else found[1])
+    if found[0] is not None:
+        assert losses[:, found[0]].mean() <= risk
+
+
+def test_the_gambler_wins_only_below_the_risk() -> None:
+    """Ville: with a mean loss AT the risk, capital above 1 / delta comes in at most delta of all
+    runs."""
+    chance = np.random.default_rng(5)
+    losses = (chance.random((300, 1000)) < 0.05).astype(float)
+    won = betting_capital(losses, 0.05, 0.9)[None] >= 10
+    assert won.mean() <= 0.1 + 3 * math.sqrt(0.09 / 1000)
+    assert (betting_capital(losses * 0.3, 0.05, 0.9) >= 10).mean() > 0.9
+
+
+def test_running_max_is_the_least_monotone_bound() -> None:
+    losses = np.array([[0.0, 0.2, 0.1, 0.3]])
+    np.testing.assert_array_equal(running_max(losses), [[0.0, 0.2, 0.2, 0.3]])
+
+
+TOKENS = ["音", "色", "中", "，", "慢", "。", "高", "低"]
+VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
+RULES = Rules.off(min_new_tokens=4, max_new_tokens=24, loop_global=True)
+
+
+class Toy:
+    """A pair whose every choice is a hash of the seed and the prefix: arbitrary, but the same each
+    time."""
+
+    def __init__(self, seed: int, k: int, agreement: int) -> None:
+        self.seed, self.k, self.agreement, self.num_asked = seed, k, agreement, 0
+
+    def _hash(self, answer: Prefix, what: int) -> int:
+        return hash((self.seed, what, answer)) & 0xFFFF
+
+    def cloud(self, answer: Prefix) -> int:
+        return self._hash(answer, 1) % 9
+
+    def edge(self, answer: Prefix) -> tuple[int, Signal]:
+        agrees = self._hash(answer, 2) % 10 < self.agreement
+        number = self.cloud(answer) if agrees else self._hash(answer, 3) % 9
+        return number, Signal(
+            self._hash(answer, 4) % 7 / 2,
+            self._hash(answer, 5) % 9 / 9,
+            -self._hash(answer, 6) % 5 / 1.0,
+        )
+
+    def block(self, prefix: Prefix) -> tuple[list[int], list[Signal]]:
+        answer, ids, signals = list(prefix), [], []
+        while len(ids) < self.k:
+            number, signal = self.edge(tuple(answer))
+            ids, signals = [*ids, number], [*signals, signal]
+            if stop(VOCABULARY, RULES, answer, number) is not None:
+                break
+            answer.append(number)
+        return ids, signals
+
+    def verdict(self, prefix: Prefix, draft: list[int]) -> tuple[int, int]:
+        n = 0
+        while n < len(draft) and draft[n] == self.cloud((*prefix, *draft[:n])):
+            n += 1
+        return n, self.cloud((*prefix, *draft[:n]))
+
+    def block_at(self, prefix: Prefix) -> Block:
+        self.num_asked += 1
+        ids, signals = self.block(prefix)
+        forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals) is not None
+        return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
+
+
+def really(toy: Toy, gate: Gate) -> tuple[Prefix, list[tuple[tuple[int, ...], bool]], int]:
+    """(answer, [(block, uploaded)], uploads) of the state machine in gated mode."""
+    sequence = Sequence([0])
+    sequence.start_answer()
+    spec = Speculator(Plan("gated", toy.k, gate, RULES), VOCABULARY, sequence)
+    blocks: list[tuple[tuple[int, ...], bool]] = []
+    while True:
+        answer = tuple(sequence.answer[: sequence.n_committed])
+        match spec.next(0.0):
+            case DraftMore(n):
+                ids, signals = toy.block(answer)
+                assert len(ids) <= n
+                sequence.extend(ids)
+                spec.drafted(ids, signals)
+                blocks.append((tuple(ids), False))
+            case Verify(request):
+                blocks[-1] = blocks[-1][0], True
+                spec.verdict(Verdict(request.number, *toy.verdict(answer, list(request.draft))))
+            case Emit():
+                pass
+            case Done():
+                return (
+                    tuple(sequence.answer[: sequence.n_committed]),
+                    blocks,
+                    spec.counts.cloud_calls,
+                )
+
+
+SCORES = {"entropy": 1.0, "margin": -1.0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9), st.sampled_from(sorted(SCORES)))
+def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int, signal: str) -> None:
+    toy = Toy(seed, k, agreement)
+    branches = Branches(toy.block_at, VOCABULARY, RULES)
+    paths = branches.paths(lambda block: doubt(signal, VOCABULARY, block.ids, block.signals))
+    leasts = [path.least for path in paths]
+    assert leasts == sorted(set(leasts), reverse=True)
+    assert leasts[-1] == -math.inf
+    highest = math.inf
+    for path in paths:
+        # both ends of its range
+        for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:
+            threshold = SCORES[signal] * limit
+            gate = Gate(**{"entropy": None, signal: threshold})
+            answer, blocks, calls = really(toy, gate)
+            assert answer == path.answer
+            assert blocks == [(d.block.ids, d.uploaded) for d in path.decisions]
+            assert calls == path.num_uploaded
+        highest = path.least
+
+
+@given(st.integers(0, 10**6), st.integers(3, 9))
+def test_each_prefix_is_asked_for_once(seed: int, agreement: int) -> None:
+    toy = Toy(seed, 4, agreement)
+    branches = Branches(toy.block_at, VOCABULARY, RULES)
+    for signal in ("entropy", "margin", "log_prob", "surprise", "entropy"):
+        paths = branches.paths(
+            lambda block, s=signal: doubt(s, VOCABULARY, block.ids, block.signals)
+        )
+        assert not any(
+            d.block.changed for d in paths[0].decisions if d.uploaded and not d.block.forced
+        )
+        assert paths[-1].num_missed == 0
+    visited = toy.num_asked
+    branches.paths(lambda block: doubt("margin", VOCABULARY, block.ids, block.signals))
+    assert toy.num_asked == visited
+
+
+def test_a_missed_change_is_counted_and_a_bonus_token_is_not() -> None:
+    calm = (Signal(0.1, 0.9, -0.1),)
+    blocks = {
+        (): Block((0,), calm, 1, 2, False),
+        (0,): Block((4,), calm, 0, 6, False),
+        (0, 4): Block((8,), calm, 1, 0, False),
+    }
+    path = Branches(blocks.__getitem__, VOCABULARY, RULES).path(lambda block: 0.0, 1.0)
+    assert (path.answer, path.num_missed, path.num_uploaded, len(path.decisions)) == (
+        (0, 4),
+        1,
+        0,
+        3,
+    )
+    with pytest.raises(KeyError):
+        Branches(blocks.__getitem__, VOCABULARY, RULES).path(lambda block: 0.0, -1.0)
+
+
+SURE = (Signal(0.1, 0.9, -0.1),) * 2
+
+
+def turn(*blocks: tuple[float, bool]) -> list[Path]:
+    """One turn of blocks (doubt, changed) that do not depend on each other, at every threshold,
+    falling."""
+    made = [
+        (Block((1, 2), SURE, 1 if changed else 2, 3, False), doubt) for doubt, changed in blocks
+    ]
+    levels = sorted({doubt for doubt, _ in blocks}, reverse=True)
+    return [
+        Path(least, (), tuple(Decision(b, d, d > least) for b, d in made))
+        for least in [*levels, -math.inf]
+    ]
+
+
+def chance_clips(seed: int, n: int, chance_at_top: float = 0.5) -> list[Turns]:
+    """Clips of one turn and five blocks; the higher the doubt, the likelier the cloud changes
+    it."""
+    chance = np.random.default_rng(seed)
+    doubts = chance.random((n, 5))
+    changed = chance.random((n, 5)) < chance_at_top * doubts**2
+    return [
+        [turn(*zip(d.tolist(), c.tolist(), strict=True))]
+        for d, c in zip(doubts, changed, strict=True)
+    ]
+
+
+def test_a_clips_loss_is_over_all_blocks_of_all_its_turns() -> None:
+    long = [turn((0.1, False), (0.3, True)), turn((0.2, True), (0.9, True), (0.4, False))]
+    np.testing.assert_allclose(
+        losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
+    )
+    assert thresholds_of([long]).tolist() == [0.1, 0.2, 0.3, 0.4, 0.9]
+    assert skipped_share([long], 0.3) == pytest.approx(0.6)
+    assert at(long[0], 0.25).num_uploaded == 1
+
+
+def test_the_threshold_keeps_the_risk_in_every_group() -> None:
+    easy, hard = chance_clips(1, 200, 0.2), chance_clips(2, 200, 0.9)
+    together = certify([easy + hard], "fluent", "entropy", 4, 0.1, 0.0)
+    apart = certify([easy, hard], "fluent", "entropy", 4, 0.1, 0.0)
+    assert (together.num_groups, apart.num_groups) == (1, 2)
+    assert apart.threshold < together.threshold
+    at_threshold = np.array([apart.threshold])
+    for group in (easy, hard):
+        assert (losses_of(group, at_threshold).sum() + 1) / 201 <= 0.1
+    assert (losses_of(hard, np.array([together.threshold])).sum() + 1) / 201 > 0.1
+    assert certify([easy + hard], "fluent", "entropy", 4, 0.1, 0.95).threshold < together.threshold
+
+
+def test_a_thresholds_sign_is_the_gates() -> None:
+    found = certify([chance_clips(3, 100)], "quality", "margin", 6, 0.2, 0.0)
+    assert found.threshold == -math.floor(-found.threshold * 1e4) / 1e4, (
+        "rounded to the strict side"
+    )
+    assert found.threshold < 0, "the doubt of a margin is its negative: here doubts are positive"
+    assert 0 < found.loss <= 0.2
+    assert found.loss == pytest.approx(found.loss_forced), "blocks that do not depend on each other"
+
+
+def test_what_cannot_be_certified_is_said() -> None:
+    for groups in ([chance_clips(4, 5)], [chance_clips(4, 200), chance_clips(5, 5)]):
+        with pytest.raises(Uncertifiable, match=r"no threshold on entropy keeps a risk of 0\.05"):
+            certify(groups, "fluent", "entropy", 4, 0.05, 0.0)
+
+
+def test_another_signal_must_be_clearly_better_than_entropy() -> None:
+    sharp = chance_clips(6, 100)
+    blunt = [[turn(*[(1 - d.doubt, d.block.changed) for d in of[0][-1].decisions])] for of in sharp]
+    assert (
+        choose_signal({"entropy": sharp, "margin": sharp, "surprise": blunt}, 0.05)[0] == "entropy"
+    )
+    signal, skipped = choose_signal({"entropy": blunt, "margin": sharp}, 0.05)
+    assert signal == "margin"
+    assert skipped["margin"] > skipped["entropy"] + 0.01
