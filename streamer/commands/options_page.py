@@ -13,8 +13,8 @@ HEAD = """# Options
 This page is generated: `make options` writes it, and a test holds it current.
 
 The model's options have three forms. On the command line `--max-new-tokens 48`; as a keyword
-`Describer.open(max_new_tokens=48)`; in a pipeline file `max_new_tokens = 48`. What is given on the
-command line overrides a pipeline file. An option cannot be shortened or given twice. The error of
+`Describer.open(max_new_tokens=48)`; in a pipeline file `max_new_tokens = 48`. Options on the
+command line override a pipeline file. An option cannot be shortened or given twice. The error of
 a mistyped one names the nearest right one.
 
 `streamer describe`, `streamer label` and `streamer serve` take the model's options, shown by

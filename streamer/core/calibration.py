@@ -270,7 +270,7 @@ def _losses(turns: Turns, thresholds: Floats) -> Floats:
 
 
 def skipped_share(clips: Sequence[Turns], threshold: float) -> float:
-    """Of all blocks of all turns."""
+    """The share of skipped blocks, over all turns."""
     paths = [at(of, threshold) for turns in clips for of in turns]
     return 1 - sum(p.num_uploaded for p in paths) / sum(len(p.decisions) for p in paths)
 

@@ -35,7 +35,7 @@ def heard(clips):
 
 
 def described(capsys, files, edge):
-    """What gated mode gives over files."""
+    """The rows of gated mode for files."""
     assert main(["describe", *files, "--json", "--edge", str(edge)]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

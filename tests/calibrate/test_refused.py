@@ -1,4 +1,4 @@
-"""What `streamer calibrate` refuses or leaves out: one line each."""
+"""`streamer calibrate` refuses or leaves out: one line each."""
 
 import json
 import shutil

@@ -32,7 +32,7 @@ def test_json_is_clean_and_one_object_per_file(here, models, samples):
 
 
 def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_path):
-    """Each says what it says alone, with its number; a bad file is told once."""
+    """Each says what it says alone, with its number; a bad file is reported once."""
     sounds = [soundfile.read(file)[0] for file in samples[:2]]
     n = min(map(len, sounds))
     one, two = (sound[:n] for sound in sounds)
@@ -102,7 +102,7 @@ def test_models_lists_the_embedded_pair(here):
 
 
 def test_directories_and_jobs(here, models, samples, tmp_path):
-    """What is in a directory and below, by name; two at once say what one at a time says."""
+    """A directory is searched for recordings, by name; two jobs give the results of one."""
     (tmp_path / "b" / ".hidden").mkdir(parents=True)
     for name, file in zip(("b/2.WAV", "1.wav", "b/.hidden/no.wav"), samples, strict=False):
         (tmp_path / name).write_bytes(file.read_bytes())

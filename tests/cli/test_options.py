@@ -1,4 +1,4 @@
-"""Options: what they are, what cannot be meant, and how a wrong one is told."""
+"""Options: declarations, contradictions, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_channels_apart_want_a_file(capsys):
 
 
 def test_a_pipeline_may_be_overruled(tmp_path):
-    """What the command line does not say is no contradiction: a pipeline's verifier is left alone
+    """A pipeline's verifier is no contradiction: it is left alone
     in mode edge."""
     pipeline = tmp_path / "away.toml"
     pipeline.write_text('cloud = "ws://127.0.0.1:9"\n')
@@ -125,7 +125,7 @@ def test_an_unknown_option_names_its_command_s_help(command, capsys):
 
 @pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
 def test_every_option_s_help_names_its_default(command):
-    """What happens without it; and the number or name there is the one that counts."""
+    """And the number or name there is the true one."""
     (commands,) = (
         action
         for action in build_parser(shows_all=True)._actions
@@ -145,7 +145,7 @@ def test_every_option_s_help_names_its_default(command):
 
 
 def test_every_example_can_be_typed():
-    """Of each command, in --help, and of each option, in docs/options.md."""
+    """Each command in --help and each option in docs/options.md has an example."""
     parser, num = build_parser(), 0
     for command in COMMANDS.values():
         begin = command.example.split()
@@ -162,7 +162,7 @@ def test_every_example_can_be_typed():
 
 @pytest.mark.parametrize("option", ["--out", "--k", "--seed"])
 def test_an_option_counts_once(option, capsys):
-    """Of two values only one could count. A list may be repeated."""
+    """Only one of two values could count. A list may be repeated."""
     with pytest.raises(SystemExit) as ended:
         main(["label", "x.wav", "--out", "a.csv", option, "1", option, "2"])
     assert ended.value.code == 2

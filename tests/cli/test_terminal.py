@@ -1,4 +1,4 @@
-"""What a person sees at a terminal: bars, parts, Ctrl-C."""
+"""Output on a terminal: bars, parts, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_clock(seconds, shown):
 
 
 def shown_by(leader):
-    """What a terminal shows, to its end."""
+    """The output of a terminal, to its end."""
     shown = b""
     with contextlib.suppress(OSError):  # its other end is closed
         while piece := os.read(leader, 4096):

@@ -1,5 +1,4 @@
-"""What the command line tells of files, models and streams that are not as they should be: one line
-each."""
+"""Broken files, models and streams on the command line: one line each."""
 
 import json
 import os
@@ -113,7 +112,7 @@ NAMES = [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav",
 
 
 def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path):
-    """Of a recording and, with no- before it, of one that is not there."""
+    """A recording and, with no- before it, a missing one."""
     files = []
     for name in NAMES:
         file = os.path.join(os.fsencode(tmp_path), name)

@@ -200,7 +200,7 @@ def test_tls_and_where_it_is_not(server, tmp_path):
 
 
 def test_ctrl_c_ends_it_cleanly(server, tmp_path):
-    """Of a recording that lasts longer than anybody waits: so it is Ctrl-C that ends it."""
+    """The recording is longer than any timeout, so Ctrl-C ends it."""
     samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
     soundfile.write(tmp_path / "long.wav", np.resize(samples, int(3 * PATIENCE_S) * rate), rate)
     command = [

@@ -104,7 +104,7 @@ def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(
     tmp_path: Path, hour: Path
 ) -> None:
-    """It is tried twice. The one behind it, which waited in the same process, is labelled."""
+    """It is tried twice. The next one, which waited in the same process, is labelled."""
     for name in ("a.wav", "zz.wav"):
         shutil.copy(SAMPLES[0], tmp_path / name)
     os.link(hour, tmp_path / "z.flac")

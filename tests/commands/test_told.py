@@ -1,4 +1,4 @@
-"""What a person is told who mistypes, or gives what cannot be heard: cause and way out, at once."""
+"""Mistyped names and unusable files: cause and way out, at once."""
 
 import json
 import os

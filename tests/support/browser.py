@@ -187,7 +187,7 @@ def taken(sockets):
 
 
 async def replay(url, messages, num_turns=1):
-    """What the server says of the same messages, sent by another client: its sentences."""
+    """The server's sentences for the same messages from another client."""
     async with connect(url + "?intent=transcription", compression=None) as ws:
         for message in messages:
             await ws.send(message)

@@ -159,7 +159,7 @@ def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
 
 
 def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that would put a comma-like less than `comma_gap` content characters behind the last
+    """Ids that would put a comma-like less than `comma_gap` content characters after the last
     punctuation.
 
     `count`: content characters since then, before this id.
@@ -176,7 +176,7 @@ def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
 
 
 def early_end_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that end the sentence less than `end_gap` content characters behind the last mark."""
+    """Ids that end the sentence less than `end_gap` content characters after the last mark."""
     gap = rules.end_gap
     since = rules.end_since
 

@@ -50,7 +50,7 @@ BEGIN: State = ""
 
 
 class Kind(NamedTuple):
-    """What an id changes in the weights: the phrases that it completes, and those that the last
+    """The effect of an id on the weights: phrases that it completes, and those that the last
     clause can still become after it."""
 
     completed: tuple[str, ...]
@@ -223,7 +223,7 @@ class SentenceForm:
         return found
 
     def biases(self, state: State) -> NDArray[np.float64] | None:
-        """What is added to the logits of `allowed(state)` [n]; None: nothing.
+        """Biases of the logits of `allowed(state)` [n]; None: none.
 
         Let B(text) be the weights of its whole phrases, plus the best weight among the phrases that
         its last clause can still become. An id's bias is B after it less B before it, in nats. So

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 ALL = "all"  # in the place of attributes' names: those that the card has
-# Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0
-# itself.
+# The least value of a setting, otherwise 0. Divisors of logits: in float32 a smaller one would make
+# them infinite, or be 0 itself.
 _LEAST = {
     "max_new_tokens": 1,
     "loop_top": 1,
@@ -32,18 +32,18 @@ class Rules:
     ngram: int = 3  # Reports 4, 5: no n-gram of content ids twice, punctuation left out
     # Report 5: content characters since the last punctuation before a comma-like
     comma_gap: int = 4
-    end_gap: int = 8  # Report 5: content characters before which a sentence end is lowered ...
-    end_bias: float = 8.0  # ... by so much
+    end_gap: int = 8  # Report 5: with fewer content characters a sentence end is lowered ...
+    end_bias: float = 8.0  # ... by this bias
     # counted since the last "sentence" end, or "punctuation" of any kind (report 5)
     end_since: str = "sentence"
-    # Report 5: the end of the sentence is at least this id; EOS may follow so many
+    # Report 5: the end of the sentence is at least this id; EOS may follow after as many
     min_new_tokens: int = 16
     max_new_tokens: int = 96
     # Report 3: a candidate that stands `loop_count` times in the last `loop_window` ids
     loop_local: bool = True
     loop_window: int = 4  # report 3
     loop_count: int = 2  # report 3
-    loop_top: int = 5  # Report 3: is drawn again among so many
+    loop_top: int = 5  # Report 3: is drawn again among this number
     loop_temperature: float = 0.8  # Report 3: at this temperature
     # Report 3: stop when the last max(loop_min_ids, 2p) ids have period p ...
     loop_global: bool = True

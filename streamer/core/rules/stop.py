@@ -1,6 +1,6 @@
-"""When an answer ends. In: its ids and the next one. Out: why it ends, and if that id stays.
+"""When an answer ends, why, and whether its last id stays.
 
-Tested at EVERY id before it is committed, inside a block too; nothing behind the stop is committed.
+Tested at every id before it is committed, inside a block too; nothing after the stop is committed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.core.text.vocabulary import Vocabulary
 
-# What a description can give as its `stop_reason`; the first four are found here, the others by
-# whoever drives.
+# Values of a description's `stop_reason`; the first four are found here, the others by callers.
 STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
 
 
@@ -34,7 +33,7 @@ LOOP = Stop("loop", False)
 def stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int
 ) -> Stop | None:
-    """Whether the answer ends with `candidate` behind `answer`. None: commit it and go on."""
+    """Whether the answer ends with `candidate` after `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
         return EOS
     if len(answer) >= rules.min_new_tokens - 1 and _ends_sentence(vocabulary, answer, candidate):
@@ -63,8 +62,7 @@ def first_stop(
         token = answer[at]
         distance = at - places.get(token, -period - 1)
         places[token] = at
-        # Of a loop of period 1 the id before is the same; of a longer one that one, too, came
-        # before.
+        # A loop of period 1 repeats the id before; in a longer loop that id, too, came before.
         may_loop = distance == 1 or (distance <= period and came_before)
         came_before = distance <= period
         if at >= begin and (may_end[token] or at >= last_place or may_loop):

@@ -1,4 +1,4 @@
-"""What a character is to the rules. In: one character. Out: its class bits; small tables, too.
+"""The class bits of a character for the rules, and small tables of characters.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
 set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
@@ -77,7 +77,7 @@ def trailing_run(text: str) -> int:
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content characters behind the last of `marks` in `text`; counted up to `enough`."""
+    """Content characters after the last of `marks` in `text`; counted up to `enough`."""
     count = 0
     for character in reversed(text):
         if count >= enough or character in marks:

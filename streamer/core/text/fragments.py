@@ -15,7 +15,7 @@ from streamer.core.text.characters import REPLACEMENT, SENTENCE_ENDS, is_control
 _decoder = codecs.getincrementaldecoder("utf-8")
 # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
 LAST_TEXT = 0x323AF
-# first code point of so many bytes: less is not valid UTF-8
+# the first code point with this number of bytes: a lower one is not valid UTF-8
 SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}
 
 
@@ -63,7 +63,7 @@ class Fragments:
         return self._useful[tail]
 
     def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
-        """What may follow `pending`; `closing`: but ids that open the next character, too."""
+        """(id, text) that may follow `pending`; closing: without ids that open another character."""
         missing = _num_bytes(pending[0]) - len(pending)
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return

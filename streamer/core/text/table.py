@@ -34,7 +34,7 @@ class Table:
     control: NDArray[np.bool_]  # holds a line break, another control character or U+FFFD
     comma: NDArray[np.bool_]  # holds a comma-like character
     comma_first: NDArray[np.bool_]  # its first punctuation is comma-like
-    # least content from a punctuation inside to a comma behind it, or FAR
+    # least content from a punctuation inside to a comma after it, or FAR
     comma_inner: NDArray[np.int32]
     end: NDArray[np.bool_]  # holds a sentence end
     end_first: NDArray[np.bool_]  # its first punctuation is a sentence end
@@ -137,7 +137,7 @@ class _Layout:
         }
 
     def _inner(self, run: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Least content from punctuation to a comma behind it; where the first end counts from."""
+        """Least content from punctuation to a comma after it; where the first end counts from."""
         places = np.flatnonzero(self.classes & (COMMA | END))
         owner = self.owner[places]
         # places that are not their id's first

@@ -32,7 +32,7 @@ class Vocabulary:
 
     num_ids: int
     eos: frozenset[int]
-    # [num_ids]: not to be emitted, except behind an open split character; not EOS
+    # [num_ids]: not to be emitted, except after an open split character; not EOS
     never: NDArray[np.bool_]
     invalid: NDArray[np.bool_]  # [num_ids]: not valid UTF-8 alone
     table: Table  # [num_ids] counts of characters
@@ -106,16 +106,16 @@ class Vocabulary:
         return text.replace(REPLACEMENT, ""), decoder.getstate()[0]
 
     def piece(self, answer: Sequence[int], candidate: int) -> str:
-        """The text that `candidate` adds behind `answer`."""
+        """The text that `candidate` adds to `answer`."""
         text = self.texts[candidate]
         if text is not None:
             return text
-        behind = list(answer[-4:])  # an open character has at most three ids before its last
-        return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
+        last = list(answer[-4:])  # an open character has at most three ids before its last
+        return self.text_of([*last, candidate])[len(self.text_of(last)) :]
 
-    def may_follow(self, behind: Sequence[int], candidate: int) -> bool:
-        """Whether clean rules may ever choose `candidate` behind ids that end with `behind`."""
-        _, pending = self.read(behind)
+    def may_follow(self, last: Sequence[int], candidate: int) -> bool:
+        """Whether clean rules may ever choose `candidate` after ids that end with `last`."""
+        _, pending = self.read(last)
         if not pending:
             return not self.never[candidate]
         return candidate in self.eos or any(
@@ -123,9 +123,8 @@ class Vocabulary:
         )
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets
-        that rules look up over and over. What it returns must not be None. Threads of several
-        models may ask at once."""
+        """The result of `make`, made once per key: id sets that rules look up repeatedly. At most
+        MAX_CACHED are kept. It must not be None. Threads of several models may call this."""
         found = self._cache.get(key)
         if found is None:
             found = make()

@@ -236,7 +236,7 @@ class Curve {
     if (this.#nudges.length > MAX_POINTS) this.#nudges.shift();
   }
 
-  // Of one event: what is new.
+  // The new points of one event.
   add({ t_s: t, curve_s: from, pitch_hz: pitches, level_dbfs: levels }) {
     pitches.forEach((hz, i) => this.#points.push({ t: from + i * POINT_S, hz, level: levels[i] }));
     this.#points.splice(0, this.#points.length - MAX_POINTS);

@@ -68,14 +68,14 @@ export class List {
     this.show({}, null);
   }
 
-  // Of a sentence; measures: null while it is being written.
+  // The values of a sentence; measures: null while it is being written.
   show(levels, measures) {
     this.#said = [levels, measures];
     this.#draw(levels, measures);
     put(document.getElementById("list-title"), ["of-sentence"]);
   }
 
-  // Of the turn so far.
+  // The values of the turn so far.
   showSoFar(levels, seconds) {
     this.#draw(levels, null);
     put(document.getElementById("list-title"), ["so-far", seconds]);

@@ -23,8 +23,8 @@ def samples_of(messages):
 
 
 def gains_of(heard, speech, rate_hz):
-    """Of the loud 50 ms of speech that stand in `heard` sample for sample, but for a gain: (where
-    they begin, as a share of the speech, those gains).
+    """(begin as a share of the speech, gain) of loud 50 ms of speech that `heard` holds, sample for
+    sample but for a gain, as two lists.
 
     In pieces, because a busy machine drops or doubles buffers of the browser's fake device: most of
     them, where it is very busy. High-pass filters and suppression of noise leave no piece, levelling

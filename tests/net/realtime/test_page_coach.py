@@ -79,7 +79,7 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
     ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null", json.dumps(USUAL | {"form": 2})],
 )
 async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
-    """The server would refuse it, and nobody could speak until the browser's store was cleared."""
+    """The server would refuse every session until the browser's storage was cleared."""
     save_speech(tmp_path / "speech.wav", recording(2), 48_000)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keep = "([name, value]) => localStorage.setItem(name, value)"

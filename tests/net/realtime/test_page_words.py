@@ -1,4 +1,4 @@
-"""What the page says and lets its user do, in a real Chromium, with a scripted session behind it."""
+"""Texts and controls of the page, in a real Chromium, with a scripted session."""
 
 import contextlib
 import re
