@@ -23,17 +23,17 @@ HABITS = {
 }
 LEAST_WORDS = 4  # of a message
 BOUNDS = {
-    "streamer": 18,
-    "streamer/core": 36,
-    "streamer/model": 22,
+    "streamer": 2,
+    "streamer/core": 24,
+    "streamer/model": 20,
     "streamer/stages": 0,
-    "streamer/net": 47,
-    "streamer/commands": 5,
-    "streamer/extras": 27,
-    "clients": 5,
-    "pipelines": 28,
+    "streamer/net": 24,
+    "streamer/commands": 2,
+    "streamer/extras": 9,
+    "clients": 3,
+    "pipelines": 22,
     "bench": 12,
-    "tests": 33,
+    "tests": 23,
     "docs": 3,
     "README.md": 2,
 }

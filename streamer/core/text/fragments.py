@@ -63,7 +63,7 @@ class Fragments:
         return self._useful[tail]
 
     def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
-        """(id, text) that may follow `pending`; closing: without ids that open another character."""
+        """(id, text) that may follow `pending`; closing: without ids that open a further one."""
         missing = _num_bytes(pending[0]) - len(pending)
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return
