@@ -55,7 +55,7 @@ def tiny_pair(tmp_path_factory):
     from streamer.model.warm import warm_up
 
     home = tmp_path_factory.mktemp("models")
-    pair = tiny.save_tiny(home / "edge", 1), tiny.save_tiny(home / "cloud", 2, seed_size=2)
+    pair = tiny.save_tiny(home / "edge", 1), tiny.save_tiny(home / "cloud", 3, seed_size=2)
     with open(tmp_path_factory.getbasetemp().parent / "kernels", "w") as one_at_a_time:
         fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         warm_up(load(str(pair[0]), "edge"))
