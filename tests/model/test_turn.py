@@ -8,6 +8,7 @@ from answers import answer
 from noted import noting
 from speech import cuts, recording, speech
 
+from streamer.core.audio.offset import OffsetFilter
 from streamer.core.audio.pcm import on_grid
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.plan import Plan
@@ -43,7 +44,8 @@ def told(*arguments, **more):
 def heard(thinker, samples, pieces, provisional=False):
     """A listener that heard `samples` in `pieces`; the caller closes it."""
     listener, cutter = Listener(thinker), PartCutter(60.0, 0.1 if provisional else None)
-    for item in [i for piece in pieces for i in cutter.push(on_grid(samples[piece]))]:
+    samples = OffsetFilter().push(on_grid(samples))
+    for item in [i for piece in pieces for i in cutter.push(samples[piece])]:
         hear(listener, item)
         if getattr(item, "provisional", None) is not None:
             rules = Rules(max_new_tokens=6, min_new_tokens=0)
