@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from streamer.audio.file import AudioFile, NotForLibsndfile, _decode
+from streamer.audio.file import AudioFile, NotForLibsndfile
 from streamer.audio.source import AudioError
 from streamer.config import Config
 from streamer.core.declare import ConfigError
@@ -238,7 +238,7 @@ def read_wav(data: bytes) -> None:
         return
     with file.open("rb") as handle:
         try:
-            audio = AudioFile(str(file), _decode(handle), handle)
+            audio = AudioFile(str(file), handle)
         except NotForLibsndfile:
             return
         try:

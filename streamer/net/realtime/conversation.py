@@ -126,9 +126,9 @@ class Conversation:
             case c.ItemCreate():
                 return self._create(event)
         text = f"{event.__struct_config__.tag} is not supported; items are not kept"
-        is_retrieve = isinstance(event, c.ItemRetrieve)
-        code = "item_retrieve_invalid_item_id" if is_retrieve else "unsupported"
-        return _refused(text, code, event.event_id)
+        if isinstance(event, c.ItemRetrieve):
+            return _refused(text, "item_retrieve_invalid_item_id", event.event_id)
+        return _refused(text, "unsupported", event.event_id)
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         """The PCM of a message that is nothing but audio, else None."""
