@@ -126,7 +126,7 @@ HARMS = [
     (write(INDEX, " " * 10_000_001), "not a safetensors index"),
     (many_tensors(60_000), "its header claims 60000 tensors"),
     (many_tensors(900_000), "its header claims [0-9]{8} bytes"),
-    (far_id, "1000000001 ids in the tokenizer, 939 in the model"),
+    (far_id, "1000000001 ids in the tokenizer, [0-9]+ in the model"),
     (header(shape=[float("inf"), 32]), UNREADABLE),
     (header(shape=[2.0, 32]), UNREADABLE),
     (header(data_offsets=[8, 4]), UNREADABLE),
