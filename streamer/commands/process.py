@@ -197,6 +197,6 @@ def _memory_goes_back() -> Iterator[None]:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-COMPILING = "compiling kernels for this processor, about 30 s of CPU time"
+COMPILING = "compiling kernels for this processor, about 10 s of CPU time"
 KEPT = ", once; `streamer warm` does it ahead"
 NOT_KEPT = ", at every start"  # a warning of kernels/cache.py has said why

@@ -80,7 +80,7 @@ def test_compiling_is_told_once_with_the_way_out(is_kept, tmp_path, monkeypatch,
         assert (add(1), add(1.5)) == (2, 2.5)
     monkeypatch.delitem(sys.modules, "kernel")
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("streamer: compiling kernels for this processor, about 30 s of CPU time")
+    assert told.startswith("streamer: compiling kernels for this processor, about 10 s of CPU time")
     assert told.endswith("; `streamer warm` does it ahead" if is_kept else ", at every start")
 
 
