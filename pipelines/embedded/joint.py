@@ -189,11 +189,12 @@ def clauses(words: list[str]) -> list[list[str]]:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised by Newton-Schulz in fp32 (torch's own runs in bf16, which is slow
-    on most CPUs)."""
+    """Momentum, orthogonalised by Newton-Schulz in `dtype` (torch's own runs in bf16, which is
+    slow on a CPU without instructions for it)."""
 
-    def __init__(self, parameters, lr: float) -> None:
+    def __init__(self, parameters, lr: float, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(parameters, {"lr": lr})
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self) -> None:
@@ -206,23 +207,23 @@ class Muon(torch.optim.Optimizer):
                 momentum.mul_(0.95).add_(weight.grad)
                 update = (weight.grad + 0.95 * momentum).flatten(1)
                 flat = update.T if update.shape[0] > update.shape[1] else update
-                x = flat / (flat.norm() + 1e-7)
+                x = (flat / (flat.norm() + 1e-7)).to(self.dtype)
                 for _ in range(5):
                     gram = x @ x.T
                     x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
                 x = x.T if update.shape[0] > update.shape[1] else x
                 scale = 0.2 * max(update.shape) ** 0.5
                 weight.mul_(1 - group["lr"] * 0.01)
-                weight.add_(x.view_as(weight), alpha=-group["lr"] * scale)
+                weight.add_(x.float().view_as(weight), alpha=-group["lr"] * scale)
 
 
-def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(model, heads, lr: float, dtype: torch.dtype = torch.float32) -> list[torch.optim.Optimizer]:
     unused = ("visual", "audio_bos_eos")
     named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
-    return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
+    return [Muon(matrices, lr, dtype), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
 def load_folder(folder: Path) -> dict[str, torch.Tensor]:
@@ -302,8 +303,9 @@ def both_losses(
 ):
     """What the tower hears on all turns, and what is said on a share of their audio: (loss,
     figures)."""
-    flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
-    embeddings = list(flat.split(counts))
+    with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+        flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
+    embeddings = list(flat.float().split(counts))
     heard, right = heads(embeddings, turns)
     wanted, chosen = said_share * sum(counts), []
     for i in rng.sample(range(len(turns)), len(turns)):
@@ -331,7 +333,8 @@ def train(rank: int, args) -> None:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=args.world)
     model, prompted = create(SIZES[args.size], args.seed), Prompted()
     heads = Heads(SIZES[args.size].text_width)
-    steppers = optimizers(model, heads, args.lr)
+    dtype = torch.bfloat16 if args.bf16 else torch.float32
+    steppers = optimizers(model, heads, args.lr, dtype)
     last, first_step, earlier = args.out / "last.pt", 0, 0.0
     if last.exists():
         state = torch.load(last, weights_only=True)
@@ -401,6 +404,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--said-last", type=float, default=0.0, help="the same while the learning rate decays"
+    )
+    parser.add_argument(
+        "--bf16", action="store_true", help="matrices of the tower in bf16, if the CPU multiplies it"
     )
     parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument(
