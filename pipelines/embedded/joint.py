@@ -217,13 +217,18 @@ class Muon(torch.optim.Optimizer):
                 weight.add_(x.float().view_as(weight), alpha=-group["lr"] * scale)
 
 
-def optimizers(model, heads, lr: float, dtype: torch.dtype = torch.float32) -> list[torch.optim.Optimizer]:
+def optimizers(
+    model, heads, lr: float, dtype: torch.dtype = torch.float32
+) -> list[torch.optim.Optimizer]:
     unused = ("visual", "audio_bos_eos")
     named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
-    return [Muon(matrices, lr, dtype), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
+    return [
+        Muon(matrices, lr, dtype),
+        torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
 
 
 def load_folder(folder: Path) -> dict[str, torch.Tensor]:
@@ -406,7 +411,9 @@ def main() -> None:
         "--said-last", type=float, default=0.0, help="the same while the learning rate decays"
     )
     parser.add_argument(
-        "--bf16", action="store_true", help="matrices of the tower in bf16, if the CPU multiplies it"
+        "--bf16",
+        action="store_true",
+        help="matrices of the tower in bf16, if the CPU multiplies it",
     )
     parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument(
