@@ -131,7 +131,6 @@ LANGUAGES = {
         ".",
     ),
 }
-LEVELS = CHINESE  # the table of the first language
 MARKS = frozenset("，。,.")
 
 

@@ -17,7 +17,6 @@ SPECIALS = (
 PREFIX = "<|im_start|>描述说话方式。<|audio_bos|>"
 # The language comes after the audio: whatever it is, the audio is prefilled the same.
 SUFFIXES = {language: f"<|audio_eos|><|im_start|><|{language}|>" for language in LANGUAGES}
-SUFFIX = SUFFIXES["zh"]
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -17,7 +17,7 @@ from pipelines.embedded import tokenizer as words
 CARD = {
     "version": 1,
     "name": "tiny",
-    "prompt": {"prefix": words.PREFIX, "suffix": words.SUFFIX},
+    "prompt": {"prefix": words.PREFIX, "suffix": words.SUFFIXES["zh"]},
     "max_turn_s": 60,
 }
 

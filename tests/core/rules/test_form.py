@@ -50,8 +50,8 @@ def is_well_formed(text: str) -> bool:
 
 def drawn(seed: int) -> str:
     rng = random.Random(seed)
-    levels = {name: rng.randrange(len(of)) for name, of in sentences.LEVELS.items()}
-    prominence = {name: rng.random() for name in sentences.LEVELS}
+    levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
+    prominence = {name: rng.random() for name in sentences.CHINESE}
     return "".join(sentences.sentence(levels, prominence, rng))
 
 
