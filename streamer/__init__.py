@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from streamer.audio.source import AudioError
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
-    from streamer.core.coach.baseline import Baseline, BaselineError
-    from streamer.core.coach.coach import Coach
-    from streamer.core.coach.coaching import BaselineKnown, CoachNews
-    from streamer.core.coach.nudger import Nudge
     from streamer.core.description import Description, TextDelta
     from streamer.core.measures.live_measures import Measures
     from streamer.core.measures.speech_measures import SpeechMeasures
     from streamer.describer import Describer
+    from streamer.extras.coach.baseline import Baseline, BaselineError
+    from streamer.extras.coach.coaching import BaselineKnown, CoachNews
+    from streamer.extras.coach.nudger import Nudge
+    from streamer.extras.coach.options import Coach
     from streamer.model.audio.syllable_rate import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.events import (
@@ -82,14 +82,14 @@ _HOMES = {  # module -> the public names that it has
     "audio.source": ("AudioError",),
     "blocking": ("describe", "describe_many"),
     "config": ("Config", "ConfigError"),
-    "core.coach.baseline": ("Baseline", "BaselineError"),
-    "core.coach.coach": ("Coach",),
-    "core.coach.coaching": ("BaselineKnown", "CoachNews"),
-    "core.coach.nudger": ("Nudge",),
     "core.description": ("Description", "TextDelta"),
     "core.measures.live_measures": ("Measures",),
     "core.measures.speech_measures": ("SpeechMeasures",),
     "describer": ("Describer",),
+    "extras.coach.baseline": ("Baseline", "BaselineError"),
+    "extras.coach.options": ("Coach",),
+    "extras.coach.coaching": ("BaselineKnown", "CoachNews"),
+    "extras.coach.nudger": ("Nudge",),
     "model.audio.syllable_rate": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "stages.events": (

@@ -23,12 +23,12 @@ from streamer.config import Config
 from streamer.core.attributes import Profile, names_of
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
+from streamer.extras import load
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
-from streamer.stages.events import SessionOptions, TurnDetection
+from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Describer:
         attributes: str | None = None,
         profile: Profile = "full",
         encoding: Encoding = "pcm16",
-        coach: bool | Coach = False,
+        coach: bool | CoachOptions = False,
     ) -> AsyncIterator[LiveSession]:
         """A live stream of mono audio at `sample_rate` Hz (1..384 kHz): PCM16, or G.711 as
         telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
@@ -178,7 +178,7 @@ class Describer:
         """
         if not isinstance(vad, bool | TurnDetection):
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
-        if not isinstance(coach, bool | Coach):
+        if not isinstance(coach, bool) and not isinstance(coach, load("coach")):
             raise TypeError(f"coach is {coach!r}; give True, False or a Coach")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
         options = SessionOptions(
@@ -188,7 +188,7 @@ class Describer:
             answers_itself,
             measures=measures,
             encoding=encoding,
-            coach=(Coach() if coach else None) if isinstance(coach, bool) else coach,
+            coach=(load("coach")() if coach else None) if isinstance(coach, bool) else coach,
         )
         await self.load()
         options = replace(options, said=self._models.said(attributes, profile))

@@ -27,6 +27,7 @@ from streamer.core.description import Description, turn_warning
 from streamer.core.measures.level_chances import learnt, level_chances, level_weights
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.text.emitter import Emitter
+from streamer.extras import load
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
 from streamer.stages.local_target import LocalCloud
@@ -135,7 +136,7 @@ class LiveParts:
             options.measures or self._weighs,
             options.measures,
             options.encoding,
-            options.coach,
+            load("coach.live")(options.coach) if options.coach is not None else None,
         )
 
     def weights(self, closed: Closed) -> LevelWeights:

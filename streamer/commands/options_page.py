@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
-from streamer.core.coach.coach import Coach
 from streamer.core.declare import REQUIRED, Option, options_of
 from streamer.extras import load
 
@@ -43,7 +42,7 @@ def page() -> str:
     parts = [HEAD, "## The model's options\n", _table(Config)]
     for name, command in COMMANDS.items():
         parts += [f"\n## streamer {name}\n", f"{command.description}\n", _table(command.options)]
-    parts += [COACH, _table(Coach), FLEET]
+    parts += [COACH, _table(load("coach")), FLEET]
     parts += [f"\n### {head}\n\n{_table(owner)}" for head, owner in load("fleet.tables").items()]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from streamer.commands.options import Pipeline
 from streamer.config import Config, ConfigError, Device, Engine, check_engine
-from streamer.core.coach.coach import Coach
 from streamer.core.declare import Checked, about
+from streamer.extras import load
+from streamer.stages.events import CoachOptions
 
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
@@ -120,9 +121,9 @@ class ServeOptions(DoorOptions):
         super().__post_init__()
         self.coaching()
 
-    def coaching(self) -> Coach | None:
+    def coaching(self) -> CoachOptions | None:
         """The coach of clients that ask for one. Raises ConfigError."""
-        return Coach.parse(self.coach) if self.coach is not None else None
+        return load("coach").parse(self.coach) if self.coach is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

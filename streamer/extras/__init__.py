@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import Any
 
 ENTRY_POINTS = {
+    "coach": "coach.options:Coach",
+    "coach.live": "coach.ear:CoachEar",
     "director.options": "fleet.options:DirectorOptions",
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",

@@ -7,14 +7,10 @@ sample; those of text from the arrival of the turn's last sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, ClassVar, Protocol, get_args
 
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.coaching import BaselineKnown as BaselineKnown
-from streamer.core.coach.coaching import CoachNews as CoachNews
-from streamer.core.coach.nudger import Nudge as Nudge
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.live_measures import Measures as Measures
 
@@ -76,6 +72,38 @@ class TurnFailed:
     is_target_lost: bool = False
 
 
+class CoachEvent:
+    """The base of the events of a session's coach (streamer/extras/coach)."""
+
+    __slots__ = ()
+    wire_type: ClassVar[str]
+    may_be_lost: ClassVar[bool] = False  # where the reader is slow: a later one replaces it
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, rounded. Times are seconds of the session's sound."""
+        raise NotImplementedError
+
+
+class LiveCoach(Protocol):
+    """The coach of one session (streamer/extras/coach/ear.py)."""
+
+    baseline: Any  # streamer.Baseline, None while it is not known
+
+    def push(self, samples: Any) -> None:
+        """Take samples [n] float32 at 16 kHz."""
+        ...
+
+    def work(self) -> list[Any]:
+        """Hear the samples that wait, on a worker thread; return the CoachEvents."""
+        ...
+
+
+class CoachOptions(Protocol):
+    """streamer.Coach: the thresholds of a session's coach."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
 Event = (
     SpeechStarted
     | SpeechStopped
@@ -84,9 +112,7 @@ Event = (
     | TextDelta
     | LiveUpdate
     | Measures
-    | Nudge
-    | BaselineKnown
-    | CoachNews
+    | CoachEvent
     | TurnFailed
     | Description
 )
@@ -130,8 +156,8 @@ class SessionOptions:
     said: str = ""
     # pcm16: little-endian; pcmu, pcma: a byte per sample, as telephones send it
     encoding: Encoding = "pcm16"
-    # Nudge, BaselineKnown and CoachNews events, of the whole session
-    coach: Coach | None = None
+    # gives CoachEvents, of the whole session
+    coach: CoachOptions | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

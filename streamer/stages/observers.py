@@ -8,7 +8,6 @@ import anyio
 import anyio.to_thread
 from anyio import create_memory_object_stream as queue
 
-from streamer.stages.events import CoachNews
 from streamer.stages.ports import Hearing
 from streamer.stages.queues import Outlet
 
@@ -54,12 +53,12 @@ class Observers:
             self._outlet.offer(news)
 
     async def _coach(self) -> None:
-        """A slow reader loses CoachNews, but no Nudge."""
+        """A slow reader loses news, but no nudge."""
         coach = self._hearing.coach
         if coach is None:
             return
         for event in await anyio.to_thread.run_sync(coach.work, limiter=self._limiter):
-            if isinstance(event, CoachNews):
+            if event.may_be_lost:
                 self._outlet.offer(event)
             else:
                 await self._outlet.send(event)

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from anyio import CapacityLimiter, Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coaching import CoachEvent
 from streamer.core.confidence import Piece
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts
@@ -24,7 +22,7 @@ from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.batcher import Batcher
-from streamer.stages.events import SessionOptions
+from streamer.stages.events import LiveCoach, SessionOptions
 
 Steps = Any
 NUM_PIECES = 2  # threads that hear pieces at once
@@ -59,16 +57,6 @@ class Measurer(Protocol):
 
     def work(self, is_told: bool) -> Measures | None:
         """Hear the samples that wait, on a worker thread. is_told: return news, 5 per second."""
-        ...
-
-
-class LiveCoach(Protocol):
-    """model/audio/coach_ear.py: one session's coach."""
-
-    baseline: Baseline | None
-
-    def work(self) -> list[CoachEvent]:
-        """Hear the samples that wait, on a worker thread; returns the coach's events."""
         ...
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import anyio
 from anyio import create_memory_object_stream as queue
@@ -16,7 +17,6 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.audio.turn_items import Item
-from streamer.core.coach.baseline import Baseline
 from streamer.core.description import Description
 from streamer.stages.chunk import Chunk
 from streamer.stages.draft import CREDITS, Draft
@@ -210,9 +210,11 @@ class LiveSession:
         return _Iteration(self._events, self._ends_with)
 
     @property
-    def baseline(self) -> Baseline | None:
-        """How the speaker usually speaks, where a coach was asked for: given, learnt, or from the
-        speech so far. None under 5 s of speech. `baseline.save("me.json")` keeps it."""
+    def baseline(self) -> Any:
+        """How the speaker usually speaks: a streamer.Baseline, given or learnt by the coach.
+
+        None without a coach, and under 5 s of speech. `baseline.save("me.json")` keeps it.
+        """
         return self._hearing.coach.baseline if self._hearing.coach else None
 
     @property

@@ -12,8 +12,8 @@ from browser import save_speech, visiting
 from speech import recording
 from wire import serving
 
-from streamer.core.coach.coach import Coach
-from streamer.model.audio.coach_ear import CoachEar
+from streamer.extras.coach.ear import CoachEar
+from streamer.extras.coach.options import Coach
 
 
 async def take(path):

@@ -9,6 +9,7 @@ one second, and what is held back near `max_turn_s`.
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,6 @@ from streamer.core.audio.g711 import Encoding, from_g711
 from streamer.core.audio.offset import OffsetFilter
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples
 from streamer.core.audio.turn_items import Item
-from streamer.core.coach.coach import Coach
-from streamer.model.audio.coach_ear import CoachEar
 from streamer.model.audio.measurer import TurnMeasurer
 from streamer.model.audio.part_cutter import NOTHING, PartCutter
 from streamer.model.audio.vad import (
@@ -45,10 +44,10 @@ class TurnCutter:
         measures: bool = False,
         shows_measures: bool = False,
         encoding: Encoding = "pcm16",
-        coach: Coach | None = None,
+        coach: Any = None,
     ) -> None:
-        # of the whole session: it hears what no turn takes, too
-        self.coach = CoachEar(coach) if coach else None
+        # takes all samples of the session, of no turn, too; see stages/events.py's LiveCoach
+        self.coach = coach
         self._chunker = Chunker(sample_rate_hz)
         self._offset = OffsetFilter()
         self._is_float = is_recording

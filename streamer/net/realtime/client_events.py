@@ -18,8 +18,8 @@ from msgspec import UNSET, Struct, UnsetType
 from streamer.core.attributes import chosen
 from streamer.core.audio import g711
 from streamer.core.audio.g711 import Encoding
-from streamer.core.coach.coach import Coach
-from streamer.stages.events import SessionOptions, TurnDetection
+from streamer.extras import load
+from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 
 MAX_EVENT_BYTES = 1 << 20  # without audio; decoded values take many times the memory
 Id = Annotated[str, msgspec.Meta(max_length=512)]
@@ -79,7 +79,7 @@ class Extensions(Struct, forbid_unknown_fields=True):
     # those that sentences name, among the server's
     attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
-    # true, or an object of thresholds and perhaps a baseline: core/coach/coach.py checks it
+    # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
     # the server's own: a session that is sent back as it came is not refused
     rate: int | UnsetType = UNSET
@@ -280,7 +280,7 @@ class SessionSettings:
     _kind: str
     _default_update_s: float | None
     _may_say: tuple[str, ...] = ()
-    _coach: Coach | None = None
+    _coach: CoachOptions | None = None
 
     def of(
         self, config: SessionConfig, options: SessionOptions, extensions: Extensions
@@ -327,12 +327,13 @@ class SessionSettings:
         answers = self._kind == "transcription" or bool(vad and vad.create_response)
         return replace(options, turn_detection=found, answers_itself=answers)
 
-    def _coach_of(self, extensions: Extensions) -> Coach | None:
+    def _coach_of(self, extensions: Extensions) -> CoachOptions | None:
         """Raises ValueError."""
         asked = extensions.coach
         if isinstance(asked, bool):
-            return (self._coach or Coach()) if asked else None
-        return Coach.of(asked, self._coach)
+            return (self._coach or load("coach")()) if asked else None
+        found: CoachOptions = load("coach").of(asked, self._coach)
+        return found
 
     def _said(self, extensions: Extensions) -> str:
         """As SessionOptions has it. Raises ValueError."""

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
 from streamer.net.realtime.client_events import SessionSettings
 from streamer.net.realtime.server_events import Event as Out
 from streamer.stages.events import (
-    BaselineKnown,
     Cleared,
-    CoachNews,
+    CoachEvent,
+    CoachOptions,
     Event,
     LiveUpdate,
     Measures,
-    Nudge,
     SessionOptions,
     SpeechStarted,
     SpeechStopped,
@@ -73,7 +71,7 @@ class Conversation:
         is_transcription: bool,
         live_update_s: float | None = None,
         may_say: tuple[str, ...] = (),
-        coach: Coach | None = None,
+        coach: CoachOptions | None = None,
         is_beta: bool = False,
     ) -> None:
         # a secret: with it, the session can be resumed
@@ -176,11 +174,7 @@ class Conversation:
         """The server events for a session event."""
         before_s = self._before_ms / 1000
         match event:
-            case Nudge():
-                return [s.nudge(event, before_s)]
-            case BaselineKnown():
-                return [s.baseline(event, before_s)]
-            case CoachNews():
+            case CoachEvent():
                 return [s.coach(event, before_s)]
             case TextDelta() | Description() | TurnFailed():
                 return self._answered(event)

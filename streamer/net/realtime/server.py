@@ -15,7 +15,6 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import with_english
-from streamer.core.coach.coach import Coach
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.session import CannotResume, OpenSession, Resume
 from streamer.net.realtime.sessions import HOLD_S, Sessions
@@ -23,6 +22,7 @@ from streamer.net.service.admission import Admission, HttpRefusal, new_session_i
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address, ClientSocket, Query, Service
+from streamer.stages.events import CoachOptions
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
@@ -43,7 +43,7 @@ class ServerTerms:
     live_update_s: float | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     may_say: tuple[str, ...] = ()
-    coach: Coach | None = None
+    coach: CoachOptions | None = None
 
 
 class RealtimeServer:

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamer.core.description import Description, TextDelta
-from streamer.stages.events import (
-    BaselineKnown,
-    CoachNews,
-    LiveUpdate,
-    Measures,
-    Nudge,
-    SessionOptions,
-    TurnFailed,
-)
+from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOptions, TurnFailed
 
 Event = dict[str, Any]
 Metadata = dict[str, str] | None
@@ -290,24 +282,12 @@ def measures(item_id: str, found: Measures) -> Event:
     return {"type": "streamer.measures", "item_id": item_id, **found.as_json()}
 
 
-def nudge(found: Nudge, before_s: float) -> Event:
+def coach(found: CoachEvent, before_s: float) -> Event:
     """before_s: of the session's audio, before the coach began."""
-    return {"type": "streamer.nudge", **_later(found.as_json(), before_s)}
-
-
-def baseline(found: BaselineKnown, before_s: float) -> Event:
-    """How the speaker usually speaks: what a client may keep, and give back."""
-    row = {"t_s": round(found.t_s + before_s, 3), "baseline": found.baseline.as_json()}
-    return {"type": "streamer.baseline", **row}
-
-
-def coach(found: CoachNews, before_s: float) -> Event:
-    """The coach's latest measures."""
-    return {"type": "streamer.coach", **_later(found.as_json(), before_s)}
-
-
-def _later(row: Event, seconds: float) -> Event:
-    return row | {name: round(row[name] + seconds, 3) for name in ("t_s", "curve_s") if name in row}
+    row: Event = found.as_json()
+    for name in row.keys() & {"t_s", "curve_s"}:
+        row[name] = round(row[name] + before_s, 3)
+    return {"type": found.wire_type, **row}
 
 
 def description(item_id: str, found: Description) -> Event:

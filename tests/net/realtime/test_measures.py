@@ -13,9 +13,9 @@ from speech import recording, speech
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, until, validate
 
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.voice import FORM
+from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import FORM
 
 KINDS = ("nudge", "baseline", "coach")
 

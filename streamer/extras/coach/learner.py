@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.coach.baseline import LIMITS, Baseline
-from streamer.core.coach.evidence import Seconds
-from streamer.core.coach.voice import Heard
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_level
 from streamer.core.measures.growing import Growing
 from streamer.core.measures.pitch import pitch_stats
 from streamer.core.measures.turn_frames import Flags, Frames
+from streamer.extras.coach.baseline import LIMITS, Baseline
+from streamer.extras.coach.evidence import Seconds
+from streamer.extras.coach.voice import Heard
 
 SETTLED_FRAMES = 60  # so far behind what is known nothing changes
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech

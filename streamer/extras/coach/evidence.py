@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.coach.voice import STEPS_PER_S, Floats
+from streamer.extras.coach.voice import STEPS_PER_S, Floats
 
 PRIOR_S = 40  # so much the SD of people counts beside a speaker's own
 

@@ -120,7 +120,7 @@ async def test_a_coach_that_cannot_be_is_refused_in_one_line():
 
 
 def test_news_are_plain_json():
-    from streamer.model.audio.coach_ear import CoachEar
+    from streamer.extras.coach.ear import CoachEar
 
     ear = CoachEar(Coach())
     ear.push(recording(2))

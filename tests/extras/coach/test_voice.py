@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import streamer
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.coach import coaching
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.coaching import STEP_SAMPLES
-from streamer.core.coach.voice import (
+from streamer.extras.coach import coaching
+from streamer.extras.coach.coaching import STEP_SAMPLES
+from streamer.extras.coach.ear import CoachEar
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import (
     FORM,
     NUM_BANDS,
     SHARED,
@@ -30,7 +31,6 @@ from streamer.core.coach.voice import (
     precision_of,
     trust_of,
 )
-from streamer.model.audio.coach_ear import CoachEar
 from streamer.model.audio.mel_frames import MelFrames
 from streamer.model.audio.pitch_track import PitchTrack, turn_track
 from streamer.model.audio.vad import VoiceActivity

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from streamer.core.coach.baseline import Baseline
 from streamer.core.declare import ConfigError, about, check, check_known
+from streamer.extras.coach.baseline import Baseline
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from streamer.core.coach.baseline import Baseline, BaselineError
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.voice import FORM
 from streamer.core.declare import ConfigError
+from streamer.extras.coach.baseline import Baseline, BaselineError
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import FORM
 
 USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
 

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.coaching import STEP_SAMPLES, CoachEvent, Coaching, CoachNews
+from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.coaching import STEP_SAMPLES, Coaching, CoachNews
+from streamer.extras.coach.options import Coach
 from streamer.model.audio.mel_frames import HALF_SAMPLES, MelFrames
 from streamer.model.audio.pitch_track import PitchTrack, turn_track
 from streamer.model.audio.turn_voice import taken
 from streamer.model.audio.vad import VoiceActivity
+from streamer.stages.events import CoachEvent
 
 Floats = NDArray[np.float32]
 MAX_WAITING = 30 * SAMPLE_RATE_HZ  # then whoever pushes works

@@ -13,11 +13,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.evidence import Evidence
-from streamer.core.coach.voice import STEPS_PER_S, Floats, Heard
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.evidence import Evidence
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import STEPS_PER_S, Floats, Heard
+from streamer.stages.events import CoachEvent
 
 Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -44,7 +45,7 @@ BACK_S = 1.0  # a silence is over
 
 
 @dataclass(frozen=True, slots=True)
-class Nudge:
+class Nudge(CoachEvent):
     """A word to the speaker: what is measured, what is usual for them (None: nothing is), in
     `unit`; t_s: seconds of the session's audio."""
 
@@ -54,6 +55,7 @@ class Nudge:
     usual: float | None
     unit: str
     t_s: float
+    wire_type = "streamer.nudge"
 
     def as_json(self) -> dict[str, Any]:
         """Plain types."""

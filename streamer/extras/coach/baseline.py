@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from streamer.core.coach.voice import FORM
 from streamer.core.declare import shown
+from streamer.extras.coach.voice import FORM
 
 MAX_PROFILE_BYTES = 10_000
 DECIMALS = 4  # that are kept
@@ -42,7 +42,7 @@ class BaselineError(ValueError):
 class Baseline:
     """What is usual for a speaker; docs/measures.md defines each. speech_s: learnt from so much.
     The level holds for one microphone at one distance. loudness, tempo and melody are what the
-    network of core/coach/voice.py says in the mean. Each sd is that of a second's mean, of loudness
+    network of voice.py says in the mean. Each sd is that of a second's mean, of loudness
     of a second whose every step counts as 1. Nudges are weighed by them. Raises BaselineError."""
 
     rate_syllables_per_s: float

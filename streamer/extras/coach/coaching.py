@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.learner import Learner
-from streamer.core.coach.nudger import Now, Nudge, Nudger
-from streamer.core.coach.voice import NUM_BANDS, STEP_FRAMES, Heard, Steps, Voice, in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, decibel
 from streamer.core.measures.growing import Growing
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.turn_frames import Flags, Floats, Frames
 from streamer.core.measures.turn_track import UNIT_SAMPLES, TurnTrack
+from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.learner import Learner
+from streamer.extras.coach.nudger import Now, Nudger
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import NUM_BANDS, STEP_FRAMES, Heard, Steps, Voice, in_bands
+from streamer.stages.events import CoachEvent
 
 STEP_SAMPLES = SAMPLE_RATE_HZ // 5
 SHOWN_S = 7.0
@@ -32,7 +33,7 @@ POINT_FRAMES = 5  # of the curve: one for 50 ms
 
 
 @dataclass(frozen=True, slots=True)
-class CoachNews:
+class CoachNews(CoachEvent):
     """What the coach hears at t_s of the session, 5 a second. last: of its last 7 s. learnt_s:
     seconds of speech that a baseline was learnt from so far. The curve: one point for each 50 ms
     from curve_s on; pitch in Hz or None where unvoiced, level in dBFS."""
@@ -43,6 +44,8 @@ class CoachNews:
     curve_s: float
     pitch_hz: tuple[float | None, ...]
     level_dbfs: tuple[float, ...]
+    wire_type = "streamer.coach"
+    may_be_lost = True
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded."""
@@ -57,14 +60,16 @@ class CoachNews:
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineKnown:
+class BaselineKnown(CoachEvent):
     """What the coach measures against from t_s on: learnt, or given."""
 
     t_s: float
     baseline: Baseline
+    wire_type = "streamer.baseline"
 
-
-CoachEvent = Nudge | BaselineKnown | CoachNews
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, rounded."""
+        return {"t_s": round(self.t_s, 3), "baseline": self.baseline.as_json()}
 
 
 class Coaching:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.coach.baseline import Baseline
-from streamer.core.coach.coach import Coach
-from streamer.core.coach.evidence import Evidence, Seconds
-from streamer.core.coach.nudger import KINDS, Now, Nudger
-from streamer.core.coach.voice import Heard
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.evidence import Evidence, Seconds
+from streamer.extras.coach.nudger import KINDS, Now, Nudger
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.voice import Heard
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
 COACH = Coach(cooldown_s=20, gap_s=5)
