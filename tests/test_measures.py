@@ -126,6 +126,9 @@ def test_a_table_tells_units_dashes_and_warnings(tmp_path):
     assert "pitch      -  120 Hz\n" in shown
     assert "variation  -  SD 2.0 semitones, 5-95 % 6.5\n" in shown
     assert "pauses     -  12 % in 3, longest 0.40 s\n" in shown
+    both = table_of(SpeechMeasures(5.0), {"rate": "very slow 很慢", "pitch": "low 偏低"})
+    assert "rate       very slow 很慢  5.0 syllables/s" in both
+    assert "pitch      low 偏低        -\n" in both, "a Chinese character takes two columns"
     empty = table_of(SpeechMeasures())
     assert "rate       -  -\n" in empty
     assert "  ! only 0.0 s of speech" in empty

@@ -75,6 +75,9 @@ async def test_every_door_says_the_same_levels(tmp_path) -> None:
     status, out, errors = command("describe", FAST, *asked)
     assert status == 0, errors
     assert json.loads(out)["attributes"] == plain.attributes
+    assert json.loads(out)["levels"] == plain.levels
+    names = plain.level_names["rate"][plain.attributes["rate"]]
+    assert plain.levels["rate"] == {"level": plain.attributes["rate"], **names}
     (turn,) = json.loads(curves.read_text("utf-8"))["turns"]
     assert turn["attributes"] == plain.attributes
     assert command("label", FAST, "--mode", "exact", "--out", table)[0] == 0

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import Config
-from streamer.core.attributes import Profile, chosen, names_of
+from streamer.core.attributes import LevelNames, Profile, chosen, level_names, names_of
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
 from streamer.stages.draft import CREDITS
@@ -180,6 +180,16 @@ class Models:
             if thinker is not None and thinker.card.attributes:
                 return thinker.card.attributes
         return {}
+
+    @property
+    def level_names(self) -> LevelNames:
+        """attribute -> the names of its levels, lowest first, by language."""
+        return level_names({self.language: self.phrases})
+
+    @property
+    def language(self) -> str:
+        """Of the sentences."""
+        return self.first.card.language
 
     def drafter(
         self, listener: Listener, rules: Rules, weights: LevelWeights

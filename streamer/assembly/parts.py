@@ -193,6 +193,8 @@ class LiveParts:
             turn=closed.turn,
             measures=closed.measures() if closed.measures and closed.shows_measures else None,
             confidence=self._confidence(w),
+            language=self._models.language,
+            level_names=self._models.level_names,
             curves=closed.curves() if closed.curves is not None else None,
         )
 

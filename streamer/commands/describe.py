@@ -140,7 +140,7 @@ class _Batch:
         except Exception as error:
             screen.failed(*_told(str(take), error))
             return False
-        screen.done(result, self._describer.attributes, self._describer.config.is_away)
+        screen.done(result, self._describer.config.is_away)
         return await self._write_timeline(result) and not result.is_cut
 
     async def _write_timeline(self, result: Description) -> bool:

@@ -60,6 +60,21 @@ class Row:
     pauses_level: int | None = None
     timbre_level: int | None = None
     arousal_level: int | None = None
+    # the level's names
+    rate_zh: str | None = None
+    rate_en: str | None = None
+    pitch_zh: str | None = None
+    pitch_en: str | None = None
+    variation_zh: str | None = None
+    variation_en: str | None = None
+    loudness_zh: str | None = None
+    loudness_en: str | None = None
+    pauses_zh: str | None = None
+    pauses_en: str | None = None
+    timbre_zh: str | None = None
+    timbre_en: str | None = None
+    arousal_zh: str | None = None
+    arousal_en: str | None = None
     pitch_median_hz: float | None = None
     pitch_sd_semitones: float | None = None
     pitch_range_semitones: float | None = None
@@ -79,6 +94,7 @@ class Row:
     pauses_confidence: float | None = None
     timbre_confidence: float | None = None
     arousal_confidence: float | None = None
+    language: str | None = None  # of the sentence
     stop_reason: str | None = None
     warning: str | None = None
     error: str | None = None
@@ -207,7 +223,9 @@ def label_of(found: Description, made_with: str) -> Row:
     m = found.measures
     measured = m.as_json() if m is not None else {}
     warnings = [found.warning, *(m.warnings if m is not None else ())]
-    levels = {f"{name}_level": level for name, level in found.attributes.items()}
+    levels: dict[str, Any] = {f"{name}_level": n for name, n in found.attributes.items()}
+    for name, level in found.levels.items():
+        levels |= {f"{name}_{key}": told for key, told in (level or {}).items() if key != "level"}
     sure = {f"{name}_confidence": p and round(p, 3) for name, p in (found.confidence or {}).items()}
     more = {name: value for name, value in (measured | levels | sure).items() if name in NAMES}
     return Row(
@@ -218,6 +236,7 @@ def label_of(found: Description, made_with: str) -> Row:
         utterance_pitch_std=measured.get("pitch_sd_hz"),
         speaking_rate=measured.get("rate_syllables_per_s"),
         snr=measured.get("snr_db"),
+        language=found.language if found.text else None,
         stop_reason=found.stop_reason,
         warning="; ".join(filter(None, warnings)) or None,
         made_with=made_with,

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamer.commands.options import ModelsOptions
 from streamer.commands.process import fail, put
+from streamer.core.attributes import level_names
 from streamer.core.decoding.gate import SIGNALS
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
@@ -105,6 +106,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},
         "levels": levels,
+        "level_names": level_names({card.language: card.attributes}),
         "num_levels": {name: len(names) for name, names in levels.items()},
     }
 

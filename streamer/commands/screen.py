@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, put, tell
-from streamer.core.attributes import ENGLISH
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.text.characters import SENTENCE_ENDS
@@ -90,8 +90,8 @@ class Screen:
             self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
         fail(told)
 
-    def done(self, result: Description, levels: Mapping[str, Any], is_away: bool) -> None:
-        """The rest of the output. levels: attribute -> its levels, lowest first, with names."""
+    def done(self, result: Description, is_away: bool) -> None:
+        """The rest of the output."""
         options = self._options
         if options.json:
             self._say(_as_json(result.as_json()))
@@ -99,7 +99,7 @@ class Screen:
             self._say(self._name.rstrip() + "\n")
         self._flush()
         if result.measures is not None and options.measures and not options.json:
-            self._say(table_of(result.measures, words_of(result, levels), result.confidence))
+            self._say(table_of(result.measures, words_of(result), result.confidence))
         if result.stop_reason == "no_speech" and not (options.json or options.quiet):
             fail(f"{self._take}: no speech was heard, so there is no sentence")
         if result.warning is not None:
@@ -130,13 +130,14 @@ def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def words_of(result: Description, levels: Mapping[str, Any]) -> dict[str, str]:
-    """Attribute -> the name of its level in the sentence, in English if that is known."""
+def words_of(result: Description) -> dict[str, str]:
+    """Attribute -> the names of its level in the sentence: English, then the other languages."""
     found = {}
-    for attribute, level in result.attributes.items():
-        if level is not None and attribute in levels:
-            name = levels[attribute][level]["name"]
-            found[attribute] = ENGLISH.get(attribute, {}).get(name, name)
+    for attribute, level in result.levels.items():
+        names = {} if level is None else level
+        told = [names.get("en"), *(n for key, n in names.items() if key not in ("level", "en"))]
+        if any(told):
+            found[attribute] = " ".join(filter(None, told))
     return found
 
 
@@ -151,13 +152,22 @@ def table_of(
         (name, (words or {}).get(name, ABSENT), number, _sure((confidence or {}).get(name)))
         for name, number in _numbers(found).items()
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(map(_padded, row, widths)).rstrip() for row in rows]
     clipped = f", clipped {100 * found.clipped_share:.2f} %" if found.clipped_share else ""
     noise = "" if found.snr_db is None else f", SNR {found.snr_db:.0f} dB"
     lines.append(f"  {found.speech_s:.1f} s of speech in {found.audio_s:.1f} s{noise}{clipped}")
     lines += [f"  ! {warning}" for warning in found.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _columns(text: str) -> int:
+    """Columns of a terminal: a Chinese character takes two."""
+    return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _columns(text))
 
 
 def _numbers(m: SpeechMeasures) -> dict[str, str]:

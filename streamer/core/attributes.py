@@ -37,6 +37,9 @@ ENGLISH = {
 # attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
 # streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+# attribute -> levels, lowest first, each language -> the level's name, None where it is unknown
+LevelNames = Mapping[str, Sequence[Mapping[str, str | None]]]
+NAMED_IN = ("zh", "en")  # the languages that every level's names have
 
 
 def chosen(
@@ -64,6 +67,24 @@ def chosen(
 def names_of(form: str, among: Collection[str] = ATTRIBUTES) -> tuple[str, ...]:
     """Those `among` the attributes that a form names, as `chosen` gives it."""
     return tuple(name for name in among if form == ALL or name in form.split(","))
+
+
+def level_names(spoken: Mapping[str, Phrases]) -> LevelNames:
+    """The names of each attribute's levels, by the phrases of each language that a model speaks.
+
+    zh and en are always there. A model that speaks no English has the English names of the models
+    that ship where its own are theirs, else None.
+    """
+    found: dict[str, list[dict[str, str | None]]] = {}
+    for language, phrases in spoken.items():
+        for attribute, levels in phrases.items():
+            rows = found.setdefault(attribute, [dict.fromkeys(NAMED_IN) for _ in levels])
+            for row, level in zip(rows, levels, strict=False):
+                row[language] = level["name"]
+    for attribute, rows in found.items():
+        for row in rows:
+            row["en"] = row["en"] or ENGLISH.get(attribute, {}).get(row["zh"] or "")
+    return found
 
 
 def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
@@ -19,7 +20,7 @@ JSON_FIELDS = (
     *("n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms"),
     *("total_ms", "tokens_per_s", "attributes", "n_ahead_wasted", "stall_ms", "bytes_up"),
     *("bytes_down", "prefill_ms", "ttft_from_speech_ms", "ids", "warning", "is_cut", "parts"),
-    *("turn", "measures", "blocks_unverified", "channel", "confidence"),
+    *("turn", "measures", "blocks_unverified", "channel", "confidence", "language", "levels"),
 )
 
 
@@ -53,8 +54,8 @@ class Description:
 
     counts: in ids; each is an attribute of the Description too, such as `n_drafted`.
     attributes: attribute -> level (0 is the physically lowest), None where the sentence does not
-    say. parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each;
-    else empty.
+    say. language: of the sentence. level_names: of the model, for `levels`. parts: the turns of a
+    recording longer than the model's `max_turn_s`, one sentence each; else empty.
     """
 
     file: str
@@ -79,6 +80,8 @@ class Description:
     # attribute -> the chance that its level is right (core/confidence.py), None where it is not
     # said; None as a whole: the models have no curves for it, or there is no speech
     confidence: dict[str, float | None] | None = None
+    language: str = "zh"
+    level_names: LevelNames = field(default_factory=dict, compare=False, repr=False)
     # of a turn, or of a part, where measures were asked for
     curves: Curves | None = field(default=None, compare=False, repr=False)
 
@@ -97,6 +100,18 @@ class Description:
     @property
     def n_tokens(self) -> int:
         return len(self.ids)
+
+    @property
+    def levels(self) -> dict[str, dict[str, Any] | None]:
+        """attribute -> its level and the level's names, such as {"level": 0, "zh": "很慢", "en":
+        "very slow"}; None where the sentence does not say. A name that is unknown is None."""
+        unknown: Mapping[str, str | None] = dict.fromkeys(NAMED_IN)
+        found: dict[str, dict[str, Any] | None] = dict.fromkeys(self.attributes)
+        for name, level in self.attributes.items():
+            if level is not None:
+                names = self.level_names.get(name)
+                found[name] = {"level": level, **(names[level] if names else unknown)}
+        return found
 
     @property
     def stall_ms(self) -> float:
@@ -126,7 +141,15 @@ class Description:
             return None
         ends = list(accumulate(part.audio_s for part in parts))
         turns = [
-            TimedTurn(end - part.audio_s, end, part.text, part.attributes, part.measures)
+            TimedTurn(
+                end - part.audio_s,
+                end,
+                part.text,
+                part.attributes,
+                part.measures,
+                part.language,
+                part.levels,
+            )
             for part, end in zip(parts, ends, strict=True)
             if part.measures is not None
         ]
@@ -176,6 +199,8 @@ def join_parts(
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
         confidence=_join_confidence(spoken),
+        language=last.language,
+        level_names=last.level_names,
     )
 
 

@@ -5,8 +5,8 @@ docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class TimedTurn:
     text: str
     attributes: dict[str, int | None]
     measures: SpeechMeasures
+    language: str = "zh"
+    levels: Mapping[str, Any] = field(default_factory=dict)  # as Description.levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,9 @@ class Timeline:
                     "start_s": round(turn.start_s, 3),
                     "end_s": round(turn.end_s, 3),
                     "text": turn.text,
+                    "language": turn.language,
                     "attributes": turn.attributes,
+                    "levels": turn.levels,
                     "measures": turn.measures.as_json(),
                 }
                 for turn in self.turns

@@ -15,6 +15,9 @@ from places import SAMPLES
 from streamer.cli import main
 from streamer.commands.label import NAMES, Row, Rows, made_with
 from streamer.config import Config, ConfigError
+from streamer.core.attributes import ENGLISH
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import resolve
 
 
 def label(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -48,6 +51,9 @@ def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path: Path) -> No
     assert 50 < float(plain["utterance_pitch_mean"]) < 500
     assert 1 < float(plain["speaking_rate"]) < 10
     assert plain["rate_level"] in {"0", "1", "2", "3", "4"}
+    assert plain["language"] == "zh"
+    names = read_card(resolve("embedded", "edge")).attributes["rate"][int(plain["rate_level"])]
+    assert (plain["rate_zh"], plain["rate_en"]) == (names["name"], ENGLISH["rate"][names["name"]])
     assert not plain["error"]
     assert broken["error"]
     assert not broken["text"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.attributes import ATTRIBUTES, chosen, parse
+from streamer.core.attributes import ATTRIBUTES, chosen, level_names, parse
 from streamer.core.rules.settings import ALL
 
 PHRASES: dict[str, Any] = {
@@ -80,6 +80,20 @@ def test_nothing_is_none() -> None:
     assert parse("今天天气不错。", PHRASES) == dict.fromkeys(ATTRIBUTES)
     assert parse("慢", {}) == dict.fromkeys(ATTRIBUTES)
     assert parse("慢", {"rate": [{"name": "x", "phrases": [""]}]}) == dict.fromkeys(ATTRIBUTES)
+
+
+def test_names_of_levels_in_both_languages() -> None:
+    chinese = {"rate": [{"name": "很慢", "phrases": []}, {"name": "自编", "phrases": []}]}
+    english = {"rate": [{"name": "crawling", "phrases": []}, {"name": "own", "phrases": []}]}
+    shipped = {"zh": "很慢", "en": "very slow"}, {"zh": "自编", "en": None}
+    assert level_names({"zh": chinese}) == {"rate": list(shipped)}
+    assert level_names({"en": english})["rate"][0] == {"zh": None, "en": "crawling"}
+    assert level_names({"zh": chinese, "en": english})["rate"][1] == {"zh": "自编", "en": "own"}
+    assert level_names({"zh": {}, "de": chinese})["rate"][0] == {
+        "zh": None,
+        "en": None,
+        "de": "很慢",
+    }
 
 
 def test_unknown_attributes_are_refused() -> None:
