@@ -22,7 +22,6 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
             "transformers",
             "tokenizers",
             "safetensors",
-            "onnxruntime",
             "huggingface_hub",
             "numba",
             "llvmlite",
@@ -144,16 +143,6 @@ def test_every_entry_point_is_there():
 
     for name in ENTRY_POINTS:
         assert load(name) is not None
-
-
-def test_onnxruntime_has_one_door():
-    """Imported anywhere else it may come with its telemetry on (streamer/model/runtime/onnx.py)."""
-    files = [
-        file
-        for folder in ("streamer", "bench", "pipelines")
-        for file in (ROOT / folder).rglob("*.py")
-    ]
-    assert [f.name for f in files if "onnxruntime" in imports_of(f)] == ["onnx.py"]
 
 
 def test_importing_needs_no_torch_and_no_ray():

@@ -1,24 +1,17 @@
 """Samples at 16 kHz come in; frames of 32 ms with a probability of speech go out, and turns.
 
-The network is the ONNX model that silero-vad ships, in onnxruntime; neither torch nor silero_vad is
-imported. Its sequence form takes many frames in one call, with the same bits for every way of
-cutting. One thread, per 60 s of audio: 140-190 ms in calls of 16 frames or more, 205 of 6, 440 of
-one (silero_vad.onnx: 760; 2026-11).
+The network is silero-vad's (vad_network.py). Every way of cutting the samples gives the same bits.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.model.runtime.onnx import onnxruntime
+from streamer.model.audio.vad_network import State, probabilities
 
 FRAME_SAMPLES = 512
 FRAME_MS = 32
@@ -74,8 +67,7 @@ class VoiceActivity:
         self._run = self._gap = 0
         # context, then what makes no frame yet
         self._rest = np.zeros(CONTEXT_SAMPLES, np.float32)
-        self._hidden = np.zeros((1, 1, 128), np.float32)
-        self._cell = np.zeros((1, 1, 128), np.float32)
+        self._state = State()
 
     def push(self, samples: NDArray[np.float32]) -> list[Frame]:
         """Takes samples [n] float32; returns the frames that are now complete."""
@@ -106,12 +98,9 @@ class VoiceActivity:
     def _judge(self, held: NDArray[np.float32], count: int) -> list[Frame]:
         length = CONTEXT_SAMPLES + FRAME_SAMPLES
         rows = np.lib.stride_tricks.sliding_window_view(held, length)[::FRAME_SAMPLES][:count]
-        inputs = {"input": np.ascontiguousarray(rows), "h": self._hidden, "c": self._cell}
-        outputs = ["speech_probs", "hn", "cn"]
-        probabilities, self._hidden, self._cell = network().run(outputs, inputs)
         frames = [
             Frame(self._num_samples + i * FRAME_SAMPLES, float(probability))
-            for i, probability in enumerate(probabilities.reshape(-1))
+            for i, probability in enumerate(probabilities(rows, self._state))
         ]
         self._num_samples += len(frames) * FRAME_SAMPLES
         return frames
@@ -205,23 +194,3 @@ class TurnDetector:
         self.is_speaking = False
         self._turn_end_ms = self._speech_end_ms + self.rule.silence_ms
         return SpeechEnded(self._turn_end_ms, self._speech_end_ms)
-
-
-@functools.cache
-def network() -> Any:
-    """The network, one per process: it holds no stream's state, and any thread may run it."""
-    runtime = onnxruntime()
-    spec = importlib.util.find_spec("silero_vad")
-    path = (
-        Path(spec.origin).parent / "data" / "silero_vad_16k_sequence.onnx"
-        if spec and spec.origin
-        else None
-    )
-    if path is None or not path.exists():
-        raise RuntimeError(
-            "voice activity needs silero-vad 6.2.3 or newer: pip install 'silero-vad>=6.2.3'"
-        )
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

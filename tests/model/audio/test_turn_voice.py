@@ -11,6 +11,7 @@ from streamer.model.audio.part_cutter import PartCutter
 from streamer.model.audio.turn_cutter import TurnCutter
 from streamer.model.audio.turn_voice import TurnVoice
 from streamer.model.audio.vad import FRAME_SAMPLES, TurnRule, VoiceActivity
+from streamer.model.audio.vad_network import probabilities
 
 
 @pytest.fixture
@@ -18,13 +19,11 @@ def calls(monkeypatch):
     """Frames in each call of the network."""
     found = []
 
-    class Counting:
-        def run(self, outputs, inputs):
-            found.append(len(inputs["input"]))
-            return loaded.run(outputs, inputs)
+    def counting(rows, state):
+        found.append(len(rows))
+        return probabilities(rows, state)
 
-    loaded = vad.network()
-    monkeypatch.setattr(vad, "network", Counting)
+    monkeypatch.setattr(vad, "probabilities", counting)
     return found
 
 
