@@ -89,6 +89,7 @@ async def open_server(
 ) -> AsyncIterator[RealtimeServer]:
     """Load the models and make their server, which does not run yet. Raises ModelError."""
     from streamer.describer import Describer
+    from streamer.net.link.client import watch_link
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission, incarnation_of
 
@@ -114,7 +115,7 @@ async def open_server(
         server = RealtimeServer(describer.stream, admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
-            server.metrics.watch_link(describer.link)
+            watch_link(describer.link, server.metrics)
         yield server
 
 

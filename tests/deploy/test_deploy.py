@@ -18,10 +18,10 @@ from streamer.cli import build_parser
 from streamer.extras.fleet.config import read
 from streamer.extras.fleet.director import PATHS, TARGETS, Director
 from streamer.extras.fleet.replicas import Roster
+from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
+from streamer.net.realtime.server import RealtimeServer
 from streamer.net.service.admission import Admission
-from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import Service
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted(
@@ -47,15 +47,13 @@ def pods():
 
 def metric_names():
     """Names of all series that a server, a verifier and a director give."""
-    metrics = Metrics()
-    metrics.watch_sessions(SimpleNamespace(sessions=[], num_held=0))
-    metrics.watch_link(
-        SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
-    )
-    Service(None, Admission((), 7), metrics)
+    server = RealtimeServer(None, Admission((), 7))
     verifier = VerifierServer(None, SimpleNamespace(fingerprint=""), Admission((), 7))
-    verifier.start(None)
-    texts = [metrics.text(), verifier.metrics.text(), Director(Roster()).metrics()]
+    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
+    watch_link(link, server.metrics)
+    for one in (server, verifier):
+        one.start(None)
+    texts = [server.metrics.text(), verifier.metrics.text(), Director(Roster()).metrics()]
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text.decode(), re.M)}
 
 

@@ -9,7 +9,7 @@ their way, so several may run, and no session notices when one is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -17,6 +17,7 @@ import anyio
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers, MultipleValuesError
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
@@ -30,7 +31,7 @@ from streamer.net.service.admission import (
     incarnation_in,
     sign,
 )
-from streamer.net.service.http import answer, headers_of, refused, url_of
+from streamer.net.service.http import answer, is_websocket, refused, url_of
 from streamer.net.service.metrics import STATUSES
 from streamer.net.service.service import Address, Query
 
@@ -87,25 +88,23 @@ class Director:
 
     def _request(self, socket: ServerConnection, request: Request) -> Response:
         try:
-            headers = headers_of(request)
             url = url_of(request)
+            # other upgrades, such as h2c, are offers that a server may ignore
+            if not is_websocket(request) and (plain := self._plain(url.path)):
+                return plain
             query = parse_qs(url.query)
+            found = self._sent_on(url.path, url.query, query, request.headers)
         except ValueError:
-            return answer(400, "the address cannot be read\n")
-        if isinstance(headers, HttpRefusal):
-            found: Response | HttpRefusal = headers
-        # h2c and others are offers, which a server may pass over
-        elif headers.get("upgrade", "").lower() != "websocket" and (plain := self._plain(url.path)):
-            return plain
-        else:
-            found = self._sent_on(url.path, url.query, query, headers)
+            found = HttpRefusal(400, "the address cannot be read")
+        except MultipleValuesError as error:
+            found = HttpRefusal(400, f"{error.args[0]} is there twice; send it once")
         if isinstance(found, HttpRefusal):
             self._refused.labels(str(found.status)).inc()
             return refused(found)
         return found
 
     def _sent_on(
-        self, path: str, text: str, query: Query, headers: Mapping[str, str]
+        self, path: str, text: str, query: Query, headers: Headers
     ) -> Response | HttpRefusal:
         """A redirect, or the address for ASK, or a refusal."""
         tenant = self._admission.check(path, headers)

@@ -8,6 +8,7 @@ and the unheard audio of core/link/edge_turn.py.
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 from collections import deque
@@ -26,6 +27,7 @@ from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, VerifierSilent, dial, why
 from streamer.net.link.presence import Presence
 from streamer.net.link.remote_target import RemoteTarget
+from streamer.net.service.metrics import ServiceMetrics
 
 MAX_DIALS = 4  # at once; one while they fail
 PING_S = 1.0
@@ -259,3 +261,15 @@ class RemoteCloud:
                 turn.lose(presence.lost)
             elif presence.why_not is not None and not presence.was_linked:
                 turn.tell(presence.why_not)
+
+
+def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
+    """Add gauges of the link to a verifier. A round trip that was not measured yet is NaN."""
+    for name, help, read in (
+        ("up", "1: connected to the verifier", lambda: link.is_linked),
+        ("breaker_open", "1: the verifier is not asked now", lambda: not link.is_up),
+        ("rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan),
+        ("blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight),
+        ("reconnects", "Connections that were lost", lambda: link.num_cuts),
+    ):
+        metrics.watch(f"streamer_link_{name}", help, read)

@@ -24,7 +24,7 @@ from streamer.net.link.served_turn import ServedTurn
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
-from streamer.net.service.service import Address, ClientSocket, Query, Service
+from streamer.net.service.service import ClientSocket, Query, Service
 from streamer.stages.ports import Judge
 
 HOLD_S = 30.0
@@ -36,8 +36,10 @@ OpenJudge = Callable[[VerifierTurn], Judge]
 _logger = logging.getLogger("streamer")
 
 
-class VerifierServer:
+class VerifierServer(Service):
     """Serves one model to many edges. `run` returns when it was stopped and has drained."""
+
+    metrics: VerifierMetrics
 
     max_message_bytes = wire.MAX_MESSAGE_BYTES
     kind = "verifier"
@@ -51,26 +53,16 @@ class VerifierServer:
         hold_s: float = HOLD_S,
     ) -> None:
         """hold_s: how long a turn waits for an edge whose websocket was cut."""
-        self.metrics = VerifierMetrics()
+        super().__init__(admission, VerifierMetrics(), Notices())
         self.model_name = ""  # for the line that says it listens
         self.fingerprint = model.fingerprint
         self._open_judge = open_judge
         self._model = model
-        self._admission = admission
         self._hold_s = hold_s
-        self._service = Service(self, admission, self.metrics, Notices())
         self._turns: dict[bytes, ServedTurn] = {}  # the longest held come before those held later
         self._links: set[ClientSocket] = set()
         self._num_links: Counter[str] = Counter()  # of each key
         self._group: TaskGroup
-
-    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until `stop` or SIGTERM; `ready` gets the port. Raises OSError where it is taken."""
-        await self._service.run(address, ready)
-
-    def stop(self) -> None:
-        """Admit no new turns; present turns end first."""
-        self._service.stop()
 
     def start(self, group: TaskGroup) -> None:
         self._group = group

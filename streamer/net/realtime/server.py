@@ -6,8 +6,9 @@ net/realtime/sessions.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from streamer.net.realtime.sessions import HOLD_S, Sessions
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import Address, ClientSocket, Query, Service
+from streamer.net.service.service import ClientSocket, Query, Service
 from streamer.stages.events import CoachOptions
 
 PATH = "/v1/realtime"
@@ -29,6 +30,8 @@ PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
 BETA = "realtime=v1"
 BETA_PROTOCOL = "openai-beta.realtime-v1"
+QUEUES = ("pieces", "turns", "events", "unread")
+AUDIO_LAG = "Audio taken and not yet heard, of the slowest session"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 
 
@@ -46,8 +49,10 @@ class ServerTerms:
     coach: CoachOptions | None = None
 
 
-class RealtimeServer:
-    """Serves one pair to many clients. `run` returns when told to stop, and drained."""
+class RealtimeServer(Service):
+    """Serves one pair to many clients. `run` returns when it was stopped and has drained."""
+
+    metrics: Metrics
 
     max_message_bytes = MAX_MESSAGE_BYTES
     kind = "server"
@@ -56,32 +61,42 @@ class RealtimeServer:
     def __init__(
         self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
     ) -> None:
-        self.metrics = Metrics()
+        super().__init__(admission, Metrics())
         self._open = open_session
-        self._admission = admission
         self._terms = terms or ServerTerms()
-        self._service = Service(self, admission, self.metrics)
         levels = msgspec.json.encode(with_english(self._terms.attributes))
         told = answer(200, levels, "application/json")
-        self._service.show(read_page(PAGE) | {"/attributes.json": told})
+        self._files = read_page(PAGE) | {"/attributes.json": told}
         self._sessions: Sessions
-
-    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until `stop` or SIGTERM; `ready` gets the port. Raises OSError where it is taken."""
-        await self._service.run(address, ready)
-
-    def stop(self) -> None:
-        """No new sessions; turns in flight finish."""
-        self._service.stop()
 
     def start(self, group: TaskGroup) -> None:
         hold_s = self._terms.hold_s
         self._sessions = Sessions(self._open, self._admission, self.metrics, group, hold_s)
-        self.metrics.watch_sessions(self._sessions)
+        sessions, watch = self._sessions, self.metrics.watch
+        watch(
+            "streamer_sessions",
+            "Sessions with a client",
+            lambda: len(sessions.sessions) - sessions.num_held,
+        )
+        watch(
+            "streamer_sessions_held",
+            "Sessions that wait for their client",
+            lambda: sessions.num_held,
+        )
+        watch("streamer_audio_lag_seconds", AUDIO_LAG, lambda: self.lag_s)
+
+        def depth(queue: str) -> float:
+            return sum(session.backlog.get(queue, 0) for session in sessions.sessions)
+
+        depths = {queue: partial(depth, queue) for queue in QUEUES}
+        self.metrics.watch_each(
+            "streamer_queue_depth", "What waits, over all sessions", "queue", depths
+        )
 
     @property
     def lag_s(self) -> float:
-        return self.metrics.lag_s
+        found = self._sessions.sessions
+        return max((one.backlog.get("audio_ms", 0) for one in found), default=0) / 1000
 
     def check(self, query: Query, tenant: str) -> HttpRefusal | None:
         """A place for a new session, or a session to resume."""

@@ -1,11 +1,11 @@
 """Decides before the upgrade which clients may connect, and gives sessions their ids.
 
-Shared by every service: keys, Origin, capacity, drain. Keys are compared in constant time. A
-browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
-no server logs. A client that a director sends on has a ticket in place of the key.
+Every service shares it: keys, Origin, capacity, drain. Keys are compared in constant time. A
+browser cannot send headers with a websocket: its key comes as a subprotocol, which no server logs,
+unlike a URL. A client that a director sends on has a ticket in place of the key.
 
-A key is a tenant. Several keys stand in one text, with commas between. Where `max_per_key` is set,
-no tenant takes more places than that.
+A key is a tenant. An option's text holds several keys, separated by commas. With `max_per_key`, no
+tenant takes more places than that.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
+from websockets.datastructures import Headers
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-HANDSHAKE_S = 5.0  # from the connection to the end of the upgrade
+HANDSHAKE_S = 5.0  # of TLS, and then of the upgrade
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
 _PORTS = {"http": 80, "https": 443}
-NO_TENANT = ""  # the tenant where there are no keys
+NO_TENANT = ""  # the tenant if there are no keys
 INCARNATION_BYTES = 3
 _ID_PREFIX = "sess_"
-LIFE_S = 30.0  # a ticket is good for this long
+LIFE_S = 30.0  # of a ticket
 MAX_TICKET_CHARACTERS = 128
 _SIGNED_BYTES = 16
 _NONCE_BYTES = 8
@@ -51,9 +52,9 @@ class HttpRefusal:
 @dataclass
 class Admission:
     """The rules of one service, and its places. `is_draining`: no new sessions. `name`: of this
-    process, for ids of sessions; empty where it has none.
+    process, for ids of sessions; empty if it has none.
 
-    An admitted client takes a place from `expect` to `arrived`, during its handshake: many may come
+    An admitted client holds a place from `expect` to `arrived`, during its handshake: many may come
     at the same moment.
     """
 
@@ -66,39 +67,29 @@ class Admission:
     is_draining: bool = False
     num_sessions: int = 0
     num_admitted: int = 0  # since the start
-    num_refused: int = 0  # with a key, and without a place
+    num_refused: int = 0  # with a key, but without a place
     _by_tenant: Counter[str] = field(default_factory=Counter)
     # client -> when its handshake must be over, its tenant
     _expected: dict[object, tuple[float, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = keys_in(self.api_key)
-        # A director knows it by this. Without a name of its own it needs one all the same: else a
-        # ticket for one process would be good at every other, and after a restart once more.
+        # A director knows the process by this. A process without a name needs one too: otherwise a
+        # ticket for one process would be valid at every other, and again after a restart.
         self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
         self._tickets = Tickets(self.replica)
-
-    @property
-    def is_full(self) -> bool:
-        return self.num_taken >= self.max_sessions
 
     @property
     def num_taken(self) -> int:
         """Places of sessions and of handshakes."""
         return self.num_sessions + len(self._on_their_way())
 
-    def _on_their_way(self) -> list[str]:
-        """The tenants of handshakes that are not yet late."""
-        now = time.monotonic()
-        self._expected = {client: due for client, due in self._expected.items() if due[0] > now}
-        return [tenant for _, tenant in self._expected.values()]
-
     def expect(self, client: object, tenant: str = NO_TENANT) -> None:
-        """This client is admitted; its handshake may take HANDSHAKE_S."""
+        """Hold a place for this client's handshake, at most HANDSHAKE_S."""
         self._expected[client] = (time.monotonic() + HANDSHAKE_S, tenant)
 
     def arrived(self, client: object) -> None:
-        """Its handshake is over."""
+        """The client's handshake is over."""
         self._expected.pop(client, None)
 
     def enter(self, tenant: str = NO_TENANT) -> None:
@@ -115,19 +106,17 @@ class Admission:
             del self._by_tenant[tenant]
 
     def check(
-        self,
-        path: str,
-        headers: Mapping[str, str],
-        query: Mapping[str, Sequence[str]] | None = None,
+        self, path: str, headers: Headers, query: Mapping[str, Sequence[str]] | None = None
     ) -> HttpRefusal | str:
-        """A refusal, or the tenant. Headers are in lower case."""
+        """A refusal, or the tenant. Raises MultipleValuesError for a header that must be single."""
+        origin, host = headers.get("Origin"), headers.get("Host", "")
+        shown = keys_shown(headers)
         if path not in self.paths:
             return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
-        tenant = self._tenant_of(headers, query or {})
+        tenant = self._tenant_of(shown, query or {})
         if tenant is None:
             return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
-        origin = headers.get("origin")
-        if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
+        if origin is not None and not self._origin_allowed(origin, host):
             told = "this Origin is not allowed; start the server with --allow-origin"
             return HttpRefusal(403, told)
         if self.is_draining:
@@ -135,7 +124,7 @@ class Admission:
         return tenant
 
     def check_room(self, tenant: str = NO_TENANT) -> HttpRefusal | None:
-        """A refusal where there is no place for a new session."""
+        """A refusal if there is no place for a new session."""
         told = self.why_full(tenant)
         return None if told is None else busy(f"{told}; try again later")
 
@@ -143,7 +132,8 @@ class Admission:
         """Why this tenant can have no further session, or None."""
         if self.has_its_share(tenant):
             return f"all {self.max_per_key} sessions of this key are taken"
-        return f"all {self.max_sessions} sessions are taken" if self.is_full else None
+        is_full = self.num_taken >= self.max_sessions
+        return f"all {self.max_sessions} sessions are taken" if is_full else None
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
@@ -151,20 +141,24 @@ class Admission:
             return False
         return self._by_tenant[tenant] + self._on_their_way().count(tenant) >= self.max_per_key
 
-    def _tenant_of(
-        self, headers: Mapping[str, str], query: Mapping[str, Sequence[str]]
-    ) -> str | None:
-        """The key that was shown, by itself or by a ticket; None without one."""
+    def _on_their_way(self) -> list[str]:
+        """The tenants of handshakes that are not late yet."""
+        now = time.monotonic()
+        self._expected = {client: due for client, due in self._expected.items() if due[0] > now}
+        return [tenant for _, tenant in self._expected.values()]
+
+    def _tenant_of(self, shown: Sequence[str], query: Mapping[str, Sequence[str]]) -> str | None:
+        """The key that was sent, or that signed the ticket; None without one."""
         if not self.keys:
             return NO_TENANT
-        shown = [key for key in self.keys if key_matches(key, headers)]
-        if shown or "ticket" not in query:
-            return shown[0] if shown else None
+        found = [key for key in self.keys if any(_is_equal(key, each) for each in shown)]
+        if found or "ticket" not in query:
+            return found[0] if found else None
         return self._tickets.redeem(query["ticket"][0], self.keys)
 
     def _origin_allowed(self, origin: str, host: str) -> bool:
-        """Our own page, or one that was named. A foreign name may point here (DNS rebinding): where
-        no key stops it, our own page is one at a loopback address."""
+        """Whether it is our own page, or a named one. A foreign name may point here (DNS
+        rebinding): without a key, our own page must be at a loopback address."""
         if origin in self.allowed_origins:
             return True
         is_own = bool(host) and origin.partition("://")[2] == host
@@ -172,12 +166,12 @@ class Admission:
 
 
 def busy(message: str, retry_after_s: int = RETRY_AFTER_S) -> HttpRefusal:
-    """Come again."""
+    """A refusal that asks the client to come again."""
     return HttpRefusal(503, message, {"Retry-After": str(retry_after_s)})
 
 
 def keys_in(text: str | None) -> tuple[str, ...]:
-    """The keys that stand in an option's text."""
+    """The keys in an option's text."""
     return tuple(text.split(",")) if text else ()
 
 
@@ -189,21 +183,25 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def key_matches(key: str, headers: Mapping[str, str]) -> bool:
-    """Whether the request carries `key`, as a bearer token or, from a browser, as a subprotocol."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    offered = [token.strip()] if scheme.lower() == "bearer" else []
-    protocols = [p.strip() for p in headers.get("sec-websocket-protocol", "").split(",")]
-    offered += [p.removeprefix(KEY_PROTOCOL) for p in protocols if p.startswith(KEY_PROTOCOL)]
-    wanted = key.encode()
-    shown = [found.encode("utf-8", "surrogateescape") for found in offered]
-    return any(hmac.compare_digest(wanted, found) for found in shown)
+def keys_shown(headers: Headers) -> list[str]:
+    """Keys in a request: a bearer token, and a browser's subprotocols."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    offered = ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")
+    found = [p.strip() for p in offered if p.strip().startswith(KEY_PROTOCOL)]
+    shown = [p.removeprefix(KEY_PROTOCOL) for p in found]
+    return [token.strip(), *shown] if scheme.lower() == "bearer" else shown
+
+
+def _is_equal(secret: str, shown: str) -> bool:
+    """In constant time."""
+    return hmac.compare_digest(secret.encode(), shown.encode("utf-8", "surrogatepass"))
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One process at one moment, as /statusz tells it without a key. pid: its id on its own
-    machine. taken: of `limit` places. admitted: all that ever got one. refused: all that came and
-    got none. lag_s: seconds of audio taken and not yet heard, of the slowest session."""
+    """One process at one moment, as /statusz shows it without a key. pid: its id on its own
+    machine. taken: of `limit` places. admitted, refused: clients with a key that got a place, or
+    none, since the start. lag_s: seconds of audio taken and not yet heard, of the slowest
+    session."""
 
     name: str
     kind: str
@@ -213,7 +211,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     limit: int
     admitted: int
     lag_s: float
-    refused: int = 0  # a release before 0.1 tells none
+    refused: int = 0  # absent before version 0.1
 
     @property
     def num_came(self) -> int:
@@ -221,19 +219,19 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 
 
 def incarnation_of(name: str) -> str:
-    """`name` for one start of its process, so that an id of a session that was lost with the
-    process names no other; nothing for a process without a name."""
+    """`name` for one start of its process, so that ids of sessions that were lost with a process
+    name no later one; empty for a process without a name."""
     return f"{name}.{secrets.token_hex(INCARNATION_BYTES)}" if name else ""
 
 
 def new_session_id(incarnation: str) -> str:
-    """A secret that names the process of the session, where that has a name."""
+    """A secret that names the process of the session, if that has a name."""
     prefix = f"{incarnation}_" if incarnation else ""
     return f"{_ID_PREFIX}{prefix}{secrets.token_hex(16)}"
 
 
 def incarnation_in(session_id: str) -> str:
-    """The process that a session's id names; nothing where it names none."""
+    """The process that a session's id names; empty if it names none."""
     return session_id.removeprefix(_ID_PREFIX).rpartition("_")[0]
 
 
@@ -241,59 +239,49 @@ def sign(key: str, replica: str, now: float) -> str:
     """A ticket into the replica of this name, until `now` (Unix time, seconds) + LIFE_S.
 
     A client that is sent on to another address must not take its key along (websockets does not),
-    and a browser cannot. So the director, which saw the key, signs a ticket, which stands in the
-    address: of no use elsewhere, later, or twice. Clocks may differ by less than LIFE_S.
+    and a browser cannot. So the director, which saw the key, signs a ticket that goes into the
+    address: it is useless elsewhere, later, or twice. Clocks may differ by less than LIFE_S.
     """
     head = f"{int(now + LIFE_S):x}.{secrets.token_hex(_NONCE_BYTES)}"
     return f"{head}.{_signature(key, replica, head)}"
 
 
 class Tickets:
-    """Those of one replica. Used ones are kept until they are too old, so at most what directors
-    signed in LIFE_S."""
+    """The tickets of one replica. Used ones are kept until they expire, so the number is bounded by
+    the tickets that directors sign in LIFE_S."""
 
     def __init__(self, replica: str, clock: Callable[[], float] = time.time) -> None:
         self._replica = replica
         self._clock = clock
-        self._used: dict[str, int] = {}  # head -> until when it would be good
+        self._used: dict[str, int] = {}  # head -> when it expires
 
     def redeem(self, ticket: str, keys: Sequence[str]) -> str | None:
-        """The key that signed it; None where none did, it is too old, or was used."""
-        head, _, signature = ticket.rpartition(".")
-        until = _until(head) if len(ticket) <= MAX_TICKET_CHARACTERS else None
-        now = self._clock()
-        if until is None or not now <= until <= now + 2 * LIFE_S or head in self._used:
+        """The key that signed it; None if no key did, or it expired or was used."""
+        head, _, signature = ticket[: MAX_TICKET_CHARACTERS + 1].rpartition(".")
+        try:
+            until = int(head.partition(".")[0], 16)
+        except ValueError:
             return None
-        signed_by = [k for k in keys if _is_signed(k, self._replica, head, signature)]
-        if not signed_by:
+        now = self._clock()
+        if not now <= until <= now + 2 * LIFE_S or head in self._used:
+            return None
+        signed = [k for k in keys if _is_equal(_signature(k, self._replica, head), signature)]
+        if not signed:
             return None
         self._used = {used: end for used, end in self._used.items() if end >= now}
         self._used[head] = until
-        return signed_by[0]
-
-
-def _until(head: str) -> int | None:
-    try:
-        return int(head.partition(".")[0], 16)
-    except ValueError:
-        return None
-
-
-def _is_signed(key: str, replica: str, head: str, signature: str) -> bool:
-    wanted = _signature(key, replica, head).encode()
-    return hmac.compare_digest(wanted, signature.encode("utf-8", "surrogatepass"))
+        return signed[0]
 
 
 def _signature(key: str, replica: str, head: str) -> str:
-    told = f"{replica} {head}".encode("utf-8", "surrogatepass")
-    signed = hmac.digest(key.encode(), told, hashlib.sha256)
-    return signed[:_SIGNED_BYTES].hex()
+    text = f"{replica} {head}".encode("utf-8", "surrogatepass")
+    return hmac.digest(key.encode(), text, hashlib.sha256)[:_SIGNED_BYTES].hex()
 
 
 def origin_of(text: str) -> str:
     """An Origin as browsers send it: scheme and host in lower case, no default port, no path.
 
-    Raises ValueError for a text that can be none, such as `*` or a bare host.
+    Raises ValueError for a text that cannot be one, such as `*` or a bare host.
     """
     url = urlsplit(text.strip())
     is_origin = url.scheme in _PORTS and url.hostname and not url.username
@@ -303,5 +291,5 @@ def origin_of(text: str) -> str:
     host = f"[{host}]" if ":" in host else host.encode("idna").decode()
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host} is no host; name each one")
-    port = url.port  # raises ValueError for one that is none
+    port = url.port  # raises ValueError if it is no port
     return f"{url.scheme}://{host}" + (f":{port}" if port not in (None, _PORTS[url.scheme]) else "")

@@ -1,4 +1,4 @@
-"""Plain HTTP beside the websocket: responses, a page's files, requests that cannot be upgraded.
+"""Plain HTTP beside the websocket: responses, the page's files, requests with a body.
 
 The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol
 (admission.py).
@@ -6,6 +6,7 @@ The page never has the key in a URL or a cookie: it is typed there and sent as a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -36,12 +37,13 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-SINGLE = ("authorization", "origin", "host")
 END = b"\r\n\r\n"  # ends a request's head
+_BODY = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*0+[ \t]*\r)):", re.I)
+_BARE = re.compile(rb"\r\n(?:transfer-encoding|content-length|upgrade):[^\r]*", re.I)
 
 
 def read_page(folder: Path) -> dict[str, Response]:
-    """path -> answer, of a folder's files of known kinds; index.html is `/`. No others."""
+    """path -> answer, of a folder's files of known kinds; index.html is `/`."""
     more = {"Content-Security-Policy": POLICY}
     found = {
         f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix], more)
@@ -62,49 +64,34 @@ def answer(
     return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
 
 
+def refused(refusal: HttpRefusal) -> Response:
+    return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
+
+
 def for_method(method: str, found: Response) -> Response:
-    """`found` as an answer to this method: a copy, as websockets adds headers; HEAD has no body,
-    and only GET and HEAD have a content."""
+    """A copy of `found` for this method, since websockets adds headers; HEAD gets no body."""
     if method not in ("GET", "HEAD"):
         return answer(405, "only GET and websockets are served here\n", more={"Allow": "GET, HEAD"})
     body = b"" if method == "HEAD" else found.body
     return Response(found.status_code, found.reason_phrase, found.headers.copy(), body)
 
 
-def refused(refusal: HttpRefusal) -> Response:
-    return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
-
-
 def url_of(request: Request) -> SplitResult:
-    """The request's path and query. Raises ValueError for one with characters that have no place in
-    an address: it may become a Location, a ticket, or a line of a log."""
+    """The request's path and query. Raises ValueError for characters that have no place in an
+    address: it may become a Location, a ticket, or a line of a log."""
     if not (request.path.isascii() and request.path.isprintable()):
         raise ValueError("no address")
     return urlsplit(request.path)
 
 
-def headers_of(request: Request) -> dict[str, str] | HttpRefusal:
-    """Header -> value, names in lower case. A doubled header that admission reads is refused."""
-    found: dict[str, str] = {}
-    for name, value in request.headers.raw_items():
-        key = name.lower()
-        if key in found and key in SINGLE:
-            return HttpRefusal(400, f"{name} is there twice; send it once")
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return found
+def is_websocket(request: Request) -> bool:
+    """Whether the client asks for a websocket, whatever else it offers."""
+    return [each.lower() for each in request.headers.get_all("upgrade")] == ["websocket"]
 
 
-def with_body(head: bytes) -> Request | None:
-    """The request whose head this is, where a body follows it: websockets reads none, and would
-    close the connection without an answer."""
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
-    pairs = [line.partition(":") for line in lines]
-    fields = [(name.strip().lower(), value.strip()) for name, _, value in pairs]
-    has_body = any(
-        name == "transfer-encoding" or (name == "content-length" and value != "0")
-        for name, value in fields
-    )
-    if not has_body or len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return None
-    return Request(words[1], Headers(), words[0], words[2])
+def without_body(head: bytes) -> bytes | None:
+    """A request's head as that of a request without a body or an upgrade; None if it has no body.
+
+    websockets reads no bodies, and would close the connection without an answer.
+    """
+    return _BARE.sub(b"", head) if _BODY.search(head) else None

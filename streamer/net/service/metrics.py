@@ -1,11 +1,9 @@
-"""Counts what happens in a service, and writes it for Prometheus, in seconds and bytes."""
+"""Counts what happens in a service for Prometheus, in seconds and bytes."""
 
 from __future__ import annotations
 
-import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,51 +21,13 @@ from streamer.core.rules.stop import STOP_REASONS
 from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
-QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
-AUDIO_LAG = "Audio taken and not yet heard, of the slowest session"
 REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/verdict.py
 
 
-class Watched(Protocol):
-    """A session, as far as it is measured."""
-
-    @property
-    def backlog(self) -> Mapping[str, int]: ...
-
-
-class Sessions(Protocol):
-    """All sessions of a server."""
-
-    @property
-    def sessions(self) -> Sequence[Watched]: ...
-
-    @property
-    def num_held(self) -> int: ...
-
-
-class Linked(Protocol):
-    """The link to a verifier elsewhere (net/link/client.py), as far as it is measured."""
-
-    @property
-    def num_cuts(self) -> int: ...
-
-    @property
-    def is_linked(self) -> bool: ...
-
-    @property
-    def rtt_s(self) -> float | None: ...
-
-    @property
-    def is_up(self) -> bool: ...
-
-    @property
-    def num_in_flight(self) -> int: ...
-
-
 class ServiceMetrics:
-    """The metrics of every service. `watch` reads a gauge by a function; counters are public."""
+    """The metrics of every service. `watch` adds a gauge; counters are public attributes."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -76,34 +36,42 @@ class ServiceMetrics:
         self.refusals = self._counter(
             "streamer_refusals", "Connections refused", "status", STATUSES
         )
-        self.resumed = self._counter("streamer_resumed", "Sessions that their client came back to")
+        self.resumed = self._counter("streamer_resumed", "Sessions that their client resumed")
         self.failed = self._counter(
             "streamer_sessions_failed", "Sessions that an internal error ended"
         )
 
-    def _seconds(self, name: str, what: str) -> Histogram:
-        return Histogram(name, what, buckets=SECONDS, registry=self._registry)
-
-    def _counter(
-        self, name: str, what: str, label: str = "", values: Iterable[str] = ()
-    ) -> Counter:
-        """values: of the label. Their series begin as 0, so that a first event is a rise."""
-        found = Counter(name, what, [label] if label else [], registry=self._registry)
-        for value in values:
-            found.labels(value)
-        return found
-
     def build(self, version: str) -> None:
-        """Tell which version runs."""
+        """Say which version runs."""
         info = Info("streamer_build", "What runs", registry=self._registry)
         info.info({"version": version, "python": platform.python_version()})
 
-    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
-        """A gauge whose value is `read()` when it is asked for."""
-        Gauge(name, what, registry=self._registry).set_function(read)
+    def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is `read()` at each scrape."""
+        Gauge(name, help, registry=self._registry).set_function(read)
+
+    def watch_each(
+        self, name: str, help: str, label: str, reads: Mapping[str, Callable[[], float]]
+    ) -> None:
+        """Add a gauge with a series for each value of the label."""
+        gauge = Gauge(name, help, [label], registry=self._registry)
+        for value, read in reads.items():
+            gauge.labels(value).set_function(read)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+    def _seconds(self, name: str, help: str) -> Histogram:
+        return Histogram(name, help, buckets=SECONDS, registry=self._registry)
+
+    def _counter(
+        self, name: str, help: str, label: str = "", values: Iterable[str] = ()
+    ) -> Counter:
+        """values: of the label. Their series begin at 0, so that a first event shows as a rise."""
+        found = Counter(name, help, [label] if label else [], registry=self._registry)
+        for value in values:
+            found.labels(value)
+        return found
 
 
 class VerifierMetrics(ServiceMetrics):
@@ -119,7 +87,7 @@ class VerifierMetrics(ServiceMetrics):
             "streamer_judging_seconds", "From a request's turn to its reply, summed"
         )
         self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids judged")
-        self.accepted = self._counter("streamer_accepted_ids", "Of them, accepted")
+        self.accepted = self._counter("streamer_accepted_ids", "Draft ids accepted")
 
     def verdict(self, request: VerifyRequest, verdict: Verdict) -> None:
         self.verdicts.inc()
@@ -139,7 +107,7 @@ class Metrics(ServiceMetrics):
             "streamer_turns", "Turns by how they ended", "stop_reason", STOP_REASONS
         )
         self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids given to the cloud")
-        self.accepted = self._counter("streamer_accepted_ids", "Of them, accepted")
+        self.accepted = self._counter("streamer_accepted_ids", "Draft ids accepted")
         self.unverified = self._counter(
             "streamer_turns_unverified", "Turns with blocks that were to be verified and were not"
         )
@@ -148,50 +116,10 @@ class Metrics(ServiceMetrics):
             "streamer_turns_failed", "Turns that ended without a description"
         )
         self.slow_readers = self._counter(
-            "streamer_slow_readers", "Connections cut off: nothing was read"
+            "streamer_slow_readers", "Connections cut off because nothing was read"
         )
         self.drops = self._counter("streamer_drops", "Connections that ended without a goodbye")
-        self._sessions: Sessions | None = None
-        self._last_ms: dict[int, float] = {}  # per session, of its latest delta
-
-    @property
-    def lag_s(self) -> float:
-        """Seconds of audio taken and not yet heard, of the slowest session."""
-        found = self._sessions.sessions if self._sessions is not None else ()
-        return max((one.backlog.get("audio_ms", 0) for one in found), default=0) / 1000
-
-    def watch_sessions(self, sessions: Sessions) -> None:
-        """Gauges of the open sessions, and of everything that waits in them."""
-
-        def depth(queue: str) -> Callable[[], float]:
-            return lambda: sum(one.backlog.get(queue, 0) for one in sessions.sessions)
-
-        self._sessions = sessions
-        for name, what, read in (
-            (
-                "sessions",
-                "Sessions with a client",
-                lambda: len(sessions.sessions) - sessions.num_held,
-            ),
-            ("sessions_held", "Sessions that wait for their client", lambda: sessions.num_held),
-            ("audio_lag_seconds", AUDIO_LAG, lambda: self.lag_s),
-        ):
-            self.watch(f"streamer_{name}", what, read)
-        waiting = "What waits, over all sessions"
-        depths = Gauge("streamer_queue_depth", waiting, ["queue"], registry=self._registry)
-        for queue in QUEUES:
-            depths.labels(queue).set_function(depth(queue))
-
-    def watch_link(self, link: Linked) -> None:
-        """Gauges of the link to a verifier. A round trip that is not measured yet is NaN."""
-        for name, what, read in (
-            ("up", "1: connected to the verifier", lambda: link.is_linked),
-            ("breaker_open", "1: the verifier is not asked now", lambda: not link.is_up),
-            ("rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan),
-            ("blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight),
-            ("reconnects", "Connections that were lost", lambda: link.num_cuts),
-        ):
-            self.watch(f"streamer_link_{name}", what, read)
+        self._last_ms: dict[int, float] = {}  # session -> time of its latest delta
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""
@@ -202,7 +130,7 @@ class Metrics(ServiceMetrics):
                 histogram.observe((event.at_ms - (last_ms or 0.0)) / 1000)
                 self._last_ms[session] = event.at_ms
             case Description():
-                self._last_ms.pop(session, None)
+                self.forget(session)
                 self.turns.labels(event.stop_reason).inc()
                 self.uploaded.inc(event.n_uploaded)
                 self.accepted.inc(event.n_accepted)
@@ -211,9 +139,9 @@ class Metrics(ServiceMetrics):
                     self.unverified.inc()
                     self._notices.event(event.warning or "blocks went unverified")
             case TurnFailed():
-                self._last_ms.pop(session, None)
+                self.forget(session)
                 self.failures.inc()
 
     def forget(self, session: int) -> None:
-        """The session has ended."""
+        """The session has no answer in progress any more."""
         self._last_ms.pop(session, None)

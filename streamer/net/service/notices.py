@@ -13,17 +13,17 @@ _notices = logging.getLogger("streamer.notice")
 
 
 class Notices:
-    """Lines at WARNING, at most one in EVERY_S. The last change of a state is told in the end, as
-    `state` is called again and again while it lasts; events in between are counted."""
+    """Lines at WARNING, at most one in EVERY_S. Events in between are counted. The last change of a
+    state is logged in the end, since `state` is called again and again while it lasts."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told_at = -math.inf
-        self._is_good: bool | None = None  # as told
-        self._num_untold = 0
+        self._logged_at = -math.inf
+        self._is_good: bool | None = None  # as logged
+        self._num_unlogged = 0
 
     def state(self, is_good: bool, told: str) -> None:
-        """A state may have changed. One that is good at the start is not worth a line."""
+        """A state may have changed. One that is good at the start is not logged."""
         if self._is_good is None and is_good:
             self._is_good = True
         if is_good != self._is_good and self._is_due():
@@ -32,38 +32,38 @@ class Notices:
 
     def event(self, told: str) -> None:
         """Something happened that may happen often."""
-        self._num_untold += 1
+        self._num_unlogged += 1
         if self._is_due():
-            more = f"; {self._num_untold - 1} more before it" if self._num_untold > 1 else ""
-            self._num_untold = 0
+            more = f"; {self._num_unlogged - 1} more before it" if self._num_unlogged > 1 else ""
+            self._num_unlogged = 0
             _notices.warning(told + more)
 
     def _is_due(self) -> bool:
         now = self._clock()
-        if now - self._told_at < EVERY_S:
+        if now - self._logged_at < EVERY_S:
             return False
-        self._told_at = now
+        self._logged_at = now
         return True
 
 
 class RateLimit(logging.Filter):
-    """Lets each message of a logger through once in EVERY_S, whatever its arguments. Bounded by the
-    messages in the program's text."""
+    """Passes each message of a logger once in EVERY_S, whatever its arguments. Its memory is
+    bounded by the number of messages in the program's text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = time.monotonic()
-        is_due = now - self._told_at.get(str(record.msg), -math.inf) >= EVERY_S
+        is_due = now - self._logged_at.get(str(record.msg), -math.inf) >= EVERY_S
         if is_due:
-            self._told_at[str(record.msg)] = now
+            self._logged_at[str(record.msg)] = now
         return is_due
 
 
 def notice(told: str) -> None:
-    """One line that comes at most once."""
+    """Log one line; for lines that come at most once."""
     _notices.warning(told)
 
 

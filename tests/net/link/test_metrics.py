@@ -6,14 +6,16 @@ from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import FIRST, finish, hear, honest, linked, lying, sound, until
+from far import FIRST, MODEL, finish, hear, honest, linked, lying, sound, until
 from places import ROOT
 from wire import link_gauges
 
 from streamer.core.description import TextDelta
+from streamer.net.link.client import watch_link
+from streamer.net.link.server import VerifierServer
+from streamer.net.realtime.server import RealtimeServer
 from streamer.net.service.admission import Admission
-from streamer.net.service.metrics import Metrics, VerifierMetrics
-from streamer.net.service.service import Service
+from streamer.net.service.metrics import Metrics
 
 PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
@@ -23,7 +25,7 @@ async def test_blocks_in_flight_are_counted():
     metrics = Metrics()
     async with lying(honest) as port:
         async with linked(port) as link, anyio.create_task_group() as group:
-            metrics.watch_link(link)
+            watch_link(link, metrics)
             found = link_gauges(metrics.text().decode())
             assert np.isnan(found["rtt_seconds"]), "nothing was measured yet"
             target = link.listen()
@@ -50,21 +52,19 @@ async def both(metrics):
 
 def everything():
     """Of a server with a link to a verifier, and of a verifier: what is told before any event."""
-    serve = Metrics()
-    verifier = VerifierMetrics()
+    servers = RealtimeServer(None, Admission((), 7)), VerifierServer(None, MODEL, Admission((), 7))
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
-    serve.watch_link(link)
-    serve.watch_sessions(SimpleNamespace(sessions=(), num_held=0))
-    for metrics in (serve, verifier):
-        metrics.build("1.2.3")
-        Service(None, Admission((), 7), metrics)
-    return serve.text().decode(), verifier.text().decode()
+    watch_link(link, servers[0].metrics)
+    for server in servers:
+        server.metrics.build("1.2.3")
+        server.start(None)
+    return [server.metrics.text().decode() for server in servers]
 
 
 def test_the_table_names_all_of_them():
     names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", "".join(everything()), re.M))
-    # net/link/server.py's own, and that of a service that runs
-    names = {name for name in names if not name.endswith("_created")} | {"links", "tasks"}
+    # and that of a service that runs
+    names = {name for name in names if not name.endswith("_created")} | {"tasks"}
     table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", PAGE, re.M)
     assert {name for row in table for name in re.findall(r"`(\w+)", row)} - {"process_"} == names
 

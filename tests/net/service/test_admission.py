@@ -1,6 +1,7 @@
 """Several keys, and a share for each."""
 
 import pytest
+from websockets.datastructures import Headers
 
 from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
@@ -10,8 +11,8 @@ from streamer.net.service.admission import Admission, sign
 PATH = "/v1/realtime"
 
 
-def bearer(key):
-    return {"authorization": f"Bearer {key}"}
+def bearer(key, **more):
+    return Headers({"Authorization": f"Bearer {key}"} | more)
 
 
 def admission(**more):
@@ -22,10 +23,13 @@ def test_each_key_is_a_tenant_and_others_are_nobody():
     door = admission()
     assert door.check(PATH, bearer("alice")) == "alice"
     assert door.check(PATH, bearer("bob")) == "bob"
-    assert door.check(PATH, {"sec-websocket-protocol": "openai-insecure-api-key.bob"}) == "bob"
+    assert (
+        door.check(PATH, Headers({"Sec-WebSocket-Protocol": "openai-insecure-api-key.bob"}))
+        == "bob"
+    )
     for key in ("eve", "alice,bob", "", "alice "[:3]):
         assert door.check(PATH, bearer(key)).status == 401
-    assert Admission((PATH,), 1).check(PATH, {}) == ""
+    assert Admission((PATH,), 1).check(PATH, Headers()) == ""
 
 
 def test_a_tenant_s_share_is_its_own():
@@ -64,9 +68,9 @@ def test_a_ticket_stands_for_a_key_once():
 
     door = admission()
     query = {"ticket": [sign("bob", "server-1.ab", time.time())]}
-    assert door.check(PATH, {}, query) == "bob"
-    assert door.check(PATH, {}, query).status == 401
-    assert door.check(PATH, {}, {"ticket": ["x"]}).status == 401
+    assert door.check(PATH, Headers(), query) == "bob"
+    assert door.check(PATH, Headers(), query).status == 401
+    assert door.check(PATH, Headers(), {"ticket": ["x"]}).status == 401
 
 
 @pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a b", "a,b c"])
@@ -105,8 +109,7 @@ def test_a_handshake_that_never_ended_takes_no_share_for_ever(monkeypatch):
 def test_an_origin_is_put_as_browsers_send_it(given, wanted):
     assert origins_of([given]) == (wanted,)
     door = Admission((PATH,), 1, "key", origins_of([given]))
-    headers = bearer("key") | {"host": "elsewhere", "origin": wanted}
-    assert door.check(PATH, headers) == "key"
+    assert door.check(PATH, bearer("key", Host="elsewhere", Origin=wanted)) == "key"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "another Upgrade": ({"Upgrade": "h2c"}, 426),
     "a POST with a body": ({"method": "POST", "Content-Length": "3"}, 405),
     "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 405),
-    "a GET with a body": ({"Content-Length": "70000"}, 405),
+    "a GET with a body": ({"Content-Length": "70000"}, 426),
     "a POST elsewhere": ({"path": "/nowhere", "method": "POST", "Content-Length": "3"}, 404),
     "an escape in the path": ({"path": "/\x1b[31m"}, 400),
     "a null byte in the query": ({"path": "/?a=\x00"}, 400),
