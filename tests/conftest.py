@@ -51,8 +51,8 @@ def tiny_pair(tmp_path_factory):
     compiles them, 20 s of CPU time, and the others take what it kept."""
     import tiny
 
+    from streamer.model.offline import warm_up
     from streamer.model.thinker import load
-    from streamer.model.warm import warm_up
 
     home = tmp_path_factory.mktemp("models")
     pair = tiny.save_tiny(home / "edge", 1), tiny.save_tiny(home / "cloud", 3, seed_size=2)

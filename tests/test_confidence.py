@@ -16,9 +16,9 @@ from streamer.cli import main
 from streamer.commands.label import label_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.confidence import Piece, confidence_of
-from streamer.core.text.emitter import Emitter
+from streamer.core.text.vocabulary import Emitter
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load, resolve

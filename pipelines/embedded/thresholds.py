@@ -11,8 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamer.model.checkpoint.card import FILE
-from streamer.model.checkpoint.card_write import write_gate
+from streamer.model.checkpoint.card import FILE, write_gate
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    from streamer.model.checkpoint.fingerprint import fingerprint_of
+    from streamer.model.checkpoint.weights import fingerprint_of
 
     vocabulary = thinker.vocabulary
     card = thinker.card
@@ -42,7 +42,7 @@ class ModelJudge:
         self, thinker: Thinker, side: Side, turn: VerifierTurn, threads: CapacityLimiter
     ) -> None:
         from streamer.model.audio.mel import StreamingLogMel
-        from streamer.model.verifier import LocalVerifier
+        from streamer.model.decoding import LocalVerifier
 
         self._vocabulary = thinker.vocabulary
         self._turn = turn

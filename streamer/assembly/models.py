@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamer.core.rules.level_weights import LevelWeights
     from streamer.core.rules.settings import Rules
     from streamer.model.checkpoint.card import ModelCard
-    from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+    from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Role, Thinker
 
@@ -44,8 +44,8 @@ class Models:
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), None where the mode needs none or it is away. Raises ModelError."""
+        from streamer.model.offline import warm_up
         from streamer.model.thinker import check_pair, load, resolve, set_threads
-        from streamer.model.warm import warm_up
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
@@ -86,7 +86,7 @@ class Models:
     @functools.cached_property
     def cloud_model(self) -> str:
         """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
-        from streamer.model.checkpoint.fingerprint import fingerprint_of
+        from streamer.model.checkpoint.weights import fingerprint_of
 
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
@@ -195,7 +195,7 @@ class Models:
         self, listener: Listener, rules: Rules, weights: LevelWeights
     ) -> GenerateDrafter | IncrementalDrafter:
         """For one turn on the edge."""
-        from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+        from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)

@@ -26,7 +26,7 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
 from streamer.core.measures.level_chances import learnt, level_chances, level_weights
 from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.core.text.emitter import Emitter
+from streamer.core.text.vocabulary import Emitter
 from streamer.extras import load
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
@@ -74,7 +74,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
         return await open_remote(models, group)
     if side is None:
         return None
-    from streamer.model.verifier import LocalVerifier
+    from streamer.model.decoding import LocalVerifier
 
     sampling = models.config.sampling()
     follows_edge = models.plan.mode != "cloud"
@@ -156,7 +156,7 @@ class LiveParts:
         return Speculator(self._plan, first.vocabulary, sequence, self._pace)
 
     def update(self, edge: Any, window: Any) -> Any:
-        from streamer.model.live_update import describe_so_far
+        from streamer.model.decoding import describe_so_far
 
         return describe_so_far(edge, window, self._plan.rules, self._models.config.sampling())
 

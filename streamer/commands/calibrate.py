@@ -225,8 +225,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 def hear_clip(models: Models, file: str) -> Clip | None:
     """One recording at every threshold; None if it holds no speech. Raises AudioError."""
-    from streamer.model.offline import hear_parts
-    from streamer.model.shadow import Shadow
+    from streamer.model.offline import Shadow, hear_parts
 
     edge = models.first
     thinkers = [thinker for thinker in models.pair if thinker is not None]
@@ -286,7 +285,7 @@ def _check_writable(out: Path) -> None:
 
 def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     """The field `gate` of a card: thresholds, k, and the promise with its date."""
-    from streamer.model.checkpoint.fingerprint import fingerprint_of
+    from streamer.model.checkpoint.weights import fingerprint_of
 
     cloud = models.pair[1]
     assert cloud is not None
@@ -308,7 +307,7 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
 
 def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
     """The card with `gate` in it; a copy appears whole or not at all. Raises ModelError."""
-    from streamer.model.checkpoint.card_write import write_gate
+    from streamer.model.checkpoint.card import write_gate
     from streamer.model.checkpoint.weights import ModelError
 
     if place.copy is None:

@@ -26,7 +26,7 @@ from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
-from streamer.model.runtime.lock import is_ours
+from streamer.model.devices import is_ours
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 

@@ -21,9 +21,8 @@ from streamer.core.decoding.gate import SIGNALS
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card
-from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
 from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.progress import Bar

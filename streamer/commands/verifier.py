@@ -45,8 +45,8 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     from streamer.assembly.judge import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
+    from streamer.model.offline import warm_up
     from streamer.model.thinker import Thinker, load, resolve, set_threads
-    from streamer.model.warm import warm_up
     from streamer.net.link.server import VerifierServer
     from streamer.net.service.admission import Admission, incarnation_of
 

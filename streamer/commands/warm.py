@@ -14,7 +14,7 @@ def run(options: WarmOptions) -> int:
     with loading("the embedded pair", is_service=True, is_ahead=True):
         from streamer.model.kernels.arithmetic import exp
         from streamer.model.kernels.cache import KernelCache
-        from streamer.model.warm import main
+        from streamer.model.offline import main
 
         main()
     cache = exp.stats.cache_path

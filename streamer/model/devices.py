@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass
+from typing import TextIO
 
 # A kernel that returns waits for the GIL until a busy thread gives it up: 5 ms by default, more
 # than most kernels take. 48 live streams, 2026-11: first text after 60 % of the time.
@@ -60,3 +61,18 @@ def num_cores() -> int:
 def set_switch_interval() -> None:
     """Have busy Python threads give up the GIL sooner."""
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
+
+
+def is_ours(file: int | TextIO) -> bool | None:
+    """Take it until it is closed, which the end of a process does too, however it dies. False where
+    another process, or another open file of this one, has it. None where the file system knows no
+    locks: one may go on, but what lies there may be in another's hands."""
+    import fcntl  # late: what only reads a model needs none
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

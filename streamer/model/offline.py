@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.offset import OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
+from streamer.core.calibration import Block, Prefix
+from streamer.core.decoding.gate import Gate, fires
+from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.rules.level_weights import FLAT, LevelWeights
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.audio.part_cutter import PartCutter
+from streamer.model.audio.pitch_track import PitchTrack, f0_of
+from streamer.model.decoding import IncrementalDrafter, LocalVerifier
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
@@ -79,3 +89,71 @@ def hear(listener: Listener, item: Item, prefills: bool = True) -> None:
 def _close(listeners: list[Listener]) -> None:
     while listeners:
         listeners.pop().close()
+
+
+UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone
+
+
+class Shadow:
+    """Edge and cloud of one turn whose audio is in, greedy, under one plan."""
+
+    def __init__(
+        self, edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights = FLAT
+    ) -> None:
+        self._edge = edge
+        self._plan = plan
+        self._cloud = cloud
+        self._drafter = IncrementalDrafter(edge, plan.rules, Sampling(), weights)
+        self._verifier = LocalVerifier(cloud, plan.rules, Sampling(), weights)
+        self._number = 0
+
+    def block_at(self, prefix: Prefix) -> Block:
+        """The block that the edge drafts behind `prefix`, and what the cloud makes of it."""
+        self._rewind(prefix)
+        ids, signals = drive(self._edge.engine, self._drafter.draft(self._plan.k))
+        self._number += 1
+        request = VerifyRequest(self._number, 0, prefix_hash([]), prefix, tuple(ids))
+        verdict = drive(self._cloud.engine, self._verifier.verify(request))
+        assert isinstance(verdict, Verdict), "requests are numbered in order and start from nothing"
+        forced = (
+            fires(UNTHRESHOLDED, self._edge.thinker.vocabulary, prefix, ids, signals) is not None
+        )
+        return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, forced)
+
+    def _rewind(self, prefix: Prefix) -> None:
+        """Make the edge's answer `prefix`, keeping what is the same."""
+        sequence = self._edge.sequence
+        answer = sequence.answer
+        n = 0
+        while n < min(len(answer), len(prefix)) and answer[n] == prefix[n]:
+            n += 1
+        sequence.replace_tail(sequence.answer_start + n)
+        sequence.extend(prefix[n:])
+
+
+SAMPLES = SAMPLE_RATE_HZ * 5 // 2  # one whole window and a part of one
+
+
+def warm_up(thinker: Thinker) -> None:
+    """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
+    noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
+    for (listener,), _ in hear_parts([thinker], [noise], prefills=False):
+        drafter = IncrementalDrafter(listener, Rules(), Sampling(), {"rate": (0, -1, -2, -3, -4)})
+        drive(listener.engine, drafter.draft(4))
+        for k in (4, 6):  # a verification feeds k + 1 ids
+            listener.sequence.extend(range(k + 1))
+            drive(listener.engine, listener.feed(num_logits=k + 1))
+    rows = PitchTrack().finish(noise)  # a turn may be measured, and is to compile nothing
+    f0_of(rows, np.ones(len(rows), bool))
+
+
+def main() -> None:
+    """Compile what the embedded pair needs and leave it on disk."""
+    from streamer.model.thinker import load
+
+    for role in ("edge", "cloud"):
+        warm_up(load("embedded", role))
+
+
+if __name__ == "__main__":
+    main()

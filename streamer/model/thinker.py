@@ -32,18 +32,15 @@ from streamer.model.checkpoint.card import (
     read_card,
     warn_of_defaults,
 )
-from streamer.model.checkpoint.layout import check_layout
-from streamer.model.checkpoint.room import BITS, check_memory
+from streamer.model.checkpoint.layout import BITS, check_layout, check_memory
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.checkpoint.weights import ModelError, check_files, load_arrays
+from streamer.model.checkpoint.weights import ModelError, Told, check_files, load_arrays, quiet
 from streamer.model.devices import set_switch_interval
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.cache import why_not_compiled
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.tower import FastTower
-from streamer.model.prompt import prompt_of
-from streamer.model.runtime.told import Told, quiet
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -233,3 +230,22 @@ def check_pair(edge: Thinker, cloud: Thinker) -> None:
         way = "take two models that were trained together"
         message = f"{edge.directory} and {cloud.directory}: {why}; {way}"
         warnings.warn(message, ModelWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """before, after: ids around the audio; audio_id: what stands for one embedding."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    audio_id: int
+
+    def turn(self, num_embeddings: int) -> list[int]:
+        """All ids before the answer."""
+        return [*self.before, *[self.audio_id] * num_embeddings, *self.after]
+
+
+def prompt_of(tokenizer: Tokenizer, card: ModelCard, audio_id: int) -> Prompt:
+    """The prompt that the card spells."""
+    before, after = (tuple(tokenizer.encode(text)) for text in (card.prefix, card.suffix))
+    return Prompt(before, after, audio_id)

@@ -20,7 +20,7 @@ from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
 from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
-from streamer.core.text.emitter import Emitter
+from streamer.core.text.vocabulary import Emitter
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import LiveCoach, SessionOptions
 

@@ -13,7 +13,7 @@ from speech import SAMPLES
 from streamer import Config, Describer
 from streamer.assembly.models import Models, PromiseWarning
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve
 
 ANOTHER = r"the gate's promise was made for another cloud model \(embedded-cloud \w+, not \w+\); run streamer calibrate"

@@ -20,7 +20,7 @@ from streamer.core.decoding.gate import SIGNALS, Gate
 from streamer.core.rules.sampling import Sampling
 from streamer.model import thinker
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.recording import chunks_of
 

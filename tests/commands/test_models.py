@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from streamer.cli import main
-from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.devices import devices
 
 

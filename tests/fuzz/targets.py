@@ -32,7 +32,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.headers import entries
+from streamer.model.checkpoint.layout import entries
 from streamer.model.checkpoint.weights import ModelError
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Conversation

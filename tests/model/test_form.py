@@ -16,7 +16,7 @@ from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import ModelWarning
-from streamer.model.drafters import IncrementalDrafter
+from streamer.model.decoding import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import EMBEDDED, Thinker, form_of, load

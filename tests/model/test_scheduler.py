@@ -10,7 +10,7 @@ from speech import recording
 
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.drafters import IncrementalDrafter
+from streamer.model.decoding import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
 from streamer.model.offline import items_of

@@ -15,10 +15,9 @@ from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.audio.part_cutter import PartCutter
-from streamer.model.drafters import GenerateDrafter
+from streamer.model.decoding import GenerateDrafter, describe_so_far
 from streamer.model.engines.stock import load_stock
 from streamer.model.listener import Listener
-from streamer.model.live_update import describe_so_far
 from streamer.model.offline import hear
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.scheduler import drive

@@ -23,7 +23,7 @@ from streamer.core.description import Description
 from streamer.core.link.verifier_turn import VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
-from streamer.core.text.emitter import Emitter
+from streamer.core.text.vocabulary import Emitter
 from streamer.stages.ports import HearingThreads, Side
 
 VOCABULARY = toy_vocabulary()

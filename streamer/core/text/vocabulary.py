@@ -213,3 +213,24 @@ def _doubles(texts: Sequence[str]) -> frozenset[str]:
     """Han characters that some id holds twice in a row (183 of Qwen's), and the table's."""
     found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
     return frozenset(c for c in found if is_han(c)) | REDUPLICATED
+
+
+_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class Emitter:
+    """One answer's text. Holds back an unfinished character's bytes; special ids have no text."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = _decoder("ignore")
+
+    def push(self, ids: Iterable[int]) -> str:
+        """The text that `ids` complete; "" while a character is open."""
+        return self._decoder.decode(self._vocabulary.bytes_of(ids)).replace(REPLACEMENT, "")
+
+    def finish(self) -> str:
+        """Nothing: half a character is dropped. Ready for the next answer."""
+        rest = self._decoder.decode(b"", final=True).replace(REPLACEMENT, "")
+        self._decoder.reset()
+        return rest

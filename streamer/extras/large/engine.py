@@ -18,11 +18,9 @@ from torch import Tensor
 from streamer.extras.large.matrix import Matrix
 from streamer.extras.large.parts import REST, Part
 from streamer.extras.large.products import Weights, feed_layers
-from streamer.model.checkpoint.room import EMBEDDING
+from streamer.model.checkpoint.layout import EMBEDDING
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
-from streamer.model.engines.engine import Floats, Span
-from streamer.model.engines.kv_slots import KVSlots, kv_sizes
-from streamer.model.engines.rotary import rotary, sinusoids
+from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
 from streamer.model.engines.text import Layer, TextModel
 from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.kernels.attention import COUNT, START

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamer.extras.large.products import Given, given, multiply
 from streamer.extras.large.tile import COLUMNS, LINE
-from streamer.model.checkpoint.room import BITS
+from streamer.model.checkpoint.layout import BITS
 
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from streamer.extras.large.matrix import Form, Matrix, pack
-from streamer.model.checkpoint.room import EMBEDDING, bits_of
+from streamer.model.checkpoint.layout import EMBEDDING, bits_of
 from streamer.model.checkpoint.shapes import Shapes, TextShape
-from streamer.model.engines.tensors import Tensors
+from streamer.model.engines.load import Tensors
 
 Take = Callable[[str], Tensor]
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits

@@ -26,13 +26,11 @@ from safetensors.torch import load_file, save_file
 from streamer.extras.large.engine import FewBitsText, FewBitsTower
 from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
-from streamer.model.checkpoint.fingerprint import fingerprint_of
-from streamer.model.checkpoint.room import weight_bytes
+from streamer.model.checkpoint.layout import weight_bytes
 from streamer.model.checkpoint.shapes import Shapes, an_object
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
+from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.runtime.lock import is_ours
-from streamer.model.runtime.told import Told, quiet
 
 VERSION = 4  # of the layout; another one is not read
 INDEX = "prepared.json"  # what is there; written last

@@ -90,7 +90,7 @@ def feed_layers(
     """All layers' work on x [rows, hidden], in place; keys and values go into their slots.
 
     spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: each layer's keys and
-    values (kv_slots.py, in panels).
+    values (engine.py, in panels).
     """
     heads, kv_heads, dim, hidden, ffn = sizes = (
         shape.heads,

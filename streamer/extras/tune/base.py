@@ -9,11 +9,10 @@ from pathlib import Path
 
 from streamer.core.measures.levels import NUM_LEVELS
 from streamer.extras.tune.data import TuneError
-from streamer.model.checkpoint import room
+from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card
-from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.shapes import Shapes
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.thinker import num_params_of, resolve, shapes_of
 
 FIXED = 0.7e9  # bytes: Python, torch, transformers
@@ -77,7 +76,7 @@ def check_memory(base: Base, need: float, device: str) -> None:
         return
     judging = 0.0
     if device == "cpu":
-        judging = FIXED + room.PEAK * room.weight_bytes(base.shapes, "fast")
+        judging = FIXED + layout.PEAK * layout.weight_bytes(base.shapes, "fast")
     if max(need, judging) > free:
         what = "tuning" if need >= judging else "evaluating the model in float32"
         told = f"{what} takes about {max(need, judging) / 1e9:.1f} GB, {free / 1e9:.1f} are free"
@@ -88,7 +87,7 @@ def check_memory(base: Base, need: float, device: str) -> None:
 def free_bytes(device: str) -> float | None:
     """Free memory of the device; None if the system does not say."""
     if device == "cpu":
-        return room.free_bytes()
+        return layout.free_bytes()
     import torch
 
     return float(torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else None

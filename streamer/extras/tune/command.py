@@ -20,7 +20,7 @@ from streamer.commands.process import fail, put, tell
 from streamer.config import ConfigError
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
-from streamer.model.runtime.lock import is_ours
+from streamer.model.devices import is_ours
 
 if TYPE_CHECKING:
     from streamer.extras.tune.base import Base

@@ -38,7 +38,7 @@ from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, load_weights
 from streamer.model.engines.stock import stock_config
-from streamer.model.prompt import prompt_of
+from streamer.model.thinker import prompt_of
 from streamer.progress import Bar
 
 OPENING = "说话人"

@@ -25,8 +25,7 @@ from streamer.extras.tune.data import Data, TuneError, Turn, samples_of
 from streamer.extras.tune.learn import SCALE, State, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX, ModelCard
-from streamer.model.checkpoint.fingerprint import CALIBRATED
-from streamer.model.checkpoint.weights import unreadable, wanted_name, weight_files
+from streamer.model.checkpoint.weights import CALIBRATED, unreadable, wanted_name, weight_files
 from streamer.progress import Bar
 
 LICENCE = "LICENCE OF THIS MODEL: not chosen yet; look at the base model's and at your recordings'"

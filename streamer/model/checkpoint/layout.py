@@ -6,13 +6,60 @@ or, worse, run.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from streamer.model.checkpoint.headers import FLOATS, Entry, entries
+from safetensors import SafetensorError, safe_open
+
 from streamer.model.checkpoint.shapes import AudioShape, Shapes, TextShape
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, unreadable, wanted_name, weight_files
+
+# The released 7B with its talker has 2,400 tensors, and headers of 0.1 million bytes. A header of
+# 900,000 tensors would be read for seconds.
+MAX_HEADER_BYTES = 10_000_000
+MAX_TENSORS = 50_000
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # the types that weights may have, and their bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One wanted tensor as its file's header describes it."""
+
+    name: str  # in transformers 4.x form
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * FLOATS.get(self.dtype, 0)
+
+
+def entries(directory: Path) -> Iterator[Entry]:
+    """Every wanted tensor of a model directory. Raises ModelError."""
+    for file in weight_files(directory):
+        try:
+            yield from _entries(file)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise unreadable(file, error) from None
+
+
+def _entries(file: Path) -> Iterator[Entry]:
+    with file.open("rb") as stream:  # the header's length comes first
+        length = int.from_bytes(stream.read(8), "little")
+    if length > MAX_HEADER_BYTES:
+        raise ValueError(f"its header claims {length} bytes")
+    with safe_open(file, framework="np") as tensors:
+        names = tensors.keys()
+        if len(names) > MAX_TENSORS:
+            raise ValueError(f"its header claims {len(names)} tensors")
+        for name in names:
+            if known := wanted_name(name):
+                described = tensors.get_slice(name)
+                yield Entry(known, tuple(described.get_shape()), described.get_dtype())
+
 
 _LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
@@ -115,3 +162,81 @@ def _audio_layer(p: str, s: AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]
         yield f"{p}{name}.weight", size
         yield f"{p}{name}.bias", size[:1]
     yield f"{p}self_attn.k_proj.weight", square  # the only one without a bias
+
+
+EMBEDDING = "model.embed_tokens.weight"
+# (bits, weights of a group) of the engines of few bits; each group has a scale in float32
+BITS = {"int8": (8, 128), "int4": (4, 64)}
+PEAK = 1.15  # of the weights, while they are loaded
+
+
+def bits_of(engine: str, part: str) -> tuple[int, int]:
+    """(bits, weights of a group) of a part: `int4` has 4 bits in the language model's layers alone.
+
+    The head's errors would be the logits' own, and a tower's window is all products, where 4 bits
+    are no faster than 8.
+    """
+    return BITS[engine if part.startswith("text.") else "int8"]
+
+
+def matrix_bytes(bits: int, group: int, out: int, inner: int) -> int:
+    """Of a matrix in few bits, its scales included."""
+    return out * -(-inner // group) * (group * bits // 8 + 4)
+
+
+def weight_bytes(shapes: Shapes, engine: str) -> int:
+    """What an engine on the CPU holds of a model's weights; for int8 and int4 also what they take
+    on disk when they are prepared, to some per mille."""
+    if engine not in BITS:
+        return sum(4 * math.prod(size) for _, size in expected(shapes))
+    total = 0
+    for name, size in expected(shapes):
+        if name == EMBEDDING:  # in bfloat16; a tied one is the head as well
+            total += 2 * math.prod(size)
+        if len(size) != 2 or "audio_tower.proj" in name:
+            total += 4 * math.prod(size)
+        elif name != EMBEDDING or shapes.text.tied:
+            part = "text." if name.startswith("model.layers.") else ""
+            total += matrix_bytes(*bits_of(engine, part), *size)
+    return total
+
+
+def check_memory(where: Path, shapes: Shapes, engine: str, slot_positions: int) -> None:
+    """Raise ModelError where it will not fit. slot_positions: of all KV slots together."""
+    free = free_bytes()
+    text = shapes.text
+    slots = 8 * text.layers * text.kv_heads * text.head_dim * slot_positions
+    needed = {name: weight_bytes(shapes, name) * PEAK + slots for name in (engine, *BITS)}
+    if free is None or needed[engine] <= free:
+        return
+    wanted = f"engine {engine} needs {needed[engine] / 1e9:.1f} GB of memory"
+    told = f"{wanted}, {free / 1e9:.1f} GB are free"
+    smaller = [name for name in BITS if needed[name] < needed[engine] and needed[name] <= free]
+    ways = [f"--engine {name} ({needed[name] / 1e9:.1f} GB)" for name in smaller]
+    way = f"take {' or '.join(ways)}" if ways else "take a machine with more, or a smaller model"
+    raise ModelError(where, f"{told}; {way}")
+
+
+def free_bytes() -> int | None:
+    """Memory that may still be taken: of the machine, or of this process's control group; None
+    where the system does not say."""
+    found = [each for each in (_of_machine(), _of_group()) if each is not None]
+    return min(found, default=None)
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        (line,) = [each for each in lines if each.startswith("MemAvailable:")]
+        return 1024 * int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _of_group() -> int | None:
+    home = Path("/sys/fs/cgroup")
+    try:
+        most = (home / "memory.max").read_text("ascii")
+        return max(0, int(most) - int((home / "memory.current").read_text("ascii")))
+    except (OSError, ValueError):  # no such file, or "max"
+        return None

@@ -1,4 +1,4 @@
 """One model's step, and the forms in which torch runs it: fixed shapes, stable, transformers.
 
-engine.py, kv_slots.py and rotary.py need no torch. Imports core and model.checkpoint.
+engine.py needs no torch. Imports core and model.checkpoint.
 """

@@ -8,6 +8,7 @@ NumPy's or torch's; logits are NumPy's always.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -17,7 +18,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.kv_slots import KVSlots
+
+
+def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
+    """cos and sin [length, head_dim / 2] of every position's angles (arXiv 2104.09864).
+
+    The angles are rounded to float32 where transformers rounds them: at position 1,500 a rounder
+    one would be another angle.
+    """
+    exponents = (np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)).astype(float)
+    inverse = np.float32(1.0) / (theta**exponents).astype(np.float32)
+    angle = np.arange(length, dtype=np.float32)[:, None] * inverse
+    cos = np.cos(angle, dtype=np.float64)
+    sin = np.sin(angle, dtype=np.float64)
+    return cos.astype(np.float32), sin.astype(np.float32)
+
+
+def sinusoids(length: int, channels: int, max_timescale: float = 10_000.0) -> Floats:
+    """[length, channels]: sines, then cosines, as in whisper's encoder; no checkpoint has them."""
+    step = math.log(max_timescale) / (channels // 2 - 1)
+    angle = np.arange(length)[:, None] * np.exp(-step * np.arange(channels // 2))
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+
+
+class SlotsFull(RuntimeError):
+    """Every KV slot is taken."""
+
+
+class KVSlots:
+    """Books of who has which slot; bounded by `num_slots` and `max_len`.
+
+    keys, values: arrays of zeros whose sizes `kv_sizes` gives, the same `panel`. Slots behind the
+    first `num_slots` are nobody's.
+    """
+
+    def __init__(
+        self, keys: Any, values: Any, num_slots: int, max_len: int, panel: int = 1
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.num_slots = num_slots
+        self.max_len = max_len
+        self.spare = num_slots  # the first slot that is nobody's, where there are some
+        self._panel = panel
+        self._free = list(range(num_slots - 1, -1, -1))
+        self._taken: set[int] = set()
+        self._books = threading.Lock()
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def beginning(self, slot: int, n: int) -> tuple[Any, Any]:
+        """Views of keys and values of the first `n` positions of `slot`, or of their panels."""
+        return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
+
+    def acquire(self) -> int:
+        """Take the lowest free slot. Raises SlotsFull."""
+        with self._books:
+            if not self._free:
+                raise SlotsFull(
+                    f"all {len(self._taken)} KV slots are taken; end a stream or raise the number "
+                    "of slots"
+                )
+            slot = self._free.pop()
+            self._taken.add(slot)
+            return slot
+
+    def release(self, slot: int) -> None:
+        """Give `slot` back. Raises KeyError when it was not taken."""
+        with self._books:
+            self._taken.remove(slot)
+            self._free.append(slot)
+            self._free.sort(reverse=True)
+
+
+def kv_sizes(
+    shape: TextShape, num_slots: int, max_len: int, panel: int = 1
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of keys and values.
+
+    panel: where not 1, max_len and the values' head_dim are padded to multiples of it, and keys are
+    [layers, slots, kv_heads, max_len / panel, head_dim, panel].
+    """
+    outer = (shape.layers, num_slots, shape.kv_heads)
+    length, dim = (-(-size // panel) * panel for size in (max_len, shape.head_dim))
+    inner = (length // panel, shape.head_dim, panel) if panel > 1 else (length, dim)
+    return (*outer, *inner), (*outer, length, dim)
+
 
 Floats = NDArray[np.float32]
 # embeddings [m, hidden] that stand in for packed rows from a first one on

@@ -10,16 +10,22 @@ import os
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import Shapes
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import (
+    ModelError,
+    Told,
+    not_finite,
+    quiet,
+    unreadable,
+    wanted_name,
+    weight_files,
+)
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.stable import StableText
-from streamer.model.engines.tensors import Tensors
-from streamer.model.engines.text import TextModel
+from streamer.model.engines.text import StableText, TextModel
 from streamer.model.engines.tower import AudioTower
-from streamer.model.runtime.told import Told, quiet
 
 SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 
@@ -67,3 +73,39 @@ def check_device(device: str) -> None:
         raise ModelError(
             f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU"
         )
+
+
+ELEMENTS_AT_ONCE = 1 << 20
+
+
+class Tensors:
+    """By their transformers 4.x names. Raises ModelError for what cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._at: dict[str, tuple[Path, str]] = {}
+        for file in weight_files(directory):
+            try:
+                with safe_open(file, framework="pt") as shard:
+                    names = list(shard.keys())
+            except (SafetensorError, OSError) as error:
+                raise unreadable(file, error) from None
+            self._at |= {known: (file, name) for name in names if (known := wanted_name(name))}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._at)
+
+    def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """A copy, in `dtype` or as it is stored. Raises ModelError, also where it is not finite."""
+        file, there = self._at[name]
+        try:
+            with safe_open(file, framework="pt") as shard:
+                stored = shard.get_tensor(there)
+                found: Tensor = stored.to(dtype or stored.dtype, copy=True)
+        except (SafetensorError, OSError) as error:
+            raise unreadable(file, error) from None
+        # by parts: a sum in float32 of a tensor in bfloat16 would copy all of it
+        for part in found.flatten().split(ELEMENTS_AT_ONCE):
+            if not torch.isfinite(part.sum(dtype=torch.float32)):
+                raise not_finite(file, there)
+        return found

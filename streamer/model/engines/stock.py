@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.engine import Audio, Floats, Span
-from streamer.model.engines.kv_slots import KVSlots
+from streamer.model.engines.engine import Audio, Floats, KVSlots, Span
 from streamer.model.engines.text import torch_slots
 
 

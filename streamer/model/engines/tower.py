@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.engines.engine import Floats
-from streamer.model.engines.rotary import sinusoids
+from streamer.model.engines.engine import Floats, sinusoids
 
 
 def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.engine import Audio, Floats, Span
-from streamer.model.engines.kv_slots import KVSlots, kv_sizes
-from streamer.model.engines.rotary import rotary
+from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary
 from streamer.model.kernels.attention import BLOCK, QUERIES
 from streamer.model.kernels.layers import run_text
 from streamer.model.kernels.simd import PANEL

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.engines.engine import Floats
-from streamer.model.engines.rotary import sinusoids
+from streamer.model.engines.engine import Floats, sinusoids
 from streamer.model.kernels.layers import run_tower
 from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.text import attention_room, halved, padded, panels, up

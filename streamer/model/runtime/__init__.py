@@ -1,4 +1,1 @@
-"""What loading stands on: ONNX Runtime by its one door, how far loading is, locks.
-
-Imports nothing of ours.
-"""
+"""ONNX Runtime by its one door. Imports nothing of ours."""

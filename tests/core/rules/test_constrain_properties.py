@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rule_words import EOS, ID, TOKENS, VOCABULARY
 
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.constrain import Constraint, breaks, constrain
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.split import breaks
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.text.emitter import Emitter
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Emitter, Vocabulary
 
 TOKENS = [
     "慢",

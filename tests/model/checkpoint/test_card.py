@@ -16,8 +16,8 @@ from streamer.model.checkpoint.card import (
     ModelWarning,
     read_card,
     warn_of_defaults,
+    write_gate,
 )
-from streamer.model.checkpoint.card_write import write_gate
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.thinker import load, shapes_of
 

@@ -9,8 +9,7 @@ import torch
 
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.checkpoint.weights import load_arrays
-from streamer.model.engines.engine import Row
-from streamer.model.engines.kv_slots import SlotsFull
+from streamer.model.engines.engine import Row, SlotsFull
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import load
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from random_weights import random_weights
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines import stable
+from streamer.model.engines import text as text_module
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.stable import StableText
-from streamer.model.engines.text import TextModel
+from streamer.model.engines.text import StableText, TextModel
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab
@@ -80,7 +79,7 @@ def test_every_company_gives_the_same_bits(engine, data):
 
 
 def test_where_no_number_of_rows_holds_each_runs_alone(monkeypatch):
-    monkeypatch.setattr(stable, "agree", lambda weight, most: False)
+    monkeypatch.setattr(text_module, "agree", lambda weight, most: False)
     engine, ids = engine_of(StableText, SIZES[0]), ids_of(40, 5)
     assert engine.text.rows_at_once == 1
     assert np.array_equal(logits_of(engine, ids, [33, 7]), logits_of(engine, ids, [1] * 40))

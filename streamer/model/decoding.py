@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
+from streamer.core.rules.stop import stop
+from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener
 from streamer.model.sampler import Sampler, signals_of
 from streamer.model.scheduler import Steps
@@ -83,3 +86,44 @@ class GenerateDrafter:
         new = out.sequences[0, ids.shape[1] :].tolist()
         sequence.extend(new)
         return new, signals_of(torch.cat(out.logits)[: len(new)].float().numpy(), new)
+
+
+class LocalVerifier:
+    """Verifies on a listener of this process, whose turn is over."""
+
+    def __init__(
+        self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
+    ) -> None:
+        thinker = listener.thinker
+        self._listener = listener
+        form = form_of(thinker, rules, weights)
+        self._sampler = Sampler(thinker.vocabulary, rules, sampling, form)
+        self._ledger = TargetLedger(listener.sequence)
+        # 0.7 ms per row of 150,000 ids: only where the card turns them into a confidence
+        self._tells = thinker.card.confidence is not None
+
+    def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:
+        """Feed the new ids, choose k + 1 ids by the same rules as the edge, accept while equal.
+
+        An empty draft asks for the next id. Returns a Refusal where the target holds other ids.
+        """
+        known = self._ledger.begin(request)
+        if known is not None:
+            return known
+        k = len(request.draft)
+        logits = yield from self._listener.feed(num_logits=k + 1)
+        answer = self._listener.sequence.answer
+        ids, log_probs = self._sampler.judge(logits, answer, k, self._tells)
+        return self._ledger.conclude(request, ids, log_probs)
+
+
+def describe_so_far(
+    listener: Listener, window: MelWindow, rules: Rules, sampling: Sampling
+) -> Steps[list[int]]:
+    """Steps that return the sentence's ids; to be dropped before `listener` feeds again."""
+    fork = yield from listener.so_far(window)
+    drafter = IncrementalDrafter(fork, rules, sampling)
+    vocabulary = listener.thinker.vocabulary
+    ids, _ = yield from drafter.draft(rules.max_new_tokens)
+    last = stop(vocabulary, rules, ids[:-1], ids[-1])
+    return ids if last is None or last.keep else ids[:-1]
