@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamer.audio.source import AudioError
+    from streamer.background_session import BackgroundSession
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
     from streamer.core.measures.live_measures import Measures
     from streamer.core.measures.speech_measures import SpeechMeasures
+    from streamer.core.voice_words import voice_line, voice_profile
     from streamer.describer import Describer
     from streamer.extras.coach.baseline import Baseline, BaselineError
     from streamer.extras.coach.coaching import BaselineKnown, CoachNews
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AudioError",
+    "BackgroundSession",
     "Baseline",
     "BaselineError",
     "BaselineKnown",
@@ -76,10 +79,13 @@ __all__ = [
     "describe",
     "describe_many",
     "syllable_rate",
+    "voice_line",
+    "voice_profile",
     "write_timeline",
 ]
 _HOMES = {  # module -> the public names that it has
     "audio.source": ("AudioError",),
+    "background_session": ("BackgroundSession",),
     "blocking": ("describe", "describe_many"),
     "config": ("Config", "ConfigError"),
     "core.description": ("Description", "TextDelta"),
@@ -100,6 +106,7 @@ _HOMES = {  # module -> the public names that it has
     "stages.ports": ("TargetLost",),
     "stages.stream": ("LiveSession",),
     "timeline.write": ("write_timeline",),
+    "core.voice_words": ("voice_line", "voice_profile"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,0 +1,5 @@
+"""The logger of the plug-in."""
+
+import logging
+
+logger = logging.getLogger("livekit.plugins.streamer")

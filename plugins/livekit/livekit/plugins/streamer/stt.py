@@ -1,0 +1,134 @@
+"""An STT that wraps another one and adds `metadata["voice_profile"]` to its final transcripts.
+
+Frames go to the inner STT at once; a copy goes to a streamer session. A final transcript waits for
+its profile for `deadline_s` at most, and goes on without one after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import numpy as np
+from livekit.agents import stt
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, APIConnectOptions
+from pydantic import BaseModel
+
+from streamer import BackgroundSession, Config, Description, voice_line, voice_profile
+
+from .log import logger
+
+DEADLINE_S = 0.5
+
+
+class VoiceContext(BaseModel):
+    """How the user spoke last. LiveKit adds `to_instructions()` to the prompt."""
+
+    line: str
+    profile: dict[str, dict]
+
+    def to_instructions(self) -> str:
+        return self.line
+
+
+class STT(stt.STT):
+    def __init__(self, *, stt: stt.STT, deadline_s: float = DEADLINE_S, **options: object) -> None:
+        """stt: the one that transcribes; it must stream (wrap another one in
+        livekit.agents.stt.StreamAdapter). deadline_s: how long a final transcript may wait for its
+        profile. options: those of streamer.Describer.open, such as mode="edge".
+
+        Raises ValueError for an inner STT that does not stream, streamer.ConfigError for options.
+        """
+        if not stt.capabilities.streaming:
+            raise ValueError("the inner STT does not stream; wrap it in StreamAdapter(stt=, vad=)")
+        super().__init__(capabilities=stt.capabilities)
+        self._inner, self._deadline_s = stt, deadline_s
+        self._config = Config.of(None, options)
+        for name in ("metrics_collected", "error"):
+            stt.on(name, lambda *args, name=name: self.emit(name, *args))
+
+    @property
+    def model(self) -> str:
+        return self._inner.model
+
+    @property
+    def provider(self) -> str:
+        return self._inner.provider
+
+    async def _recognize_impl(self, buffer, *, language=NOT_GIVEN, conn_options):
+        return await self._inner.recognize(buffer, language=language, conn_options=conn_options)
+
+    def stream(
+        self, *, language=NOT_GIVEN, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> SpeechStream:
+        inner = self._inner.stream(language=language, conn_options=conn_options)
+        return SpeechStream(self, inner, self._config, self._deadline_s, conn_options)
+
+    def prewarm(self) -> None:
+        self._inner.prewarm()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class SpeechStream(stt.RecognizeStream):
+    """Events of the inner stream; final transcripts carry a voice profile."""
+
+    def __init__(
+        self,
+        own: STT,
+        inner: stt.RecognizeStream,
+        config: Config,
+        deadline_s: float,
+        conn_options: APIConnectOptions,
+    ) -> None:
+        super().__init__(stt=own, conn_options=conn_options)
+        self._inner, self._deadline_s = inner, deadline_s
+        self._voice = BackgroundSession(config)
+
+    async def _run(self) -> None:
+        """Until the input ends. Errors of the inner stream are its own: they end this one."""
+        tasks = [asyncio.create_task(each()) for each in (self._listen, self._pump)]
+        try:
+            async for event in self._inner:
+                await self._emit(event)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._inner.aclose()
+
+    async def _listen(self) -> None:
+        """A model that fails is logged once; transcripts go on without profiles."""
+        try:
+            await self._voice.run()
+        except Exception:
+            logger.exception("streamer failed; transcripts have no voice profile from here on")
+
+    async def _pump(self) -> None:
+        """Frames to the inner stream at once, a copy to the session."""
+        async for item in self._input_ch:
+            if isinstance(item, self._FlushSentinel):
+                self._inner.flush()
+                continue
+            self._inner.push_frame(item)
+            samples = np.frombuffer(item.data, np.int16).reshape(-1, item.num_channels)
+            self._voice.feed(samples.mean(1).astype(np.int16).tobytes(), item.sample_rate)
+        self._inner.end_input()
+
+    async def _emit(self, event: stt.SpeechEvent) -> None:
+        kinds = stt.SpeechEventType
+        if event.type in (kinds.START_OF_SPEECH, kinds.INTERIM_TRANSCRIPT):
+            self._voice.begin()
+        if event.type == kinds.FINAL_TRANSCRIPT and event.alternatives:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._deadline_s):
+                    self._add_profile(event.alternatives[0], await self._voice.end())
+        self._event_ch.send_nowait(event)
+
+    def _add_profile(self, data: stt.SpeechData, found: Description | None) -> None:
+        if found is None or not (profile := voice_profile(found)):
+            return
+        line = voice_line(found)
+        data.metadata = {**(data.metadata or {}), "voice_profile": profile, "voice_line": line}
+        self.context = VoiceContext(line=line, profile=profile)

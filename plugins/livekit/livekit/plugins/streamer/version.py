@@ -1,0 +1,3 @@
+"""The version of the plug-in."""
+
+__version__ = "0.1.0"

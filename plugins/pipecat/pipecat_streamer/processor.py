@@ -1,0 +1,102 @@
+"""A frame processor that listens beside the pipeline and pushes a VoiceProfileFrame after each
+utterance.
+
+It passes every frame on at once. A description that is not there when the user speaks again is
+dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from loguru import logger
+from pipecat.frames.frames import (
+    CancelFrame,
+    DataFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    LLMMessagesAppendFrame,
+    StartFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from streamer import BackgroundSession, Config, Description, voice_line, voice_profile
+
+
+@dataclass
+class VoiceProfileFrame(DataFrame):
+    """How the user spoke: streamer's sentence, a line for a prompt, and
+    {attribute: {"label", "level", "confidence", "value", "unit"}}."""
+
+    text: str = ""
+    line: str = ""
+    profile: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class VoiceProfileProcessor(FrameProcessor):
+    """Place it after `transport.input()`; the transport, or a VADProcessor before this one, reports
+    voice activity."""
+
+    def __init__(self, *, tells_llm: bool = False, options: dict[str, Any] | None = None) -> None:
+        """tells_llm: append the line to the LLM's context. options: those of
+        streamer.Describer.open, such as {"mode": "edge"}. Raises streamer.ConfigError."""
+        super().__init__()
+        self._tells_llm = tells_llm
+        self._voice = BackgroundSession(Config.of(None, options or {}))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = 0
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
+        match frame:
+            case InputAudioRawFrame():
+                samples = np.frombuffer(frame.audio, np.int16).reshape(-1, frame.num_channels)
+                self._voice.feed(samples.mean(1).astype(np.int16).tobytes(), frame.sample_rate)
+            case StartFrame():
+                self._start(self._listen())
+            case VADUserStartedSpeakingFrame():
+                self._turn += 1
+                self._voice.begin()
+            case VADUserStoppedSpeakingFrame():
+                self._start(self._describe(self._turn))
+            case EndFrame() | CancelFrame():
+                await self._stop()
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._stop()
+
+    async def _listen(self) -> None:
+        """A model that fails is logged once; the pipeline goes on without profiles."""
+        try:
+            await self._voice.run()
+        except Exception as error:
+            logger.error(f"streamer failed, no voice profiles from here on: {error}")
+
+    async def _describe(self, turn: int) -> None:
+        found = await self._voice.end()
+        if found is not None and turn == self._turn and (profile := voice_profile(found)):
+            await self._push(found, profile)
+
+    async def _push(self, found: Description, profile: dict[str, dict[str, Any]]) -> None:
+        line = voice_line(found)
+        await self.push_frame(VoiceProfileFrame(text=found.text, line=line, profile=profile))
+        if self._tells_llm:
+            message = {"role": "developer", "content": line}
+            await self.push_frame(LLMMessagesAppendFrame(messages=[message], run_llm=False))
+
+    def _start(self, work: Any) -> None:
+        task = self.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop(self) -> None:
+        for task in list(self._tasks):
+            await self.cancel_task(task)

@@ -1,0 +1,155 @@
+"""A session beside another program's audio: frames are taken without waiting, and the program says
+where turns begin and end.
+
+Voice agents detect turns themselves and must not be held up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import anyio
+
+from streamer.config import Config
+from streamer.core.description import Description
+from streamer.describer import Describer
+from streamer.stages.events import TurnFailed
+from streamer.stages.stream import LiveSession
+
+MAX_FRAMES = 1_000  # that wait, while models load or a turn ends: 10 s of frames of 10 ms
+BEFORE_S = 1.5  # detectors report speech late
+
+
+@dataclass
+class _End:
+    """A turn's end, and its description once it is there."""
+
+    found: Description | None = None
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+class BackgroundSession:
+    """`feed` and `begin` never wait; `end` gives the turn's description. `run` must be running in a
+    task of its own.
+
+    config: options of the describer. before_s: seconds of audio from before `begin` that still
+    belong to the turn.
+    """
+
+    def __init__(self, config: Config | None = None, *, before_s: float = BEFORE_S) -> None:
+        self._config = config or Config()
+        self._before_s = before_s
+        self._before: deque[bytes] = deque()
+        self._has_begun = False
+        self._rate = 0
+        self._is_first = anyio.Event()
+        self._items: deque[bytes | _End | None] = deque()  # None: speech begins
+        self._came = anyio.Event()
+        self._is_over = False
+        self._waiting: dict[int, _End] = {}
+        self._early: dict[int, Description | TurnFailed] = {}  # before `commit` returned
+
+    async def run(self) -> None:
+        """Load the models and serve the calls until cancelled. Raises ModelError."""
+        try:
+            async with Describer.open(self._config) as describer:
+                await describer.load()
+                await self._is_first.wait()  # the sample rate is known from here on
+                async with (
+                    describer.session(self._rate, measures=True) as session,
+                    anyio.create_task_group() as group,
+                ):
+                    group.start_soon(self._read, session)
+                    while True:
+                        await self._serve_all(session)
+        finally:
+            self._release()
+
+    def feed(self, pcm: bytes, sample_rate: int) -> bool:
+        """Take a frame of PCM16 mono. False: it was left out, since 1,000 frames wait or `run` has
+        ended. Raises ValueError if the rate changes."""
+        if self._rate not in (0, sample_rate):
+            raise ValueError(f"the sample rate changed from {self._rate} to {sample_rate} Hz")
+        self._rate = sample_rate
+        self._is_first.set()
+        return self._put(pcm)
+
+    def begin(self) -> bool:
+        """Speech begins; the turn has the last `before_s` of earlier audio too. Calls within a turn
+        do nothing."""
+        return self._put(None)
+
+    async def end(self) -> Description | None:
+        """End the turn. None: `begin` was not called since the last one, or the turn failed."""
+        end = _End()
+        if self._rate and self._put(end):
+            await end.is_done.wait()
+        return end.found
+
+    def _release(self) -> None:
+        """Let the calls of `end` return that still wait; later ones return at once."""
+        self._is_over = True
+        waiting = [item for item in self._items if isinstance(item, _End)]
+        self._items.clear()
+        for end in (*waiting, *self._waiting.values()):
+            end.is_done.set()
+
+    def _put(self, item: bytes | _End | None) -> bool:
+        if self._is_over or len(self._items) >= MAX_FRAMES:
+            return False
+        self._items.append(item)
+        self._came.set()
+        return True
+
+    async def _serve_all(self, session: LiveSession) -> None:
+        """Wait for calls and serve them in the order in which they came."""
+        await self._came.wait()
+        self._came = anyio.Event()
+        while self._items:
+            await self._serve(session, self._items.popleft())
+
+    async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
+        if isinstance(item, _End):
+            await self._commit(session, item)
+        elif item is not None and self._has_begun:
+            await session.feed(item)
+        elif item is not None:
+            self._keep(item)
+        elif not self._has_begun:
+            self._has_begun = True
+            await session.feed(b"".join(self._before))
+            self._before.clear()
+
+    def _keep(self, pcm: bytes) -> None:
+        """Keep the last `before_s` of audio; nothing hears it unless speech begins."""
+        self._before.append(pcm)
+        most = 2 * self._before_s * self._rate
+        while sum(map(len, self._before)) - len(self._before[0]) >= most:
+            self._before.popleft()
+
+    async def _commit(self, session: LiveSession, end: _End) -> None:
+        if not self._has_begun:
+            end.is_done.set()
+            return
+        self._has_begun = False
+        self._early.clear()  # parts of a turn that was longer than max_turn_s
+        turn = await session.commit()
+        self._waiting[turn] = end
+        if turn in self._early:
+            self._deliver(self._early[turn])
+
+    async def _read(self, session: LiveSession) -> None:
+        """Hand on each turn's description; read all other events, which would end the session if
+        they were left unread."""
+        async for event in session.events():
+            if isinstance(event, Description | TurnFailed):
+                self._deliver(event)
+
+    def _deliver(self, event: Description | TurnFailed) -> None:
+        end = self._waiting.pop(event.turn or 0, None)
+        if end is None:
+            self._early[event.turn or 0] = event
+            return
+        end.found = event if isinstance(event, Description) else None
+        end.is_done.set()
