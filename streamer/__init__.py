@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
-    from streamer.core.measures.live_measures import Measures
-    from streamer.core.measures.speech_measures import SpeechMeasures
+    from streamer.core.measures.speech_measures import Measures, SpeechMeasures
     from streamer.core.voice_words import voice_line, voice_profile
     from streamer.describer import Describer
     from streamer.extras.coach.baseline import Baseline, BaselineError
     from streamer.extras.coach.coaching import BaselineKnown, CoachNews
     from streamer.extras.coach.nudger import Nudge
     from streamer.extras.coach.options import Coach
-    from streamer.model.audio.syllable_rate import syllable_rate
+    from streamer.model.audio.ear import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.events import (
         Cleared,
@@ -89,14 +88,13 @@ _HOMES = {  # module -> the public names that it has
     "blocking": ("describe", "describe_many"),
     "config": ("Config", "ConfigError"),
     "core.description": ("Description", "TextDelta"),
-    "core.measures.live_measures": ("Measures",),
-    "core.measures.speech_measures": ("SpeechMeasures",),
+    "core.measures.speech_measures": ("Measures", "SpeechMeasures"),
     "describer": ("Describer",),
     "extras.coach.baseline": ("Baseline", "BaselineError"),
     "extras.coach.options": ("Coach",),
     "extras.coach.coaching": ("BaselineKnown", "CoachNews"),
     "extras.coach.nudger": ("Nudge",),
-    "model.audio.syllable_rate": ("syllable_rate",),
+    "model.audio.ear": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "stages.events": (
         *("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped"),

@@ -21,8 +21,7 @@ from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config
 from streamer.core.attributes import Profile, names_of
-from streamer.core.audio.g711 import Encoding
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
 from streamer.extras import load
 from streamer.logs import log

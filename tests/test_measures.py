@@ -14,8 +14,8 @@ from speech import RATE_HZ, recording, speech
 from streamer import Describer, Description, Measures, SpeechMeasures
 from streamer.cli import main
 from streamer.commands.screen import table_of
-from streamer.core.audio.offset import OffsetFilter
-from streamer.model.audio.measurer import TurnMeasurer
+from streamer.core.audio.pcm import OffsetFilter
+from streamer.model.audio.ear import TurnMeasurer
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def test_a_recording_in_parts_has_those_of_its_parts(options):
 def test_nothing_is_computed_where_nobody_asks(options):
     """There is no measurer."""
     code = f"""import streamer
-from streamer.model.audio import part_cutter
+from streamer.model.audio import turns as part_cutter
 part_cutter.TurnMeasurer = None
 found = streamer.describe({str(ROOT / "samples" / "plain.wav")!r}, **{options!r})
 print(found.measures)"""

@@ -14,7 +14,7 @@ from scipy.signal import butter, correlate, fftconvolve, sosfilt
 
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.g711 import from_g711
+from streamer.core.audio.pcm import from_g711
 
 SHARES = {"none": 0.34, "mp3": 0.24, "opus": 0.22, "telephone": 0.20}
 

@@ -17,12 +17,12 @@ from streamer.core.measures.frames import (
     active_level,
     frame_power,
     pause_frames,
+    pitch_stats,
     span_of,
 )
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
 from streamer.core.measures.levels import BOUNDS, arousal_of, level_of, standardised
 from streamer.core.measures.levels import NUM_LEVELS as NUM_LEVELS
-from streamer.core.measures.pitch import pitch_stats
 
 ATTRIBUTES = tuple(BOUNDS)
 

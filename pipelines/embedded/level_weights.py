@@ -22,26 +22,24 @@ import numpy as np
 import torch
 
 from bench.common import table_of
-from streamer.core.measures import level_chances as chances_of
-from streamer.core.measures.level_chances import (
+from streamer.core.measures import levels as chances_of
+from streamer.core.measures.levels import (
+    BOUNDS,
     ERRORS,
     FEATURES,
     LEAST_CHANCE,
+    MEASURES,
+    WEIGHTS,
     Learnt,
     MeasureError,
+    arousal_of,
     arousal_sum,
     features_of,
     level_chances,
-    on_axis,
-    values_of,
-)
-from streamer.core.measures.levels import (
-    BOUNDS,
-    MEASURES,
-    WEIGHTS,
-    arousal_of,
     level_of,
+    on_axis,
     standardised,
+    values_of,
 )
 
 WIDTHS = {  # of about one level, on the axis

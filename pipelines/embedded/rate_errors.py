@@ -26,7 +26,7 @@ from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 from streamer.core.measures.frames import HOP_SAMPLES, span_of
-from streamer.model.audio.measurer import TurnMeasurer
+from streamer.model.audio.ear import TurnMeasurer
 
 LEVELS_DB = (None, 20.0, 10.0, 3.0)
 NUM_VOICES = 5  # of a babble

@@ -24,7 +24,7 @@ from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
-from streamer.core.measures.level_chances import learnt, level_chances, level_weights
+from streamer.core.measures.levels import learnt, level_chances, level_weights
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.text.vocabulary import Emitter
 from streamer.extras import load
@@ -34,7 +34,7 @@ from streamer.stages.local_target import LocalCloud
 from streamer.stages.ports import Cloud, HearingThreads, Side, Target, Written
 
 if TYPE_CHECKING:
-    from streamer.model.audio.turn_cutter import TurnCutter
+    from streamer.model.audio.turns import TurnCutter
     from streamer.model.thinker import Thinker
 
 
@@ -121,7 +121,7 @@ class LiveParts:
         return None if self.cloud is None else self.cloud.listen(self._plan.rules)
 
     def hearing(self, options: SessionOptions) -> TurnCutter:
-        from streamer.model.audio.turn_cutter import TurnCutter
+        from streamer.model.audio.turns import TurnCutter
         from streamer.model.audio.vad import TurnRule
 
         rule = None

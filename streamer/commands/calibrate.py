@@ -37,7 +37,7 @@ from streamer.core.calibration import (
     num_needed,
 )
 from streamer.core.decoding.gate import SIGNALS, doubt
-from streamer.core.measures.level_chances import level_weights
+from streamer.core.measures.levels import level_weights
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.offset import OffsetFilter
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
 from streamer.core.decoding.gate import Gate, fires
@@ -20,8 +19,8 @@ from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.audio.part_cutter import PartCutter
-from streamer.model.audio.pitch_track import PitchTrack, f0_of
+from streamer.model.audio.pitch import PitchTrack, f0_of
+from streamer.model.audio.turns import PartCutter
 from streamer.model.decoding import IncrementalDrafter, LocalVerifier
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, get_args
 
-from streamer.core.audio.g711 import Encoding
-from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
-from streamer.core.measures.live_measures import Measures as Measures
+from streamer.core.measures.speech_measures import Measures as Measures
 
 MIN_UPDATE_S = 0.1
 

@@ -17,7 +17,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
-from streamer.core.measures.live_measures import Measures
+from streamer.core.measures.speech_measures import Measures
 from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Emitter
@@ -44,7 +44,7 @@ class HearingThreads:
 
 
 class Measurer(Protocol):
-    """model/audio/measurer.py: one turn's measures."""
+    """model/audio/ear.py: one turn's measures."""
 
     @property
     def is_over(self) -> bool:
@@ -61,7 +61,7 @@ class Measurer(Protocol):
 
 
 class Hearing(Protocol):
-    """model/audio/turn_cutter.py: bytes to items. On a worker thread, one call at a time."""
+    """model/audio/turns.py: bytes to items. On a worker thread, one call at a time."""
 
     @property
     def num_turns(self) -> int: ...

@@ -19,7 +19,7 @@ from speech import SAMPLES, speech
 from tls import certificate
 from wire import describe_files, http, serving
 
-from streamer.core.audio.mixing import Mixer
+from streamer.core.audio.chunker import Mixer
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 CLIENT = ROOT / "clients" / "streamer_client.py"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.embedded.speak import Voice, phrase, speak
-from streamer.model.audio.measurer import TurnMeasurer
+from streamer.model.audio.ear import TurnMeasurer
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ Inside streamer audio is float32 mono at SAMPLE_RATE_HZ with full scale 1.0.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,3 +38,69 @@ def on_grid(samples: Samples) -> Samples:
     """Rounded to multiples of 1 / 32768 (-101 dB): so PCM16 on a link loses no bit."""
     rounded: Samples = np.rint(samples * PCM16_SCALE) / PCM16_SCALE
     return rounded
+
+
+Law = Literal["pcmu", "pcma"]  # mu-law, A-law
+Encoding = Literal["pcm16", "pcmu", "pcma"]  # of live audio
+G711_RATE_HZ = 8_000
+_CODES = np.arange(256)
+
+
+def _mu_law() -> NDArray[np.int32]:
+    """Bits inverted; sign, 3 bits of segment, 4 of step. The segments begin at 33 << segment, less
+    33, in units of 14 bit PCM; a step's middle is meant."""
+    code = ~_CODES & 0xFF
+    size = ((2 * (code & 0xF) + 33) << (code >> 4 & 7)) - 33
+    return np.where(code & 0x80, -size, size).astype(np.int32) << 2
+
+
+def _a_law() -> NDArray[np.int32]:
+    """Even bits inverted; sign, segment, step as above. The first two segments have the same
+    steps, in units of 13 bit PCM."""
+    code = _CODES ^ 0x55
+    segment = code >> 4 & 7
+    step = 2 * (code & 0xF) + 1
+    size = np.where(segment == 0, step, (step + 32) << np.maximum(segment - 1, 0))
+    return np.where(code & 0x80, size, -size).astype(np.int32) << 3
+
+
+_TABLES: dict[Law, Samples] = {
+    "pcmu": _mu_law().astype(np.float32) / PCM16_SCALE,
+    "pcma": _a_law().astype(np.float32) / PCM16_SCALE,
+}
+
+
+def from_g711(data: bytes, law: Law) -> Samples:
+    """Samples [n] of n bytes, at the rate they came with, 8 kHz as a rule."""
+    samples: Samples = _TABLES[law][np.frombuffer(data, np.uint8)]
+    return samples
+
+
+MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
+
+
+class OffsetFilter:
+    """Each sample less the mean of the last 256 ms, or of all so far while they are fewer.
+
+    Sums are of whole steps of PCM16, so they are exact. What comes out is rounded to such steps.
+    """
+
+    def __init__(self) -> None:
+        self._past = np.zeros(0, np.int64)  # at most MEAN_SAMPLES
+        self._total = 0  # of _past
+
+    def push(self, samples: Samples) -> Samples:
+        """Take samples [n], full scale 1.0; return as many, multiples of 1 / 32768."""
+        whole = np.rint(samples * PCM16_SCALE).astype(np.int64)
+        known = np.concatenate([self._past, whole])
+        sums = self._total + np.cumsum(whole)
+        num_left = len(known) - MEAN_SAMPLES  # that have left the window by the end
+        if num_left > 0:
+            sums[len(whole) - num_left :] -= np.cumsum(known[:num_left])
+        counts = np.minimum(len(self._past) + 1 + np.arange(len(whole)), MEAN_SAMPLES)
+        if len(whole):
+            self._total = int(sums[-1])
+            self._past = known[-MEAN_SAMPLES:]
+        means = (2 * sums + counts) // (2 * counts)
+        found: Samples = (whole - means).astype(np.float32) / PCM16_SCALE
+        return found

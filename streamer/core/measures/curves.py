@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel
-from streamer.core.measures.turn_frames import Flags, Floats, Frames
+from streamer.core.measures.track import Flags, Floats, Frames
 
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
 RATE_STEP_S = 0.5

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import NUM_MELS
-from streamer.core.measures.growing import Growing
+from streamer.core.measures.frames import NUM_MELS, Growing
 
 Floats = NDArray[np.float32]
 

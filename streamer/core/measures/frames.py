@@ -7,10 +7,11 @@ peak they are a partition of unity, so Parseval holds.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -158,3 +159,75 @@ def _band_peak() -> Floats:
     """Height of each triangle [128]: 2 / its width in Hz."""
     edges = _edges_hz()
     return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
+
+
+class Growing:
+    """[n, *shape] of one dtype; appending costs constant time per value on average."""
+
+    def __init__(self, *shape: int, dtype: DTypeLike = np.float32) -> None:
+        self._held = np.zeros((256, *shape), dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, values: NDArray[Any]) -> None:
+        end = self._size + len(values)
+        if end > len(self._held):
+            num = max(end, 2 * len(self._held))
+            room = np.zeros((num, *self._held.shape[1:]), self._held.dtype)
+            room[: self._size] = self._held[: self._size]
+            self._held = room
+        self._held[self._size : end] = values
+        self._size = end
+
+    def drop(self, num: int) -> None:
+        """Forget the first `num`; so many there must be."""
+        self._held = self._held[num : max(self._size, num + 1)].copy()
+        self._size -= num
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """A view: what is appended later does not change it."""
+        return self._held[: self._size]
+
+
+OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
+MIN_SEMITONES = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PitchStats:
+    """Of all voiced frames: median, mean and SD in Hz, SD and 5th to 95th percentile in
+    semitones."""
+
+    median_hz: float
+    sd_semitones: float
+    range_semitones: float
+    mean_hz: float
+    sd_hz: float
+
+
+def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
+    """Between which frequencies a voice lies, of a first look at it [n], n > 0: what lies beyond
+    are mostly errors of an octave (De Looze & Hirst, 2008)."""
+    low, high = percentiles(np.sort(voiced_hz), 15, 85)
+    return 0.75 * low, 1.6 * high
+
+
+def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
+    """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
+    alone."""
+    middle_hz = median(np.sort(voiced_hz))
+    semitones = 12 * np.log2(voiced_hz / middle_hz)
+    is_near = np.abs(semitones) < OCTAVE
+    near = semitones[is_near]
+    low, high = percentiles(np.sort(near), 5, 95)
+    mean_hz, sd_hz = mean_and_sd(voiced_hz[is_near])
+    return PitchStats(
+        median_hz=middle_hz,
+        sd_semitones=max(MIN_SEMITONES, mean_and_sd(near)[1]),
+        range_semitones=float(high - low),
+        mean_hz=mean_hz,
+        sd_hz=sd_hz,
+    )

@@ -5,7 +5,16 @@ The one owner of the bounds: the training of the models that ship reads them her
 
 from __future__ import annotations
 
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.measures.speech_measures import (
     MAX_CLIPPED,
@@ -13,6 +22,7 @@ from streamer.core.measures.speech_measures import (
     MIN_SPEECH_S,
     SpeechMeasures,
 )
+from streamer.core.rules.level_weights import LevelWeights, quantised
 
 WEIGHTS = {"rate": 0.40, "pitch": 0.22, "variation": 0.30, "loudness": 0.30, "pauses": -0.20}
 BOUNDS = {
@@ -80,3 +90,176 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
     if all(name in known for name in WEIGHTS):
         known["arousal"] = arousal_of(standardised(*(known[name] for name in WEIGHTS)))
     return {name: level_of(name, known[name]) if name in known else None for name in BOUNDS}
+
+
+Doubles = NDArray[np.float64]
+ERRORS = Path(__file__).with_name("level_errors.json")
+FEATURES = ("constant", "length", "noise", "no noise known", "clipping")
+CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measure
+LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
+IN_OCTAVES = ("rate", "pitch", "variation")
+# The term of each measure in arousal: slope and offset on its axis (`levels.standardised`).
+TERMS = {
+    "rate": (2.0, math.log2(4.9)),
+    "pitch": (2.0, math.log2(160)),
+    "variation": (1 / 0.9, math.log2(1.75)),
+    "loudness": (1 / 9, -29.0),
+    "pauses": (1 / 0.12, 0.1),
+}
+MOST_PAUSES = 0.4  # that count for arousal
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A mixture of two logistic distributions: where the true value lies. Each field is [2]."""
+
+    places: Doubles
+    widths: Doubles
+    shares: Doubles
+
+    def under(self, bounds: Doubles) -> Doubles:
+        """The chance that the value is under each of `bounds` [n]."""
+        found: Doubles = (self.shares * _logistic(bounds[:, None], self.places, self.widths)).sum(1)
+        return found
+
+    @property
+    def mean(self) -> float:
+        return float(self.shares @ self.places)
+
+    @property
+    def variance(self) -> float:
+        own = self.widths**2 * math.pi**2 / 3
+        return float(self.shares @ (own + (self.places - self.mean) ** 2))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureError:
+    """The error of one attribute's measure, on its axis. Arrays have a number for each feature."""
+
+    centre: float  # mean and SD of people
+    sd: float
+    shift: Doubles  # of the wide distribution
+    slope: Doubles  # its shift for each unit off the centre
+    narrow: Doubles  # log of a width
+    wide: Doubles
+    doubt: Doubles  # log odds that the wide distribution holds
+
+    def spread(self, value: float | None, features: Doubles) -> Spread:
+        """value: as measured, on the attribute's axis; None gives the distribution of people."""
+        if value is None:
+            width = self.sd * math.sqrt(3) / math.pi
+            return Spread(np.full(2, self.centre), np.full(2, width), np.full(2, 0.5))
+        shift = features @ self.shift + (value - self.centre) * (features @ self.slope)
+        widths = np.exp(np.array([features @ self.narrow, features @ self.wide]))
+        doubt = 1 / (1 + math.exp(-float(features @ self.doubt)))
+        places = np.array([value, value + shift])
+        return Spread(places, widths, np.array([1 - doubt, doubt]))
+
+
+class Learnt(NamedTuple):
+    """level_errors.json. arousal: shift, factor and least variance of its sum. opinion: the
+    exponent of a model's own chances beside those of the measures."""
+
+    errors: Mapping[str, MeasureError]
+    arousal: tuple[float, float, float]
+    opinion: Mapping[str, float]
+
+
+@functools.cache
+def learnt() -> Learnt:
+    """The numbers that ship. Raises OSError where the file is missing."""
+    held = json.loads(ERRORS.read_text("utf-8"))
+    errors = {
+        name: MeasureError(**{key: _numbers(value) for key, value in row.items()})
+        for name, row in held["errors"].items()
+    }
+    shift, factor, least = held["arousal"]
+    return Learnt(errors, (shift, factor, least), held["opinion"])
+
+
+def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelWeights:
+    """The weight of each level beside a model's opinion; phrases: of the model's card.
+
+    An attribute without a measure is left out, as is one whose levels in `phrases` are not ours.
+    """
+    opinion = learnt().opinion
+    return quantised(
+        {
+            name: (np.log(chances) / opinion[name]).tolist()
+            for name, chances in level_chances(found).items()
+            if len(phrases.get(name, ())) == len(chances)
+        }
+    )
+
+
+def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
+    """attribute -> the chance of each level [levels], by the measures alone."""
+    known = learnt()
+    features, values = features_of(found), values_of(found)
+    spreads = {name: error.spread(values[name], features) for name, error in known.errors.items()}
+    chances = {
+        name: by_level(spread.under(on_axis(name, BOUNDS[name])))
+        for name, spread in spreads.items()
+        if values[name] is not None
+    }
+    if chances:
+        chances["arousal"] = by_level(_arousal_under(spreads, known.arousal))
+    return chances
+
+
+def features_of(found: SpeechMeasures) -> Doubles:
+    """What the errors depend on, in the order of FEATURES."""
+    noise = 0.0 if found.snr_db is None else max(0.0, CLEAN_SNR_DB - found.snr_db) / 10
+    length = math.log2(min(max(found.speech_s, 0.5), 32.0) / 4)
+    clipping = min(1.0, math.sqrt(found.clipped_share / 0.05))
+    return np.array([1.0, length, noise, float(found.snr_db is None), clipping])
+
+
+def values_of(found: SpeechMeasures) -> dict[str, float | None]:
+    """The measure of each attribute on its axis; None where there is none."""
+    values: dict[str, float | None] = {}
+    for name, field in MEASURES.items():
+        value = getattr(found, field)
+        is_known = value is not None and (name != "rate" or value >= LEAST_RATE)
+        values[name] = float(on_axis(name, [value])[0]) if is_known else None
+    return values
+
+
+def on_axis(name: str, values: Sequence[float]) -> Doubles:
+    """Values of a measure, in octaves where its errors are a share of it."""
+    found = np.asarray(values, np.float64)
+    return np.log2(np.maximum(found, 1e-3)) if name in IN_OCTAVES else found
+
+
+def arousal_sum(spreads: Mapping[str, Spread]) -> tuple[float, float]:
+    """Mean and variance of the sum that arousal is."""
+    mean = variance = 0.0
+    for name, weight in WEIGHTS.items():
+        slope, offset = TERMS[name]
+        most = MOST_PAUSES if name == "pauses" else math.inf
+        mean += weight * slope * (min(spreads[name].mean, most) - offset)
+        variance += (weight * slope) ** 2 * spreads[name].variance
+    return mean, variance
+
+
+def by_level(under: Doubles) -> Doubles:
+    """The chance of each level [n + 1], of that to be under each bound [n]."""
+    chances = np.diff(under, prepend=0.0, append=1.0)
+    found: Doubles = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / len(chances)
+    return found
+
+
+def _arousal_under(spreads: Mapping[str, Spread], numbers: tuple[float, float, float]) -> Doubles:
+    mean, variance = arousal_sum(spreads)
+    shift, factor, least = numbers
+    width = factor * math.sqrt(variance + least)
+    return _logistic(np.array(BOUNDS["arousal"]), mean + shift, width)
+
+
+def _logistic(at: Doubles, place: Doubles | float, width: Doubles | float) -> Doubles:
+    found: Doubles = 0.5 + 0.5 * np.tanh((at - place) / (2 * np.asarray(width)))
+    return found
+
+
+def _numbers(value: float | list[float]) -> Any:
+    return np.array(value) if isinstance(value, list) else value

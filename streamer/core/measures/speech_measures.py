@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -104,3 +104,19 @@ def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
         snr_db=mean("snr_db"),
         clipped_share=sum(p.clipped_share * p.audio_s for p in parts) / total if total else 0.0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """A turn that goes on: all of it so far, and its last 2, 7 and 20 s. heard_s: up to where.
+    F0 is known up to 25 ms before that."""
+
+    turn: int
+    heard_s: float
+    so_far: SpeechMeasures
+    last: Mapping[int, SpeechMeasures]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types; the keys of `last` are seconds as text."""
+        last = {str(seconds): found.as_json() for seconds, found in self.last.items()}
+        return {"heard_s": round(self.heard_s, 3), "so_far": self.so_far.as_json(), "last_s": last}

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, decibel
-from streamer.core.measures.growing import Growing
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, Growing, decibel
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.turn_frames import Flags, Floats, Frames
-from streamer.core.measures.turn_track import UNIT_SAMPLES, TurnTrack
+from streamer.core.measures.track import UNIT_SAMPLES, Flags, Floats, Frames, TurnTrack
 from streamer.extras.coach.baseline import Baseline
 from streamer.extras.coach.learner import Learner
 from streamer.extras.coach.nudger import Now, Nudger

@@ -15,10 +15,9 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.extras.coach.baseline import Baseline
 from streamer.extras.coach.coaching import STEP_SAMPLES, Coaching, CoachNews
 from streamer.extras.coach.options import Coach
-from streamer.model.audio.mel_frames import HALF_SAMPLES, MelFrames
-from streamer.model.audio.pitch_track import PitchTrack, turn_track
-from streamer.model.audio.turn_voice import taken
-from streamer.model.audio.vad import VoiceActivity
+from streamer.model.audio.mel import HALF_SAMPLES, MelFrames
+from streamer.model.audio.pitch import PitchTrack, turn_track
+from streamer.model.audio.vad import VoiceActivity, taken
 from streamer.stages.events import CoachEvent
 
 Floats = NDArray[np.float32]

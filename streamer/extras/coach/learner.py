@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_level
-from streamer.core.measures.growing import Growing
-from streamer.core.measures.pitch import pitch_stats
-from streamer.core.measures.turn_frames import Flags, Frames
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    PAUSE_FRAMES,
+    Growing,
+    active_level,
+    pitch_stats,
+)
+from streamer.core.measures.track import Flags, Frames
 from streamer.extras.coach.baseline import LIMITS, Baseline
 from streamer.extras.coach.evidence import Seconds
 from streamer.extras.coach.voice import Heard

@@ -1,6 +1,6 @@
 """Training data: recordings are cut into turns, measured, labelled, and split by speaker.
 
-Turns and log-mel windows come from the engine's own cutter (model/audio/part_cutter.py), so the
+Turns and log-mel windows come from the engine's own cutter (model/audio/turns.py), so the
 model is trained on exactly what the engine feeds.
 """
 
@@ -23,14 +23,13 @@ import numpy as np
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.process import fail
-from streamer.core.audio.offset import OffsetFilter
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
 from streamer.core.measures.levels import levels_of
 from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
-from streamer.model.audio.part_cutter import PartCutter
+from streamer.model.audio.turns import PartCutter
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 from streamer.workers import Workers, each_done

@@ -88,7 +88,7 @@ function waveRate(bytes) {
 }
 
 // Channels share one gain by their energy; of channels that cancel each other only the strongest is heard. As
-// streamer/core/audio/mixing.py does it, in blocks of 50 ms.
+// streamer/core/audio/chunker.py does it, in blocks of 50 ms.
 function toPcm(decoded) {
   const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
   const pcm = new Int16Array(decoded.length);

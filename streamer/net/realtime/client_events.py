@@ -16,8 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from streamer.core.attributes import chosen
-from streamer.core.audio import g711
-from streamer.core.audio.g711 import Encoding
+from streamer.core.audio.pcm import G711_RATE_HZ, Encoding
 from streamer.extras import load
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 
@@ -348,9 +347,9 @@ def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> Ses
     """The options for audio of this format, and this rate if it is given. Raises ValueError."""
     encoding = ENCODINGS[name]
     if encoding != "pcm16":
-        if rate not in (UNSET, g711.RATE_HZ):
-            raise ValueError(f"audio rate {rate} is none of {name}; it is {g711.RATE_HZ} Hz")
-        return replace(options, sample_rate_hz=g711.RATE_HZ, encoding=encoding)
+        if rate not in (UNSET, G711_RATE_HZ):
+            raise ValueError(f"audio rate {rate} is none of {name}; it is {G711_RATE_HZ} Hz")
+        return replace(options, sample_rate_hz=G711_RATE_HZ, encoding=encoding)
     found = PCM_RATE_HZ if rate is UNSET else rate
     if not MIN_RATE_HZ <= found <= MAX_RATE_HZ:
         raise ValueError(f"audio rate {found} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")

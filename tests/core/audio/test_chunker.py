@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.core.audio.chunker import BadAudio, Chunker
-from streamer.core.audio.high_band import TELEPHONE_HZ, HighBand
 from streamer.core.audio.pcm import MAX_MAGNITUDE
+from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from streamer.core.audio.g711 import Law, from_g711
+from streamer.core.audio.pcm import Law, from_g711
 
 
 @pytest.mark.parametrize(("law", "subtype"), [("pcmu", "ULAW"), ("pcma", "ALAW")])

@@ -7,7 +7,7 @@ import speech
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.audio.high_band import HOP_SAMPLES, TELEPHONE_HZ, HighBand
+from streamer.core.audio.telephone import HOP_SAMPLES, TELEPHONE_HZ, HighBand
 
 RATE_HZ = 16_000
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.audio.array import AudioArray
-from streamer.core.audio.mixing import Mixer
+from streamer.core.audio.chunker import Mixer
 from streamer.recording import chunks_of
 
 RATE = 16_000

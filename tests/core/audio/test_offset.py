@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.audio.offset import MEAN_SAMPLES, OffsetFilter
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
+from streamer.core.audio.pcm import MEAN_SAMPLES, SAMPLE_RATE_HZ, OffsetFilter, on_grid
 
 SECOND = SAMPLE_RATE_HZ
 NOISE = on_grid((0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32))

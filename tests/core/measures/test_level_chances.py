@@ -9,25 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.measures.level_chances import (
+from streamer.core.measures.levels import (
+    BOUNDS,
     FEATURES,
     LEAST_CHANCE,
+    MEASURES,
+    NUM_LEVELS,
     TERMS,
+    WEIGHTS,
     features_of,
     learnt,
     level_chances,
-    level_weights,
-    on_axis,
-    values_of,
-)
-from streamer.core.measures.levels import (
-    BOUNDS,
-    MEASURES,
-    NUM_LEVELS,
-    WEIGHTS,
     level_of,
+    level_weights,
     levels_of,
+    on_axis,
     standardised,
+    values_of,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.level_weights import check_weights

@@ -5,8 +5,7 @@ import pytest
 
 from streamer.core.measures.frames import decibel
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
-from streamer.core.measures.turn_frames import Frames
-from streamer.core.measures.turn_track import TurnTrack
+from streamer.core.measures.track import Frames, TurnTrack
 
 
 def first_column(rows, speech):

@@ -31,8 +31,8 @@ from streamer.extras.coach.voice import (
     precision_of,
     trust_of,
 )
-from streamer.model.audio.mel_frames import MelFrames
-from streamer.model.audio.pitch_track import PitchTrack, turn_track
+from streamer.model.audio.mel import MelFrames
+from streamer.model.audio.pitch import PitchTrack, turn_track
 from streamer.model.audio.vad import VoiceActivity
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "plain.wav"

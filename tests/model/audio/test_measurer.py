@@ -6,8 +6,8 @@ import pytest
 from speech import RATE_HZ, cuts, recording, speech
 
 from pipelines.embedded.speech import speech_frames
-from streamer.core.measures.live_measures import LAST_S
-from streamer.model.audio.measurer import TurnMeasurer
+from streamer.core.measures.track import LAST_S
+from streamer.model.audio.ear import TurnMeasurer
 
 
 def whole(samples):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAudioEncoder
 
-from streamer.model.audio import mel_frames
+from streamer.model.audio import mel as mel_frames
 from streamer.model.audio.mel import MelWindow, StreamingLogMel, num_embeddings
 
 

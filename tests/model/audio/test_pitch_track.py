@@ -6,7 +6,7 @@ import pytest
 import speech
 
 from pipelines.embedded.synthesis import f0_track
-from streamer.model.audio.pitch_track import MAX_HZ, MIN_HZ, NUM_COLUMNS, PitchTrack, f0_of
+from streamer.model.audio.pitch import MAX_HZ, MIN_HZ, NUM_COLUMNS, PitchTrack, f0_of
 
 
 def rows_of(samples):

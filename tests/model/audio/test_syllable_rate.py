@@ -7,7 +7,7 @@ from speech import recording
 
 import streamer
 from streamer.core.audio.chunker import BadAudio
-from streamer.model.audio.measurer import TurnMeasurer
+from streamer.model.audio.ear import TurnMeasurer
 
 
 def measured(samples):

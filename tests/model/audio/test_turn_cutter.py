@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from speech import RATE_HZ, speech
 
-from streamer.core.audio.offset import OffsetFilter
+from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
-from streamer.model.audio.part_cutter import PartCutter
-from streamer.model.audio.turn_cutter import TurnCutter
+from streamer.model.audio.turns import PartCutter, TurnCutter
 from streamer.model.audio.vad import TurnRule, VoiceActivity
 
 SILENCE = np.zeros(RATE_HZ, np.float32)

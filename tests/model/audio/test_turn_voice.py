@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from speech import cuts, speech
 
-from streamer.core.audio.offset import OffsetFilter
+from streamer.core.audio.pcm import OffsetFilter
 from streamer.model.audio import vad
-from streamer.model.audio.measurer import TurnMeasurer
-from streamer.model.audio.part_cutter import PartCutter
-from streamer.model.audio.turn_cutter import TurnCutter
-from streamer.model.audio.turn_voice import TurnVoice
-from streamer.model.audio.vad import FRAME_SAMPLES, TurnRule, VoiceActivity
+from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.turns import PartCutter, TurnCutter
+from streamer.model.audio.vad import FRAME_SAMPLES, TurnRule, TurnVoice, VoiceActivity
 from streamer.model.audio.vad_network import probabilities
 
 

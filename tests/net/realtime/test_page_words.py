@@ -10,7 +10,7 @@ from browser import LINK_ERRORS, LOOP, visiting
 from fake_session import opening
 from wire import running
 
-from streamer.core.audio.mixing import Mixer
+from streamer.core.audio.chunker import Mixer
 
 pytestmark = LOOP
 ASKED = "() => [...document.querySelectorAll('[data-word]')].map((each) => each.textContent)"

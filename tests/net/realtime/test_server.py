@@ -26,7 +26,7 @@ from wire import (
     validate,
 )
 
-from streamer.core.audio.g711 import from_g711
+from streamer.core.audio.pcm import from_g711
 
 NO_VAD = {"audio": {"input": {"turn_detection": None}}}
 

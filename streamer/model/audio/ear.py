@@ -8,18 +8,31 @@ somebody worked. What it costs: docs/measures.md.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.core.audio.trim import Trim
 from streamer.core.measures.curves import Curves
-from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
-from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
-from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.model.audio.mel_frames import MelFrames
-from streamer.model.audio.pitch_track import PitchTrack, turn_track
-from streamer.model.audio.turn_voice import TurnVoice, taken
+from streamer.core.measures.density import Density
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    HOP_SAMPLES,
+    MIN_FRAMES,
+    SPEECH_SAMPLES,
+    on_mel_frames,
+    pause_frames,
+    span_of,
+    speaking,
+)
+from streamer.core.measures.speech_measures import Measures, SpeechMeasures
+from streamer.core.measures.track import EVERY_SAMPLES, measure_so_far
+from streamer.model.audio.mel import MelFrames, MelWindow, StreamingLogMel
+from streamer.model.audio.pitch import PitchTrack, turn_track
+from streamer.model.audio.vad import Frame, TurnVoice, VoiceActivity, taken
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
@@ -99,6 +112,80 @@ class TurnMeasurer:
             rows = self._pitch.finish(piece) if is_end else self._pitch.push(piece)
             self._track.add_pitch(rows)
             raw = self._mel.finish(piece) if is_end else self._mel.push(piece)
-            num_own = -(-self._track.num_samples // FRAME_SAMPLES)
+            num_own = -(-self._track.num_samples // HOP_SAMPLES)
             if len(raw):
                 self._track.add_mel(raw[: num_own - self._track.num_heard])
+
+
+class Ear:
+    """Log-mel and voice activity of one turn; its state is at most two windows.
+
+    num_samples: the turn's own; voice activity counts in them. The log-mel is of what lies between
+    its first and its last sound (core/audio/trim.py).
+    """
+
+    def __init__(self, voice: TurnVoice | None = None) -> None:
+        """voice: hears the turn already, for its measures."""
+        self._mel = StreamingLogMel()
+        self._trim = Trim()
+        self.voice = voice or TurnVoice()
+        self.num_samples = 0
+
+    @property
+    def num_heard(self) -> int:
+        """Samples in the log-mel so far."""
+        return self._mel.num_samples
+
+    @property
+    def maximum(self) -> float:
+        """The running maximum of the log-mel, after `finish` the clip's own."""
+        return self._mel.maximum
+
+    def push(
+        self, samples: NDArray[np.float32], frames: Sequence[Frame] | None = None
+    ) -> tuple[list[MelWindow], Samples]:
+        """Take samples [n]; return the windows that are complete now, and the samples that are
+        heard now. frames: what voice activity made of the turn so far, where it has heard these
+        samples already."""
+        self.num_samples += len(samples)
+        if frames is None:
+            self.voice.push(samples)
+        else:
+            self.voice.count(frames)
+        heard = self._trim.push(samples)
+        return self._mel.push(heard), heard
+
+    def provisional(self) -> MelWindow | None:
+        """The last window as if the turn ended now; changes nothing."""
+        return self._mel.provisional()
+
+    def finish(self) -> tuple[list[MelWindow], Samples]:
+        """End the turn; return what is left of it: at most one window, and the samples that only
+        its end lets be heard."""
+        heard = self._trim.finish()
+        return [*self._mel.push(heard), *self._mel.finish()], heard
+
+
+def syllable_rate(samples: NDArray[np.float32], rate: int) -> float | None:
+    """Syllables per second of speech, without its pauses of at least 180 ms.
+
+    samples: [n] float32 of one channel, full scale 1.0; rate: in Hz. Returns None for less than
+    0.2 s of speech. Raises ValueError for a rate outside 1..384 kHz, and BadAudio (a ValueError)
+    for samples that are no audio. How far the rate is from the text's: docs/measures.md.
+    """
+    chunker = Chunker(rate)
+    sound = np.concatenate([chunker.push(samples), chunker.finish()])
+    whole = len(sound) // SPEECH_SAMPLES * SPEECH_SAMPLES
+    heard = VoiceActivity().push(sound[:whole])
+    probabilities = np.array([frame.probability for frame in heard], np.float32)
+    mel = MelFrames()
+    raw = np.concatenate([mel.push(sound), mel.finish(np.zeros(0, np.float32))])
+    num = whole // HOP_SAMPLES
+    speech = on_mel_frames(speaking(probabilities), num)
+    if speech.sum() < MIN_FRAMES:
+        return None
+    counted = Density()
+    counted.add(raw[:num])
+    first, end = span_of(speech)
+    spoken = end - first - pause_frames(~speech[first:end]).sum()
+    return float((counted.so_far() * speech).sum()) * FRAMES_PER_S / float(spoken)

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES
-from streamer.core.measures.pitch import own_range
-from streamer.core.measures.turn_track import TurnTrack
+from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES, own_range
+from streamer.core.measures.track import TurnTrack
 from streamer.model.kernels.pitch import NUM_CANDIDATES, cut_stretches, find_path, find_peaks
 
 Floats = NDArray[np.float32]

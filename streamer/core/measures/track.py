@@ -1,0 +1,259 @@
+"""What is measured of frames of 10 ms: the one place where a measure's definition is applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.measures.density import Density
+from streamer.core.measures.frames import (
+    BRIGHT_HZ,
+    FRAMES_PER_S,
+    HOP_SAMPLES,
+    MIN_FRAMES,
+    PAUSE_FRAMES,
+    SILENT_DB,
+    SPEECH_SAMPLES,
+    VOICE_HZ,
+    Growing,
+    PitchStats,
+    decibel,
+    frame_powers,
+    level_of_speech,
+    mean,
+    median,
+    percentiles,
+    pitch_stats,
+    speaking,
+)
+from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
+MIN_NOISE_FRAMES = 10
+LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
+    many samples are at full scale, and how many syllables would be in it if somebody spoke."""
+
+    power: Floats
+    low_power: Floats
+    high_power: Floats
+    level_db: Floats
+    f0: Floats
+    speech: Flags
+    clipped: Floats
+    density: Floats
+
+    def last(self, seconds: float) -> Frames:
+        """The last so many seconds of them."""
+        num = len(self.f0)
+        return self._between(max(0, num - int(seconds * FRAMES_PER_S)), num)
+
+    def until(self, end: int) -> Frames:
+        """The first `end` of them."""
+        return self._between(0, end)
+
+    def _between(self, first: int, end: int) -> Frames:
+        return Frames(
+            self.power[first:end],
+            self.low_power[first:end],
+            self.high_power[first:end],
+            self.level_db[first:end],
+            self.f0[first:end],
+            self.speech[first:end],
+            self.clipped[first:end],
+            self.density[first:end],
+        )
+
+    def measures(self) -> SpeechMeasures:
+        """What can be said of them."""
+        num = len(self.power)
+        audio_s = num / FRAMES_PER_S
+        clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
+        at = np.flatnonzero(self.speech)
+        if len(at) < MIN_FRAMES:
+            return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
+        span = int(at[-1] - at[0]) + 1
+        gaps = np.diff(at) - 1
+        pauses = gaps[gaps >= PAUSE_FRAMES]
+        paused = int(pauses.sum())
+        spoken_s = (span - paused) / FRAMES_PER_S
+        level_db = self.level_db[at]
+        ordered_db = np.sort(level_db)
+        active_db = level_of_speech(self.power[at], level_db, ordered_db)
+        heard = at[level_db > active_db - SILENT_DB]
+        level_low, level_high = percentiles(ordered_db[-len(heard) :], 5, 95)
+        tilt = mean(self.high_power[heard]) / mean(self.low_power[heard])
+        found = self._pitch(heard)
+        return SpeechMeasures(
+            rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,
+            pitch_median_hz=found.median_hz if found else None,
+            pitch_sd_semitones=found.sd_semitones if found else None,
+            pitch_range_semitones=found.range_semitones if found else None,
+            pitch_mean_hz=found.mean_hz if found else None,
+            pitch_sd_hz=found.sd_hz if found else None,
+            level_dbfs=float(active_db),
+            level_range_db=level_high - level_low,
+            pause_share=paused / span,
+            pause_count=len(pauses),
+            longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,
+            timbre_db=10 * math.log10(tilt),
+            speech_s=spoken_s,
+            audio_s=audio_s,
+            snr_db=self._snr_db(at, gaps, float(mean(self.power[heard]))),
+            clipped_share=clipped,
+        )
+
+    def syllables(self) -> Floats:
+        """How many syllables each frame holds [n]; it may be a part of one."""
+        return self.density * self.speech
+
+    def _pitch(self, heard: Indices) -> PitchStats | None:
+        """Of the frames that are heard and voiced; None where these are too few."""
+        f0 = self.f0[heard]
+        voiced = f0[f0 > 0]
+        return pitch_stats(voiced) if len(voiced) >= MIN_FRAMES else None
+
+    def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
+        """Speech over what sounds where nobody speaks; None where there is too little of that.
+        gaps: frames between one of speech and the next."""
+        long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
+        begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
+        ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
+        spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
+        noise = np.concatenate([self.power[begin:end] for begin, end in spans])
+        if len(noise) < MIN_NOISE_FRAMES:
+            return None
+        noise_power = median(np.sort(noise)) + 1e-12
+        least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
+        return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
+
+
+BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
+UNIT_SAMPLES = 2560  # 160 ms: whole frames of level and of voice activity
+EVERY_SAMPLES = SAMPLE_RATE_HZ // 5
+LAST_S = (2, 7, 20)
+F0Of = Callable[[Floats, Flags], Floats]
+
+
+class TurnTrack:
+    """Append what is known; ask `measures`.
+
+    What each frame says is worked out once, when it comes. Asking then costs a few numpy calls, and
+    F0: which of a frame's candidates it is depends on the others.
+    """
+
+    def __init__(self, num_columns: int, f0_of: F0Of) -> None:
+        """f0_of: rows of so many columns, and where somebody speaks, to F0 in Hz, 0 where none."""
+        self._f0_of = f0_of
+        self._pitch = Growing(num_columns)
+        self._powers = tuple(Growing() for _ in BANDS_HZ)
+        self._level_db = Growing()
+        self._density = Density()
+        self._speech = Growing(dtype=bool)  # per 512 samples
+        self._frame_speech = Growing(dtype=bool)
+        self._clipped = Growing()  # samples at full scale, per frame of 10 ms
+        self._rest = np.zeros(0, np.float32)
+        self.num_samples = 0
+
+    def add_samples(self, samples: Floats) -> None:
+        """[n] float32, full scale 1.0."""
+        self.num_samples += len(samples)
+        held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
+        whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
+        self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
+        self._rest = held[whole:]
+
+    def add_mel(self, raw: Floats) -> None:
+        """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
+        powers = frame_powers(raw, *BANDS_HZ)
+        for held, power in zip(self._powers, powers, strict=True):
+            held.append(power)
+        self._level_db.append(decibel(powers[0]))
+        self._density.add(raw)
+
+    def add_speech(self, probability: Floats) -> Flags:
+        """[n], per 512 samples. Returns where somebody speaks, [n]."""
+        is_on = bool(len(self._speech) and self._speech.values[-1])
+        speech = speaking(probability, is_on)
+        self._speech.append(speech)
+        num = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
+        new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES // SPEECH_SAMPLES
+        self._frame_speech.append(self._speech.values[new])
+        return speech
+
+    def add_pitch(self, rows: Floats) -> None:
+        """What F0 of frames of 10 ms may be [n, num_columns]."""
+        self._pitch.append(rows)
+
+    @property
+    def num_heard(self) -> int:
+        """Frames of 10 ms whose mel is known."""
+        return len(self._level_db)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of 10 ms of which level and speech are known."""
+        return min(len(self._level_db), len(self._frame_speech))
+
+    @property
+    def num_pitched(self) -> int:
+        """Frames of 10 ms of which F0 is known, too."""
+        return min(self.num_frames, len(self._pitch))
+
+    @property
+    def speech(self) -> Flags:
+        """In which frames of 10 ms somebody speaks."""
+        found: Flags = self._frame_speech.values
+        return found
+
+    def forget(self, num_units: int) -> None:
+        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.6 s
+        behind them: frames are counted from there."""
+        frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
+        by_frame = (self._level_db, self._clipped, self._frame_speech, self._pitch)
+        for held in (*self._powers, *by_frame):
+            held.drop(frames)
+        self._density.drop(frames)
+        self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
+
+    def frames(self) -> Frames:
+        """To the last of which level and speech are known."""
+        end, pitched = self.num_frames, self.num_pitched
+        f0 = np.zeros(end, np.float32)
+        f0[:pitched] = self._f0_of(self._pitch.values[:pitched], self.speech[:pitched])
+        power, low, high = (held.values[:end] for held in self._powers)
+        return Frames(
+            power,
+            low,
+            high,
+            self._level_db.values[:end],
+            f0,
+            self.speech[:end],
+            self._clipped.values[:end],
+            self._density.so_far()[:end],
+        )
+
+    def measures(self) -> SpeechMeasures:
+        """Of all frames that are known."""
+        return self.frames().measures()
+
+
+def measure_so_far(turn: int, track: TurnTrack) -> Measures:
+    """What is known now."""
+    frames = track.frames()
+    so_far = frames.measures()
+    heard_s = len(frames.f0) / FRAMES_PER_S
+    last = {s: frames.last(s).measures() if heard_s > s else so_far for s in LAST_S}
+    return Measures(turn, heard_s, so_far, last)
