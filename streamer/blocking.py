@@ -11,11 +11,13 @@ import ctypes
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
+from anyio.abc import TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamer.audio.file import Source
@@ -24,6 +26,7 @@ from streamer.core.description import Description
 from streamer.describer import Describer
 
 Result = TypeVar("Result")
+END_S = 5.0  # for the describer to close at the end of the program
 _lock = threading.Lock()
 
 
@@ -90,30 +93,95 @@ class _Background:
     """The open describer, and the thread it runs in."""
 
     def __init__(self) -> None:
+        self._opening = threading.Lock()
         self._stack = ExitStack()
         self._config: Config | None = None
         self._found: tuple[BlockingPortal, Describer] | None = None
+        self._is_over = False
+        self._stop: anyio.Event
+        self._kept: Future[None]  # done when the describer is closed
+        self._call: Future[Any] | None = None
+        self._is_idle = threading.Event()
 
     def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
-        """For `config`; a describer with other options is closed. Raises ModelError."""
-        if self._found is None or self._config != config:
-            self.close()
-            portal = self._stack.enter_context(start_blocking_portal())
-            opened = portal.wrap_async_context_manager(Describer.open(config))
-            self._config = config
-            self._found = portal, self._stack.enter_context(opened)
-        return self._found
+        """For `config`; a describer with other options is closed. Raises ModelError, and
+        SystemExit at the end of the program: only daemon threads are left then."""
+        with self._opening:
+            if self._is_over:
+                raise SystemExit
+            if self._found is None or self._config != config:
+                self._close()
+                portal = self._stack.enter_context(start_blocking_portal())
+                self._stop = anyio.Event()
+                kept: Any = portal.start_task(_keep_open, config, self._stop)
+                self._kept, describer = kept
+                self._config = config
+                self._found = portal, describer
+            return self._found
 
-    def close(self) -> None:
-        self._found = None
+    def _close(self) -> None:
+        if self._found is not None:
+            portal, _ = self._found
+            self._found = None
+            portal.call(self._stop.set)
+            self._kept.result()
         self._stack.close()
+
+    def run(self, config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
+        """Do `work` and wait for it; when the caller is interrupted, it is cancelled."""
+        portal, describer = self.open(config)
+        self._is_idle.clear()
+
+        async def until_idle() -> Result:
+            try:
+                await describer.load()
+                _end_first()
+                return await work(describer)
+            finally:
+                self._is_idle.set()
+
+        self._call = portal.start_task_soon(until_idle)
+        try:
+            return cast(Result, self._call.result())
+        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
+            self._call.cancel()
+            if self._is_over:
+                raise SystemExit from None
+            raise
+
+    def end(self) -> None:
+        """At the end of the program, where a daemon thread may be in a call, or begin one.
+
+        The call is cancelled, since a thread that is ended inside a model's native code aborts the
+        process. Each step may take END_S.
+        """
+        self._is_over = True
+        if not self._opening.acquire(timeout=END_S) or self._found is None:
+            return
+        portal, _ = self._found
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # its stack would wait for all calls
+        if self._call is not None:
+            self._call.cancel()
+            self._is_idle.wait(END_S)
+        with suppress(Exception):  # nothing can be told to anyone any more
+            portal.start_task_soon(self._stop.set)
+            self._kept.result(END_S)
+            portal.start_task_soon(portal.stop, True).result(END_S)
+
+
+async def _keep_open(
+    config: Config, stop: anyio.Event, *, task_status: TaskStatus[Describer]
+) -> None:
+    async with Describer.open(config) as describer:
+        task_status.started(describer)
+        await stop.wait()
 
 
 _background = _Background()
 
 
-def _close() -> None:
-    _background.close()
+def _end() -> None:
+    _background.end()
 
 
 def _forget() -> None:
@@ -124,21 +192,17 @@ def _forget() -> None:
     _background, _lock = _Background(), threading.Lock()
 
 
-atexit.register(_close)
+def _end_first() -> None:
+    """Run `_end` before what the models have registered: their threads must still answer then."""
+    atexit.unregister(_end)
+    atexit.register(_end)
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
 def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-    """Do `work` in the background and wait for it; one call at a time.
-
-    When the caller is interrupted, the work is cancelled.
-    """
+    """Do `work` in the background and wait for it; one call at a time."""
     with _lock:
-        portal, describer = _background.open(config)
-        waiting = portal.start_task_soon(work, describer)
-        try:
-            return waiting.result()
-        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
-            waiting.cancel()
-            raise
+        return _background.run(config, work)

@@ -1,6 +1,7 @@
 """`streamer.describe` in one line: from a script, from a running loop, many at once."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -70,6 +71,41 @@ def test_whatever_the_api_raises_has_a_public_name(options, samples):
     nowhere = {**options, "cloud": "ws://127.0.0.1:1"}
     with pytest.raises(streamer.TargetLost, match="is not there"):
         streamer.describe(samples[0], **nowhere)
+
+
+def test_every_public_exception_survives_pickling():
+    """Else one file that is missing hangs a pool of processes."""
+    two = {"AudioError": ("a.wav", "is empty"), "ModelError": ("m", "is none")}
+    public = [getattr(streamer, name) for name in streamer.__all__]
+    kinds = [p for p in public if isinstance(p, type) and issubclass(p, Exception)]
+    assert {"AudioError", "ModelError", "TargetLost"} <= {kind.__name__ for kind in kinds}
+    for kind in kinds:
+        error = kind(*two.get(kind.__name__, ("one line",)))
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
+
+
+def test_a_program_ends_while_a_daemon_thread_describes(options, samples):
+    """Also between two calls of it, and while the next models are loaded."""
+    code = f"""
+import io, streamer, threading
+is_read = threading.Semaphore(0)
+class File(io.BytesIO):
+    def read(self, size=-1):
+        is_read.release()
+        return super().read(size)
+sound, options = open({str(samples[0])!r}, "rb").read(), {options!r}
+def work():
+    while True:
+        for mode in ("exact", "edge"):
+            streamer.describe(File(sound), **{{**options, "mode": mode}})
+threading.Thread(target=work, daemon=True).start()
+for _ in range(6): is_read.acquire()  # twice in each file: its bytes, its end
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_script_ends_by_itself(options, samples):

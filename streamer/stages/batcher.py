@@ -90,9 +90,7 @@ class Batcher:
 
     def _forgotten(self) -> None:
         """Called at exit if the batcher was not closed: a daemon thread that comes back from torch
-        would abort the process. Waiting tasks end with the process, so none is notified.
-        """
-        self._post = lambda _: None
+        would abort the process. Tasks of a loop in another thread get the error."""
         self._end()
         self._thread.join(EXIT_S)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import shutil
 import struct
 import subprocess
@@ -120,11 +119,6 @@ def test_an_open_binary_file_is_a_source(tmp_path) -> None:
     assert np.array_equal(heard(io.BytesIO(data))[0], wanted)
     with open(tmp_path / "alone", "rb") as file:
         assert np.array_equal(heard(file)[0], wanted)
-
-
-def test_an_error_survives_pickling() -> None:
-    error = pickle.loads(pickle.dumps(AudioError("a.wav", "is empty")))
-    assert (error.path, error.reason, str(error)) == ("a.wav", "is empty", "a.wav: is empty")
 
 
 @needs_ffmpeg

@@ -42,6 +42,9 @@ class ModelError(ValueError):
         self.reason = one_line(reason)  # it may name what a broken file holds
         super().__init__(f"{where}: {self.reason}")
 
+    def __reduce__(self) -> tuple[type[ModelError], tuple[str, str]]:
+        return type(self), (self.where, self.reason)  # pickled as it was made
+
 
 def load_arrays(directory: Path) -> dict[str, NDArray[np.float32]]:
     """Tensors by their transformers 4.x names, float32. Raises ModelError.
