@@ -242,7 +242,7 @@ def room_boxes() -> list[str]:
             "stages",
             [
                 "anyio: stream, chunk, prefill,",
-                "draft, verify, emit, queues,",
+                "answer, queues,",
                 "ports, batcher, events.",
                 "Models come in as Protocols.",
             ],

@@ -12,7 +12,7 @@ from streamer.config import Config
 from streamer.core.attributes import LevelNames, Profile, chosen, level_names, names_of
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
-from streamer.stages.draft import CREDITS
+from streamer.stages.answer import CREDITS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,20 +1,23 @@
-"""First stage: pieces of PCM and commands in, turns and windows out. Hearing is on a thread."""
+"""First stage: pieces of PCM and commands in, turns and windows out.
+
+Hearing is on worker threads. Measures and the coach hear the same samples on others, so that no
+model and no hearing waits for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio import CancelScope
+from anyio import create_memory_object_stream as queue
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
-from streamer.stages.observers import Observers
 from streamer.stages.ports import Hearing, HearingThreads
 from streamer.stages.queues import Answer, AudioPiece, Clear, Command, Commit, Mark, Outlet, put
 
@@ -24,10 +27,9 @@ Value = TypeVar("Value")
 
 
 class Chunk:
-    """`run` is the stage; `hurry` while a commit is queued.
+    """`run` is the stage. Items go on with the time when the last piece was fed.
 
-    Items go on with the time when the last piece was fed. last_closed: the last turn whose audio is
-    over.
+    last_closed: the last turn whose audio is over.
     """
 
     def __init__(
@@ -49,14 +51,12 @@ class Chunk:
         self._fed_at = 0.0  # when the last piece was fed
         self._is_heard = False  # samples that no commit has ended
         self._last_committed = -1
-        self._is_hurried = False
-        self._queueing: CancelScope | None = None  # while it waits for a thread
 
     async def run(self) -> None:
         """Ends when the commands do."""
         held: Command | None = None
         try:
-            async with self._commands, self._items, self._outlet:
+            async with self._commands, self._items:
                 while True:
                     try:
                         command = held or await self._commands.receive()
@@ -67,16 +67,6 @@ class Chunk:
                     await self._hand_on(await self._on_thread(self._hearing.commit))
         finally:
             self._observers.close()
-
-    def hurry(self) -> None:
-        """A commit is queued: until it is heard, wait for no other stream's pieces."""
-        self._is_hurried = True
-        if self._queueing is not None:
-            self._queueing.cancel()
-
-    def rest(self) -> None:
-        """No commit is queued any more."""
-        self._is_hurried = False
 
     async def _take(self, command: Command) -> Command | None:
         """Returns a command that came after pieces, to be taken next."""
@@ -96,12 +86,12 @@ class Chunk:
         return None
 
     async def _hear(self, first: AudioPiece | Commit) -> Command | None:
-        """Hear `first` and the pieces after it, up to a commit."""
-        hearing = self._hearing
-        async with self._thread_taken():
+        """Hear `first` and the pieces after it, up to a commit. Pieces wait for a thread in order;
+        all that have come meanwhile are heard at once."""
+        async with self._threads.pieces:
             pcm, self._fed_at, last = _join(self._commands, first, self._fed_at)
             commit = last if isinstance(last, Commit) else None
-            found = await self._on_thread(hearing.push, pcm) if commit is None else []
+            found = await self._on_thread(self._hearing.push, pcm) if commit is None else []
         self._is_heard = commit is None
         if commit is None:
             await self._hand_on(found)
@@ -112,29 +102,12 @@ class Chunk:
     async def _commit(self, commit: Commit, pcm: bytes) -> None:
         hearing = self._hearing
         pushed, found = await self._on_thread(_end, hearing, pcm)
-        self.rest()
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
         ends_one = any(isinstance(item, Closed) for item in found)
         if ends_one or hearing.num_turns - 1 > self._last_committed:
             commit.turn = self._last_committed = hearing.num_turns - 1
         commit.is_done.set()
-
-    @asynccontextmanager
-    async def _thread_taken(self) -> AsyncIterator[None]:
-        """Pieces wait for a thread, in order; the end of a turn does not."""
-        pieces = self._threads.pieces
-        is_taken = False
-        if not (self._is_hurried or self._hearing.is_ending):
-            with CancelScope() as self._queueing:
-                await pieces.acquire_on_behalf_of(self)
-                is_taken = True
-            self._queueing = None
-        try:
-            yield
-        finally:
-            if is_taken:
-                pieces.release_on_behalf_of(self)
 
     async def _on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
         return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads.limiter)
@@ -146,6 +119,56 @@ class Chunk:
             await _tell(item, self._outlet)
             await put(self._items, (item, self._fed_at))
         self._observers.wake()
+
+
+class Observers:
+    """Measures and the coach of one session: `run` hears what came since the last time, each time
+    after `wake`. wants_measures: send Measures events, five a second."""
+
+    def __init__(
+        self, hearing: Hearing, outlet: Outlet, limiter: anyio.CapacityLimiter, wants_measures: bool
+    ) -> None:
+        self._hearing = hearing
+        self._outlet = outlet
+        self._limiter = limiter
+        self._wants_measures = wants_measures
+        self._wakes, self._woken = queue[None](1)
+
+    def wake(self) -> None:
+        """There is more to hear. Does nothing while one wake waits, or when `run` has ended."""
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+            self._wakes.send_nowait(None)
+
+    def close(self) -> None:
+        """Let `run` end."""
+        self._wakes.close()
+
+    async def run(self) -> None:
+        """Ends after `close`."""
+        async with self._woken:
+            async for _ in self._woken:
+                await self._measure()
+                await self._coach()
+
+    async def _measure(self) -> None:
+        measurer = self._hearing.measurer
+        if measurer is None or not measurer.is_due(self._wants_measures):
+            return  # most often: a trip to a thread would cost more than it brings
+        run = anyio.to_thread.run_sync
+        news = await run(measurer.work, self._wants_measures, limiter=self._limiter)
+        if news is not None and news.heard_s > 0 and not measurer.is_over:
+            self._outlet.offer(news)
+
+    async def _coach(self) -> None:
+        """A slow reader loses news, but no nudge."""
+        coach = self._hearing.coach
+        if coach is None:
+            return
+        for event in await anyio.to_thread.run_sync(coach.work, limiter=self._limiter):
+            if event.may_be_lost:
+                self._outlet.offer(event)
+            else:
+                await self._outlet.send(event)
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

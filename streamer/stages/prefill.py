@@ -13,16 +13,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.stages.events import LiveUpdate
+from streamer.stages.events import LiveUpdate, TurnFailed
 from streamer.stages.ports import Hearer, Parts
-from streamer.stages.queues import Answer, Failed, Mark, OpenTurn, Outlet, Ready, put, reason_of
+from streamer.stages.queues import Answer, Mark, OpenTurn, Outlet, Ready, put, reason_of
 
 SLOT_WAIT_S = 120.0  # twice the longest turn
 FULL = (
     f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
     "give more slots"
 )
-Readies = MemoryObjectSendStream[Ready | Answer | Mark | Failed]
+Readies = MemoryObjectSendStream[Ready | Answer | Mark | TurnFailed]
 
 
 async def prefill(
@@ -33,7 +33,7 @@ async def prefill(
     turns: OpenTurns,
 ) -> None:
     """Hand turns on in the order in which they were spoken. Ends when `items` does."""
-    async with items, ready, outlet, anyio.create_task_group() as group:
+    async with items, ready, anyio.create_task_group() as group:
         stage = _Prefill(parts, turns, outlet, group)
         async for item, fed_at in items:
             match item:
@@ -95,10 +95,10 @@ class _Prefill:
         assert turn is not None
         return turn
 
-    async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | Failed:
+    async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
         """Hear the turn's last window on the edge, while its last samples are measured."""
         if turn.failed is not None:
-            return Failed(turn.number, turn.failed)
+            return TurnFailed(turn.number, turn.failed)
         weights: LevelWeights = FLAT
 
         async def measure() -> None:
@@ -116,7 +116,7 @@ class _Prefill:
                     await self._parts.edge.batcher.submit(steps)
         except Exception as error:  # this turn's alone
             self._turns.close(turn)
-            return Failed(turn.number, reason_of(error))
+            return TurnFailed(turn.number, reason_of(error))
         return Ready(turn, closed, fed_at, weights)
 
     async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:

@@ -12,8 +12,6 @@ from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Closed
-from streamer.core.decoding.plan import Counts, Emit
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.level_weights import LevelWeights
 from streamer.stages.events import Event
 from streamer.stages.ports import Hearer, Target
@@ -77,10 +75,7 @@ class OpenTurn:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`.
-
-    weights: of the levels.
-    """
+    """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`."""
 
     turn: OpenTurn
     closed: Closed
@@ -88,70 +83,8 @@ class Ready:
     weights: LevelWeights
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Let the target hear the end of the turn, before it is asked anything."""
-
-    ready: Ready
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One block for the target."""
-
-    turn: int
-    target: Target
-    request: VerifyRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Reply when all before it is done: then the turn's slot on the target may be closed."""
-
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The target's answer to an Ask of `turn`, or its error; neither where it answers a Settle."""
-
-    turn: int
-    verdict: Verdict | Refusal | None = None
-    error: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Ids that are committed now."""
-
-    ready: Ready
-    emit: Emit
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer is over. prefilled_at: when the first id was there, in the stream's clock."""
-
-    ready: Ready
-    stop_reason: str
-    mode: str
-    counts: Counts
-    prefilled_at: float | None
-    done_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A turn ends without a Description; see events.py's TurnFailed."""
-
-    turn: int
-    message: str
-    is_target_lost: bool = False
-
-
 async def put(queue: MemoryObjectSendStream[Item], item: Item) -> None:
-    """`queue.send(item)`, at once where there is room: `send` goes through the event loop first,
-    at each of the eight queues between the last sample and the first word."""
+    """`queue.send(item)`, at once where there is room: `send` goes through the event loop first."""
     try:
         queue.send_nowait(item)
     except WouldBlock:
@@ -166,16 +99,10 @@ class SlowReader(RuntimeError):
 
 
 class Outlet:
-    """A stage's end of the events. Each stage holds a clone and closes it at its end.
-
-    Bounded: 256 events, then 10 s for a reader that takes none.
-    """
+    """The stages' end of the events: 256 of them, then 10 s for a reader that takes none."""
 
     def __init__(self, stream: MemoryObjectSendStream[Event]) -> None:
         self._stream = stream
-
-    def clone(self) -> Outlet:
-        return Outlet(self._stream.clone())
 
     async def send(self, event: Event) -> None:
         """Hand `event` to the reader, if there still is one. Raises SlowReader."""
@@ -203,12 +130,6 @@ class Outlet:
             ) from None
         except BrokenResourceError:
             return
-
-    async def __aenter__(self) -> Outlet:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stream.close()
 
 
 def cause_of(error: BaseException) -> BaseException:

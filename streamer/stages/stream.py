@@ -7,44 +7,35 @@ the context manager cancels what is left; every KV slot is given back, whatever 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
 from anyio import create_memory_object_stream as queue
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
-from streamer.stages.chunk import Chunk
-from streamer.stages.draft import CREDITS, Draft
-from streamer.stages.emit import emit
+from streamer.stages.answer import AnswerStage
+from streamer.stages.chunk import Chunk, Observers
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.observers import Observers
 from streamer.stages.ports import Parts
 from streamer.stages.prefill import OpenTurns, prefill
 from streamer.stages.queues import (
     MAX_EVENTS,
     Answer,
-    Answered,
-    Ask,
     AudioPiece,
     Clear,
     Command,
     Commit,
-    Committed,
-    Failed,
     Mark,
     Outlet,
-    Prepare,
     Ready,
-    Reply,
-    Settle,
     put,
 )
-from streamer.stages.verify import verify
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
 # judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the
@@ -54,7 +45,6 @@ VOICE_PIECE_S = 0.032
 RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
 MAX_QUEUED_S = 5.0  # audio in the queue, after which `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
-MAX_COMMITTED = 64  # and not yet emitted
 
 
 @asynccontextmanager
@@ -102,7 +92,7 @@ class LiveSession:
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
         self._chunk: Chunk
-        self._draft: Draft
+        self._answers: AnswerStage
 
     async def feed(self, pcm: bytes) -> None:
         """Audio as the session's options say, any number of bytes; waits while 5 s are in hand.
@@ -153,12 +143,7 @@ class LiveSession:
         if last:
             self._hold(last)
         command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
-        self._chunk.hurry()
-        try:
-            await put(self._commands, command)
-        except BaseException:
-            self._chunk.rest()
-            raise
+        await put(self._commands, command)
         if command.rest is not None:
             del self._held[: len(command.rest.pcm)]
         await command.is_done.wait()
@@ -191,7 +176,7 @@ class LiveSession:
         """Stop the answers to all turns committed by now: committed text stays, each Description
         has stop_reason `cancelled`. Does nothing where there is no answer to stop."""
         answers_itself = self._options.answers_itself
-        self._draft.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
+        self._answers.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
 
     async def end(self) -> None:
         """No more audio: all that was fed is answered, then the events end."""
@@ -232,28 +217,21 @@ class LiveSession:
     def _start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        readies, ready = queue[Ready | Answer | Mark | Failed](1)
-        asks, requests = queue[Prepare | Ask | Settle](CREDITS)
-        replies, replied = queue[Reply](CREDITS)
-        answers, answered = queue[Committed | Answered | Failed](MAX_COMMITTED)
+        readies, ready = queue[Ready | Answer | Mark | TurnFailed](1)
         events, self._events = queue[Event](MAX_EVENTS)
+        parts, hearing = self._parts, self._hearing
         outlet = Outlet(events)
-        parts = self._parts
         wants_measures = self._options.measures and not self._options.is_recording
-        hearing = self._hearing
-        observed = (hearing, outlet.clone(), parts.threads.measuring, wants_measures)
-        observers = Observers(*observed)
-        hears = (observers, outlet, hearing, parts.threads)
-        self._chunk = Chunk(self._taken, items, *hears)
-        self._draft = Draft(ready, asks, replied, answers, parts, self._turns, self._clock)
-        group.start_soon(self._chunk.run, name="chunk")
-        group.start_soon(observers.run, name="observers")
-        group.start_soon(
-            prefill, heard, readies, outlet.clone(), parts, self._turns, name="prefill"
+        observers = Observers(hearing, outlet, parts.threads.measuring, wants_measures)
+        self._chunk = Chunk(self._taken, items, observers, outlet, hearing, parts.threads)
+        self._answers = AnswerStage(ready, outlet, parts, self._turns, self._clock)
+        jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
+            self._chunk.run,
+            observers.run,
+            partial(prefill, heard, readies, outlet, parts, self._turns),
+            partial(self._answers.run, self._options.answers_itself),
         )
-        group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
-        group.start_soon(verify, requests, replies, name="verify")
-        group.start_soon(emit, answered, outlet.clone(), parts, self._clock, name="emit")
+        group.start_soon(_run, events, jobs)
 
     def _close(self) -> None:
         """Give everything back; the stages have ended."""
@@ -280,6 +258,15 @@ class LiveSession:
         piece = AudioPiece(bytes(self._held), self._held_at)
         await self._commands.send(piece)
         del self._held[: len(piece.pcm)]
+
+
+async def _run(
+    events: MemoryObjectSendStream[Event], jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+) -> None:
+    """All stages; the events end when they have ended."""
+    async with events, anyio.create_task_group() as group:
+        for job in jobs:
+            group.start_soon(job)
 
 
 class _Iteration:

@@ -69,7 +69,6 @@ class AtOnce:
 class ToyHearing:
     """PCM16 at 16 kHz; a turn begins with its first piece."""
 
-    is_ending = False
     measurer = None
     coach = None
 

@@ -250,11 +250,6 @@ class TurnCutter:
         return self._part.num_turns
 
     @property
-    def is_ending(self) -> bool:
-        """Whether voice activity is likely to end the turn in hand with what comes next."""
-        return self._detector is not None and self._detector.is_ending
-
-    @property
     def measurer(self) -> TurnMeasurer | None:
         """Of the turn in hand, where it is measured."""
         return self._part.measurer

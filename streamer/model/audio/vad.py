@@ -166,11 +166,6 @@ class TurnDetector:
         self._run_ms = 0
         self._turn_end_ms = at_ms
 
-    @property
-    def is_ending(self) -> bool:
-        """A turn is open, and half the silence that ends it has passed."""
-        return self.is_speaking and self._silent_ms >= self.rule.silence_ms / 2
-
     def push(self, frame: Frame) -> SpeechBegan | SpeechEnded | None:
         """Takes the next frame; returns what it decides, if anything."""
         end_ms = frame.start_sample * 1000 // SAMPLE_RATE_HZ + FRAME_MS

@@ -1,0 +1,336 @@
+"""Third stage: a prefilled turn in, its text and its Description out.
+
+It drives the state machine: the edge drafts, the target verifies, and committed ids become text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import zip_longest
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from streamer.core.confidence import Piece
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import Description, TextDelta
+from streamer.stages.events import TurnFailed
+from streamer.stages.ports import Cloud, Drafter, Parts, Steps, TargetLost, Written
+from streamer.stages.prefill import OpenTurns
+from streamer.stages.queues import Answer, Mark, Outlet, Ready, reason_of
+
+CREDITS = 4  # blocks of a turn whose verdict may be on its way
+
+
+class AnswerStage:
+    """`run` is the stage; `cancel` ends the answer in hand, whatever it waits for."""
+
+    def __init__(
+        self,
+        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | TurnFailed],
+        outlet: Outlet,
+        parts: Parts,
+        turns: OpenTurns,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ready = ready
+        self._outlet = outlet
+        self._parts = parts
+        self._turns = turns
+        self._clock = clock
+        self._cancelled = -1  # this turn and all before it
+        self._answering: int | None = None
+        self._requests: TurnRequests | None = None  # those of the turn that is answered
+
+    async def run(self, answers_itself: bool) -> None:
+        """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
+        held: Ready | None = None
+        async with self._ready:
+            async for item in self._ready:
+                match item:
+                    case Mark():
+                        item.is_done.set()
+                    case Ready() if answers_itself or item.closed.goes_on:
+                        # a part holds a slot; its end may never be asked for
+                        await self._answer(item)
+                    case Answer():
+                        if held is not None:
+                            await self._answer(held)
+                        held = None
+                    case Ready() | TurnFailed():
+                        if held is not None:  # never asked for, or a later turn failed
+                            self._turns.close(held.turn)
+                        held = item if isinstance(item, Ready) else None
+                        if isinstance(item, TurnFailed):
+                            await self._outlet.send(item)
+
+    def cancel(self, last: int) -> None:
+        """The answers to turn `last` and all before it end with the committed ids, begun or not."""
+        self._cancelled = max(self._cancelled, last)
+        if self._is_cancelled and self._requests is not None:
+            self._requests.cancel()
+
+    async def _answer(self, ready: Ready) -> None:
+        self._answering = ready.turn.number
+        end: Description | TurnFailed
+        async with anyio.create_task_group() as group:
+            self._requests = TurnRequests(ready, group, self._clock)
+            try:
+                end = await self._drive(ready, self._requests)
+            except Exception as error:  # this turn's alone
+                end = TurnFailed(ready.turn.number, reason_of(error))
+            self._answering = None
+            if not self._requests.num_open:
+                self._turns.close(ready.turn)
+            await self._outlet.send(end)  # before waiting for a target that was too slow already
+            group.cancel_scope.cancel()
+        self._turns.close(ready.turn)  # the target has let go of the turn
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self._answering is not None and self._answering <= self._cancelled
+
+    async def _drive(self, ready: Ready, requests: TurnRequests) -> Description | TurnFailed:
+        parts = self._parts
+        text = AnswerText(parts, ready, self._clock)
+        if not ready.closed.has_speech:
+            return await self._described(text.finish("no_speech", Counts(), None))
+        if parts.cloud is not None and self._is_sure_to_ask(parts.cloud):
+            requests.prepare()
+        spec = parts.speculator(ready.turn.edge)
+        edge = EdgeDraft(ready, parts)
+        prefilled_at: float | None = None  # when the first id was there
+        while True:
+            if self._is_cancelled:
+                spec.cancel()
+            requests.take_replies(spec)
+            action = spec.next(self._clock(), self._may_ask(ready))
+            requests.see_failures(spec)
+            match action:
+                case DraftMore(n):
+                    ids, signals = await edge.draft(1 if prefilled_at is None else n)
+                    now = self._clock()
+                    prefilled_at = prefilled_at or now
+                    spec.drafted(ids, signals, now)
+                case Verify(request):
+                    requests.ask(request, spec.counts)
+                case Wait(until):
+                    await requests.reply(until)
+                    prefilled_at = prefilled_at or self._clock()
+                case Emit():
+                    await self._outlet.send(text.push(action))
+                case Done("error"):
+                    why = self._why_lost(spec, requests)
+                    return TurnFailed(ready.turn.number, why, is_target_lost=True)
+                case Done(reason):
+                    requests.count_sent(spec.counts)
+                    return await self._described(text.finish(reason, spec.counts, prefilled_at))
+
+    async def _described(self, written: Written) -> Description:
+        """On a thread: it may have to find out where speech ended."""
+        run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
+        return await run(self._parts.describe, written, limiter=limiter)
+
+    def _is_sure_to_ask(self, cloud: Cloud) -> bool:
+        """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
+        return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
+
+    def _may_ask(self, ready: Ready) -> bool:
+        """Whether it is worth asking about the turn now."""
+        cloud = self._parts.cloud
+        target = ready.turn.cloud
+        return cloud is not None and cloud.is_up and target is not None and target.is_up
+
+    def _why_lost(self, spec: Speculator, requests: TurnRequests) -> str:
+        """Mode exact or cloud, and no verdict: one line, cause and way out."""
+        cloud = self._parts.cloud
+        assert cloud is not None
+        limit_s = spec.plan.verify_budget_s
+        why = requests.lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
+        stands = "the committed text stands; " if spec.sequence.n_committed else ""
+        return f"{why}; {stands}take --mode gated or --degrade to go on without it"
+
+
+class EdgeDraft:
+    """One turn's drafter, on the edge's thread."""
+
+    def __init__(self, ready: Ready, parts: Parts) -> None:
+        self._ready = ready
+        self._parts = parts
+        self._drafter: Drafter | None = None
+
+    async def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+        """Up to `n` ids, which now stand at the sequence's end, and their signals."""
+        side = self._parts.edge
+        assert side is not None
+        drafted: tuple[list[int], list[Signal]] = await side.batcher.submit(self._steps(n))
+        return drafted
+
+    def _steps(self, n: int) -> Steps:
+        if self._drafter is None:
+            edge = self._ready.turn.edge
+            assert edge is not None
+            self._drafter = self._parts.drafter(edge, self._ready.weights)
+        return (yield from self._drafter.draft(n))
+
+
+class TurnRequests:
+    """One turn's requests to its target, a task of `group` each: a target elsewhere takes several
+    at once.
+
+    Cancel the group when the turn is over: the target has let go of the turn when the group has
+    ended. num_open: calls of the target that have not returned. lost: why the target will not
+    answer any more.
+    """
+
+    def __init__(self, ready: Ready, group: TaskGroup, clock: Callable[[], float]) -> None:
+        self.lost: str | None = None
+        self.num_open = 0
+        self._ready = ready
+        self._target = ready.turn.cloud
+        self._group = group
+        self._clock = clock
+        self._is_prepared = False
+        self._is_finished = anyio.Event()  # the target has heard the turn's end
+        self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
+        self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
+        self._replies: deque[Verdict | Refusal | Exception] = deque()
+        self._came = anyio.Event()  # a reply
+        self._waiting: anyio.CancelScope | None = None
+
+    def prepare(self) -> None:
+        """Let the target hear the turn's end, once."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            self.num_open += 1
+            self._group.start_soon(self._finish)
+
+    def ask(self, request: VerifyRequest, counts: Counts) -> None:
+        """Send one block. counts: with this request, unless it was refused and is sent again."""
+        self.prepare()
+        if counts.cloud_calls > self._num_calls:
+            self._num_calls = counts.cloud_calls
+            self._asked[request.number] = len(request.draft)
+        self.num_open += 1
+        self._group.start_soon(self._ask, request)
+
+    async def reply(self, until: float) -> None:
+        """Wait for a reply, until `until` (the state machine's deadline), or cancelled."""
+        with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
+            self._came = anyio.Event()
+            await self._came.wait()
+
+    def cancel(self) -> None:
+        """Stop waiting for a reply."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def take_replies(self, spec: Speculator) -> None:
+        """Apply the replies that have come. Raises the target's errors."""
+        while self._replies:
+            match self._replies.popleft():
+                case TargetLost() as error:
+                    self.lost = str(error)
+                    spec.failed()
+                case Exception() as error:
+                    raise error
+                case Refusal() as refusal:
+                    self._asked.pop(refusal.number, None)
+                    spec.refused(refusal)
+                case Verdict() as verdict:
+                    self._asked.pop(verdict.number, None)
+                    spec.verdict(verdict, self._clock())
+
+    def see_failures(self, spec: Speculator) -> None:
+        """Tell the target that it was too slow, or away."""
+        if spec.num_failures > self._num_failures and self._target is not None:
+            self._num_failures = spec.num_failures
+            self._target.failed()
+
+    def count_sent(self, counts: Counts) -> None:
+        """Requests that never left were neither uploaded nor a call."""
+        if self._target is None:
+            return
+        counts.bytes_up, counts.bytes_down = self._target.traffic
+        for number, n_drafted in self._asked.items():
+            if not self._target.has_sent(number):
+                counts.cloud_calls -= 1
+                counts.n_uploaded -= n_drafted
+
+    async def _finish(self) -> None:
+        assert self._target is not None
+        try:
+            await self._target.finish(self._ready.closed, self._ready.weights)
+        except Exception as error:
+            self._take(error)
+        else:
+            self.num_open -= 1
+            self._is_finished.set()
+
+    async def _ask(self, request: VerifyRequest) -> None:
+        assert self._target is not None
+        await self._is_finished.wait()
+        try:
+            self._take(await self._target.verify(request))
+        except Exception as error:
+            self._take(error)
+
+    def _take(self, reply: Verdict | Refusal | Exception) -> None:
+        self.num_open -= 1
+        self._replies.append(reply)
+        self._came.set()
+
+
+class AnswerText:
+    """The text of one answer as it grows. Times are in ms since the turn's last sample was fed."""
+
+    def __init__(self, parts: Parts, ready: Ready, clock: Callable[[], float]) -> None:
+        self._parts = parts
+        self._ready = ready
+        self._clock = clock
+        self._emitter = parts.emitter()
+        self._text = ""
+        self._emits = list[Emit]()
+        self._ttft_ms: float | None = None
+
+    def push(self, emit: Emit) -> TextDelta:
+        text = self._emitter.push(emit.ids)
+        at_ms = self._ms(self._clock())
+        if self._ttft_ms is None and text:
+            self._ttft_ms = at_ms
+        self._text += text
+        self._emits.append(emit)
+        return TextDelta(text, emit.ids, emit.verified, at_ms, self._ready.turn.number)
+
+    def finish(self, stop_reason: str, counts: Counts, prefilled_at: float | None) -> Written:
+        """prefilled_at: when the first id was there, in the stream's clock."""
+        return Written(
+            self._ready.closed,
+            self._text,
+            tuple(token for emit in self._emits for token in emit.ids),
+            stop_reason,
+            self._parts.mode,
+            counts,
+            self._ttft_ms,
+            None if prefilled_at is None else self._ms(prefilled_at),
+            self._ms(self._clock()),
+            self._pieces(),
+        )
+
+    def _pieces(self) -> tuple[Piece, ...]:
+        """After the last delta, so that no token waits for it."""
+        emitter = self._parts.emitter()
+        return tuple(
+            Piece(emitter.push((token,)), log_prob, emit.verified)
+            for emit in self._emits
+            for token, log_prob in zip_longest(emit.ids, emit.log_probs)
+        )
+
+    def _ms(self, at: float) -> float:
+        return 1000 * (at - self._ready.fed_at)
