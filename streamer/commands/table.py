@@ -106,6 +106,13 @@ _ALL = (
         "tune clips --model Qwen2.5-Omni-3B --out mine",
     ),
     Command(
+        "mcp",
+        "tools for agents, by the Model Context Protocol",
+        "Offer describe, measure and compare as tools, over stdin and stdout.",
+        "mcp --allow recordings",
+        has_config=True,
+    ),
+    Command(
         "models",
         "list the models and devices here",
         "List the models and devices that can be used here.",

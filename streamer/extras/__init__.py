@@ -20,6 +20,8 @@ ENTRY_POINTS = {
     "fleet": "fleet.command:run",
     "large": "large.prepared:load_few_bits",
     "large.prepared": "large.prepared:Prepared",
+    "mcp": "mcp.server:run",
+    "mcp.options": "mcp.options:McpOptions",
     "tune": "tune.command:run",
 }
 

@@ -1,0 +1,117 @@
+"""Tools for agents: `describe`, `measure`, `compare`, of recordings in allowed folders."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamer
+from streamer import Describer, Description
+from streamer.config import Config, ConfigError
+from streamer.extras.mcp.options import McpOptions
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+EXTRA = "pip install 'streamer-speech[mcp]'"
+INSTRUCTIONS = (
+    "How somebody speaks: rate, pitch, intonation, loudness, pauses, timbre and arousal, with "
+    "numbers. It does not transcribe, and says nothing of a feeling's cause."
+)
+SHOWN = ("label", "value", "unit", "confidence")
+
+
+class Refused(ValueError):
+    """A path outside the allowed folders, or one that cannot be heard."""
+
+
+def run(options: McpOptions, given: dict[str, Any]) -> int:
+    """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
+    if find_spec("mcp") is None:
+        raise ConfigError(f"mcp needs the package mcp: {EXTRA}")
+    server([Path(folder).expanduser() for folder in options.allow], Config(**given)).run()
+    return 0
+
+
+def server(folders: Sequence[Path], config: Config) -> MCPServer:
+    """The server. Models load at the first call and stay loaded. folders: those that it may
+    read."""
+    from mcp.server import MCPServer
+
+    fence = [folder.resolve() for folder in folders]
+    opened: list[Describer] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with Describer.open(config) as describer:
+            opened.append(describer)
+            yield
+            opened.clear()
+
+    async def heard(path: str) -> Description:
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        try:
+            return await opened[0].describe(inside(fence, path), measures=True)
+        except (Refused, streamer.AudioError, streamer.ModelError, streamer.TargetLost) as error:
+            raise ToolError(str(error)) from None
+
+    tools = MCPServer(
+        "streamer", version=streamer.__version__, instructions=INSTRUCTIONS, lifespan=lifespan
+    )
+
+    @tools.tool()
+    async def describe(path: str) -> dict[str, Any]:
+        """One sentence on how the person in a recording speaks, with the label, number, unit and
+        certainty of each attribute. path: an audio file in an allowed folder."""
+        found = await heard(path)
+        return {
+            "sentence": found.text,
+            "in_english": streamer.voice_line(found),
+            "attributes": streamer.voice_profile(found),
+            "seconds": round(found.audio_s, 2),
+            "warning": found.warning,
+        }
+
+    @tools.tool()
+    async def measure(path: str) -> dict[str, Any]:
+        """The numbers alone, with units in their names: syllables per second, Hz, semitones, dB,
+        shares and seconds. path: an audio file in an allowed folder."""
+        found = await heard(path)
+        return found.measures.as_json() if found.measures else {}
+
+    @tools.tool()
+    async def compare(first: str, second: str) -> dict[str, Any]:
+        """Two recordings, such as two takes: for each attribute both labels and numbers, and the
+        difference, second less first."""
+        both = [streamer.voice_profile(await heard(path)) for path in (first, second)]
+        return {name: difference(both, name) for name in both[0] if name in both[1]}
+
+    return tools
+
+
+def difference(both: Sequence[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]:
+    """One attribute of two profiles."""
+    first, second = (profile[name] for profile in both)
+    values = first["value"], second["value"]
+    return {
+        "first": {key: first[key] for key in SHOWN},
+        "second": {key: second[key] for key in SHOWN},
+        "difference": None if None in values else round(values[1] - values[0], 2),
+    }
+
+
+def inside(fence: Sequence[Path], path: str) -> Path:
+    """The file at `path`, links followed. A relative path is one of the first folder that has it.
+    Raises Refused outside of the fence."""
+    given = Path(path).expanduser()
+    tried = [given] if given.is_absolute() else [folder / given for folder in fence]
+    for file in tried:
+        found = file.resolve()
+        if found.is_file() and any(found.is_relative_to(folder) for folder in fence):
+            return found
+    folders = ", ".join(map(str, fence))
+    raise Refused(f"{path}: no recording in the allowed folders ({folders})")
