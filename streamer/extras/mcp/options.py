@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
-from streamer.config import ConfigError
 from streamer.core.declare import Checked, about
 
 
@@ -22,9 +20,3 @@ class McpOptions(Checked):
             metavar="DIR",
         ),
     ]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for folder in self.allow:
-            if not Path(folder).expanduser().is_dir():
-                raise ConfigError(f"--allow is {folder!r}; that is no folder")

@@ -32,7 +32,11 @@ def run(options: McpOptions, given: dict[str, Any]) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
     if find_spec("mcp") is None:
         raise ConfigError(f"mcp needs the package mcp: {EXTRA}")
-    server([Path(folder).expanduser() for folder in options.allow], Config(**given)).run()
+    folders = [Path(folder).expanduser() for folder in options.allow]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"--allow is {str(folder)!r}; that is no folder")
+    server(folders, Config(**given)).run()
     return 0
 
 
