@@ -1,4 +1,4 @@
-"""Write the timeline of a Description as .json, .vtt or .png."""
+"""Write the timeline of a Description as .json, .vtt, .TextGrid or .png."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 from streamer.config import ConfigError
 from streamer.core.description import Description
 from streamer.core.timeline import Timeline
+from streamer.timeline.textgrid import textgrid
 
-KINDS = (".json", ".vtt", ".png")
+KINDS = (".json", ".vtt", ".textgrid", ".png")  # of the suffix in lower case
+NAMES = ".json, .vtt, .TextGrid or .png"
 
 
 def write_timeline(found: Description, path: str | Path) -> str | None:
-    """Write the timeline of `describe(..., measures=True)` to a path in .json, .vtt or .png.
+    """Write the timeline of `describe(..., measures=True)` to a path in .json, .vtt,
+    .TextGrid or .png.
 
     Returns a line if something is left out, such as Chinese sentences without a font. Raises
     ConfigError, ValueError for a Description without measures, and OSError.
@@ -37,7 +40,7 @@ def check_target(path: str | Path) -> None:
     """Raises ConfigError if a timeline cannot be written to `path`."""
     path = Path(path)
     if path.suffix.lower() not in KINDS:
-        raise ConfigError(f"timeline is {path}; give a name in .json, .vtt or .png")
+        raise ConfigError(f"timeline is {path}; give a name in {NAMES}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"timeline {path}: there is no directory {path.parent}; make it first")
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
@@ -47,7 +50,7 @@ def check_target(path: str | Path) -> None:
             import matplotlib  # noqa: F401
         except ImportError:
             told = "a timeline in .png needs matplotlib: pip install 'streamer-speech[plot]'"
-            raise ConfigError(f"{told}; .json and .vtt do not") from None
+            raise ConfigError(f"{told}; the others do not") from None
 
 
 def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
@@ -57,6 +60,8 @@ def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
         return draw(timeline, path)
     if kind == ".vtt":
         path.write_text(timeline.as_vtt(), "utf-8")
+    elif kind == ".textgrid":
+        path.write_text(textgrid(timeline), "utf-8")
     else:
         # a name that is no UTF-8 becomes \udcXX, which JSON reads back unchanged
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:

@@ -171,7 +171,7 @@ def test_the_command_writes_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["a.wav", "--timeline", "s.svg"], "give a name in .json, .vtt or .png"),
+        (["a.wav", "--timeline", "s.svg"], "give a name in .json, .vtt, .TextGrid or .png"),
         (["a.wav", "b.wav", "--timeline", "s.json"], "give one recording, mixed"),
         (["a.wav", "--timeline", "nowhere/s.json"], "there is no directory nowhere"),
     ],

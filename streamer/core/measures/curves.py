@@ -73,6 +73,23 @@ class Curves:
             if b - a >= least - 1e-6
         ]
 
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """(begin of the first speech, end of the last) in s; None without speech."""
+        spoken = np.flatnonzero(self.speech)
+        if not len(spoken):
+            return None
+        return float(spoken[0] * self.step_s), float((spoken[-1] + 1) * self.step_s)
+
+    @property
+    def nuclei_s(self) -> list[float]:
+        """A time in s for each syllable counted: where the count passes a half, and each whole
+        more."""
+        added = np.cumsum(self.syllables, dtype=float)
+        halves = np.arange(0.5, added[-1] if len(added) else 0.0)
+        found: list[float] = ((np.searchsorted(added, halves) + 0.5) * self.step_s).tolist()
+        return found
+
     def rates(self) -> Iterator[tuple[float, float | None]]:
         """(time in s, syllables per second of speech around it), every RATE_STEP_S. None in a
         pause."""
