@@ -44,7 +44,7 @@ class DescribeOptions(Checked):
     timeline: Annotated[
         str | None,
         about(
-            "pitch, level, rate, pauses and turns over time; FILE in .json, .vtt, .TextGrid or .png",
+            "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png",
             "s.png",
             metavar="FILE",
         ),
