@@ -40,11 +40,7 @@ def test_a_description_s_fields_are_all_there():
 def test_a_session_s_methods_are_all_there():
     told = {name.partition("(")[0] for name in first_names(page("api.md"), "method")}
     public = {name for name, kind in vars(LiveSession).items() if callable(kind)}
-    assert told == {name for name in public if not name.startswith("_")} - {
-        "catch_up",
-        "events",
-        "feed_nowait",
-    }
+    assert told == {name for name in public if not name.startswith("_")} - {"catch_up", "events"}
 
 
 def test_a_session_s_events_are_all_there():

@@ -116,24 +116,6 @@ class LiveSession:
             if len(self._held) == self._piece_bytes:
                 await self._flush()
 
-    def feed_nowait(self, pcm: bytes) -> bool:
-        """`feed` without waiting. False: nothing was taken."""
-        num_pieces = (len(self._held) + len(pcm)) // self._piece_bytes
-        if self._is_ended or num_pieces > 1:
-            return False
-        if num_pieces == 0:
-            self._hold(pcm)
-            return True
-        n = self._piece_bytes - len(self._held)
-        try:
-            self._commands.send_nowait(AudioPiece(bytes(self._held) + pcm[:n], self._clock()))
-        except (anyio.WouldBlock, anyio.BrokenResourceError):
-            return False
-        self._held.clear()
-        self.num_bytes_fed += n
-        self._hold(pcm[n:])
-        return True
-
     async def commit(self, last: bytes = b"") -> int:
         """End the turn; its number. Later audio is the next turn's.
 

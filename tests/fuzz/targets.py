@@ -171,7 +171,7 @@ def down_seeds() -> Seeds:
 
 def read_client_events(data: bytes) -> None:
     """A client's events, a line each, to one conversation; what it answers is JSON."""
-    conversation = Conversation("sess_" + 32 * "0", "streamer", False)
+    conversation = Conversation("sess_" + 32 * "0")
     for line in data.split(b"\n")[:32]:
         out = conversation.opened()
         try:
@@ -180,7 +180,7 @@ def read_client_events(data: bytes) -> None:
         except BadEvent as bad:
             event = error(str(bad), "invalid_event", bad.event_id)
             told(ValueError(event["error"]["message"]))
-        conversation.audio_of(line.decode("utf-8", "replace"))
+        conversation.binary(line)
         msgspec.json.encode(out)
 
 

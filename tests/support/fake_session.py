@@ -35,9 +35,6 @@ class FakeSession:
         self.num_bytes_fed += len(pcm)
         self.num_turn_bytes += len(pcm)
 
-    def feed_nowait(self, pcm):
-        return False
-
     async def commit(self):
         if self.num_turn_bytes == 0:
             raise NothingToCommit("nothing")

@@ -1,15 +1,15 @@
 """Decodes the messages of an OpenAI Realtime client, and applies its session updates.
 
-Strict where a value matters. Fields that mean nothing here (voices, tools, instructions) are named
-in the answer to the update. Both generations of the protocol are taken: the beta's fields stand
-flat in the session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by
-itself; lone surrogates cannot be UTF-8.
+Values that matter are checked strictly. Fields without effect here (voices, tools, instructions)
+are named in the answer. Both generations of the protocol are accepted: the beta's fields stand flat
+in the session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself;
+lone surrogates are not valid UTF-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -25,24 +25,24 @@ Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class BadEvent(ValueError):
-    """A message that is no event of the protocol; the session goes on. event_id: what it calls
-    itself, as far as it can be read."""
+    """A message that is no event of the protocol; the session goes on. event_id: its own, if it
+    can be read."""
 
-    def __init__(self, told: str, event_id: str | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, event_id: str | None = None) -> None:
+        super().__init__(message)
         self.event_id = event_id
 
 
 class Format(Struct):
-    """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says
-    another. audio/pcmu and audio/pcma: G.711 at 8000, which older clients name by its law."""
+    """audio/pcm: 16 bit little-endian mono, at 24000 Hz by default. audio/pcmu and audio/pcma:
+    G.711 at 8000 Hz, which older clients name by its law."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma", "g711_ulaw", "g711_alaw"] = "audio/pcm"
     rate: int | UnsetType = UNSET
 
 
 class Vad(Struct):
-    """Turn detection; semantic_vad is taken as server_vad: there is voice activity alone."""
+    """Turn detection by voice activity; semantic_vad is treated as server_vad."""
 
     type: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -53,7 +53,7 @@ class Vad(Struct):
 
 
 class AudioInput(Struct):
-    """format: null is the default."""
+    """format: null means the default."""
 
     format: Format | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
@@ -64,23 +64,21 @@ class AudioConfig(Struct):
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
-    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
-    second where it is news; measures of the turn in hand, five times a second; a live update every
-    so many seconds, null for none, the server's default where it is left out; the attributes that
-    sentences name; a coach. A name that is none of these is refused: its sender would wait in vain.
-    No other struct here forbids unknown fields."""
+    """Our opt-in extensions. An unknown name is refused, since its sender would wait in vain; no
+    other struct here forbids unknown fields."""
 
-    events: bool = False
-    binary: bool = False
-    acks: bool = False
+    events: bool = False  # streamer.delta and streamer.description
+    binary: bool = False  # binary messages are raw audio
+    acks: bool = False  # streamer.ack, at most twice a second
+    # seconds between two live updates: null for none, by default the server's
     live_update_s: float | UnsetType | None = UNSET
-    measures: bool = False
+    measures: bool = False  # of the current turn, five times a second
     # those that sentences name, among the server's
     attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
-    # the server's own: a session that is sent back as it came is not refused
+    # set by the server, accepted so that a client may send a session back unchanged
     rate: int | UnsetType = UNSET
     ignored: list[str] | UnsetType = UNSET
 
@@ -89,7 +87,7 @@ OPTIONS = [name for name in Extensions.__struct_fields__ if name not in ("rate",
 
 
 class SessionConfig(Struct):
-    """The fields that a session.update may change; fields that are left out stay as they are."""
+    """The fields that a session.update may change. Absent fields keep their values."""
 
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
@@ -104,7 +102,7 @@ class _Event(Struct):
 
 
 class SessionUpdate(_Event, tag="session.update"):
-    """ignored: names of the fields that change nothing; `decode` fills it."""
+    """ignored: names of the fields without effect; `decode` fills it."""
 
     session: SessionConfig = msgspec.field(default_factory=SessionConfig)
     ignored: tuple[str, ...] = ()
@@ -127,13 +125,13 @@ Metadata = Annotated[dict[Id, MetadataText], msgspec.Meta(max_length=16)] | None
 
 
 class ResponseConfig(Struct):
-    """metadata: the response has it too, as clients know theirs by it."""
+    """metadata: copied to the response, by which clients recognise theirs."""
 
     metadata: Metadata = None
 
 
 class ResponseCreate(_Event, tag="response.create"):
-    """ignored: as that of SessionUpdate."""
+    """ignored: as in SessionUpdate."""
 
     response: ResponseConfig | None = None
     ignored: tuple[str, ...] = ()
@@ -192,6 +190,7 @@ ClientEvent = (
 )
 _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
+_id_decoder = msgspec.json.Decoder(_Event)
 
 
 class _Fields(Struct):
@@ -201,7 +200,7 @@ class _Fields(Struct):
 
 _fields_decoder = msgspec.json.Decoder(_Fields)
 _DETECTION = dict.fromkeys(Vad.__struct_fields__)
-# Fields of a session that change something, or whose real value the answer tells.
+# Fields of a session that have an effect, or whose real value is in the answer.
 SESSION: Mapping[str, Any] = {
     **dict.fromkeys(("type", "id", "object", "model", "output_modalities", "modalities")),
     "audio": {"input": {"format": {"type": None, "rate": None}, "turn_detection": _DETECTION}},
@@ -214,7 +213,7 @@ MOST_IGNORED = 32
 
 
 def _ignored(fields: Mapping[str, Any], obeyed: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """Names of `fields` that are not among `obeyed`; null asks for nothing."""
+    """Names of `fields` that are not among `obeyed`; null has no effect anyway."""
     for name, value in fields.items():
         if name not in obeyed and value is not None:
             yield f"{at}{name[:64]}"
@@ -241,25 +240,17 @@ def decode(message: str | bytes) -> ClientEvent:
         raise BadEvent(f"no event of the protocol: {why}", _id_of(message)) from None
 
 
-class _Named(msgspec.Struct):
-    event_id: Id | None = None
-
-
-_named = msgspec.json.Decoder(_Named)
-
-
 def _id_of(message: str | bytes) -> str | None:
     try:
-        return _named.decode(message).event_id
+        return _id_decoder.decode(message).event_id
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
 
 
-# rates of microphones
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
-PCM_RATE_HZ = 24_000  # where the client says no other
+PCM_RATE_HZ = 24_000  # by default
 ENCODINGS: dict[str, Encoding] = {
     "audio/pcm": "pcm16",
     "pcm16": "pcm16",
@@ -271,40 +262,42 @@ ENCODINGS: dict[str, Encoding] = {
 
 
 @dataclass(frozen=True)
-class SessionSettings:
-    """Applies updates to the settings of one session, whose kind never changes. default_update_s:
-    for a client that asks for events and does not say how often. may_say: the attributes that it
-    may ask for. coach: for a client that asks for one, in place of the defaults."""
+class ServerTerms:
+    """Settings of a server that its sessions depend on."""
 
-    _kind: str
-    _default_update_s: float | None
-    _may_say: tuple[str, ...] = ()
-    _coach: CoachOptions | None = None
+    # seconds that a session waits for a lost client
+    hold_s: float = 30.0
+    # seconds between live updates, for clients that ask for events and name no interval
+    live_update_s: float | None = None
+    # attribute -> levels, for the page (core/attributes.py's Phrases)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    # the attributes that a client may ask for
+    may_say: tuple[str, ...] = ()
+    # for clients that ask for a coach without thresholds
+    coach: CoachOptions | None = None
 
-    def of(
-        self, config: SessionConfig, options: SessionOptions, extensions: Extensions
-    ) -> tuple[SessionOptions, Extensions]:
+
+@dataclass(frozen=True)
+class Settings:
+    """What is in force in one session, whose kind never changes."""
+
+    kind: Literal["realtime", "transcription"]
+    options: SessionOptions
+    extensions: Extensions
+
+    @classmethod
+    def initial(cls, kind: Literal["realtime", "transcription"]) -> Settings:
+        """OpenAI's defaults, and no extension."""
+        options = SessionOptions(PCM_RATE_HZ, TurnDetection())
+        return cls(kind, options, Extensions(live_update_s=None))
+
+    def updated(self, config: SessionConfig, terms: ServerTerms) -> Settings:
         """The settings after an update. Raises ValueError with one line."""
-        if config.type is not UNSET and config.type != self._kind:
-            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
+        if config.type is not UNSET and config.type != self.kind:
+            raise ValueError(f"this is a {self.kind} session; connect anew for another kind")
+        options, extensions = self.options, self.extensions
         if config.streamer is not UNSET:
-            extensions = config.streamer
-            seconds = extensions.live_update_s
-            if seconds is UNSET:
-                seconds = self._default_update_s if extensions.events else None
-            if seconds is not None and not seconds >= MIN_UPDATE_S:
-                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
-            options = replace(
-                options,
-                live_update_s=seconds,
-                measures=extensions.measures,
-                said=self._said(extensions),
-                coach=self._coach_of(extensions),
-            )
-            # the coach's options are kept as they are in force, not as the client wrote them
-            extensions = msgspec.structs.replace(
-                extensions, live_update_s=seconds, coach=options.coach is not None
-            )
+            options, extensions = _extended(options, config.streamer, terms)
         heard = config.audio.input if config.audio is not UNSET else UNSET
         if config.input_audio_format is not UNSET:
             options = _in_format(options, config.input_audio_format or "pcm16", UNSET)
@@ -314,37 +307,47 @@ class SessionSettings:
                 format = heard.format or Format()
                 options = _in_format(options, format.type, format.rate)
             options = self._detecting(options, heard.turn_detection)
-        return options, extensions
+        return replace(self, options=options, extensions=extensions)
 
     def _detecting(self, options: SessionOptions, vad: Vad | UnsetType | None) -> SessionOptions:
-        """With this turn detection, if it is said."""
+        """With this turn detection, if the update has one."""
         if vad is UNSET:
             return options
         found = None
         if vad is not None:
             found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
-        answers = self._kind == "transcription" or bool(vad and vad.create_response)
+        answers = self.kind == "transcription" or bool(vad and vad.create_response)
         return replace(options, turn_detection=found, answers_itself=answers)
 
-    def _coach_of(self, extensions: Extensions) -> CoachOptions | None:
-        """Raises ValueError."""
-        asked = extensions.coach
-        if isinstance(asked, bool):
-            return (self._coach or load("coach")()) if asked else None
-        found: CoachOptions = load("coach").of(asked, self._coach)
-        return found
 
-    def _said(self, extensions: Extensions) -> str:
-        """As SessionOptions has it. Raises ValueError."""
-        names = extensions.attributes or None
-        if names is None and extensions.profile in (UNSET, "full"):
-            return ""
-        asked = None if names is None else ",".join(names)
-        return chosen(asked, extensions.profile or "full", self._may_say)
+def _extended(
+    options: SessionOptions, asked: Extensions, terms: ServerTerms
+) -> tuple[SessionOptions, Extensions]:
+    """The options by these extensions, and the extensions as they are in force."""
+    seconds = asked.live_update_s
+    if seconds is UNSET:
+        seconds = terms.live_update_s if asked.events else None
+    if seconds is not None and not seconds >= MIN_UPDATE_S:
+        raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
+    coach: CoachOptions | None = None
+    if not isinstance(asked.coach, bool):
+        coach = load("coach").of(asked.coach, terms.coach)
+    elif asked.coach:
+        coach = terms.coach or load("coach")()
+    said = ""
+    if asked.attributes or asked.profile not in (UNSET, "full"):
+        names = ",".join(asked.attributes) if asked.attributes else None
+        said = chosen(names, asked.profile or "full", terms.may_say)
+    options = replace(
+        options, live_update_s=seconds, measures=asked.measures, said=said, coach=coach
+    )
+    # the coach's thresholds are in the options
+    in_force = msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)
+    return options, in_force
 
 
 def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> SessionOptions:
-    """The options for audio of this format, and this rate if it is given. Raises ValueError."""
+    """With audio of this format, and this rate if it is given. Raises ValueError."""
     encoding = ENCODINGS[name]
     if encoding != "pcm16":
         if rate not in (UNSET, G711_RATE_HZ):

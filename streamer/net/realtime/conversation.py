@@ -1,24 +1,24 @@
-"""One connection's protocol: client and session events in; server events and actions out.
+"""The protocol of one session: client and session events in; server events and actions out.
 
-Pure bookkeeping of items, responses and what is in force. session.py performs the actions and sends
-the events.
+Pure bookkeeping of items, responses and the settings in force. session.py performs the actions and
+sends the events.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
-from streamer.net.realtime.client_events import SessionSettings
+from streamer.net.realtime.client_events import ServerTerms, Settings
 from streamer.net.realtime.server_events import Event as Out
 from streamer.stages.events import (
     Cleared,
     CoachEvent,
-    CoachOptions,
     Event,
     LiveUpdate,
     Measures,
@@ -26,7 +26,6 @@ from streamer.stages.events import (
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
-    TurnDetection,
     TurnFailed,
 )
 
@@ -36,14 +35,14 @@ MAX_APPEND_BYTES = 3 << 20
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Audio of the client, in the encoding that is in force."""
+    """Feed the client's audio, in the encoding that is in force."""
 
     pcm: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Listen by other options from here on; a turn that voice activity has begun ends here."""
+    """Go on with new options; a turn that voice activity has begun ends here."""
 
     options: SessionOptions
 
@@ -52,43 +51,37 @@ class Reopen:
 class Do:
     """Call this method of the session. cause: the client event's id."""
 
-    name: str
+    name: Literal["commit", "clear", "answer", "cancel"]
     cause: str | None
 
 
 Action = Feed | Reopen | Do
-Result = tuple[list[Out], list[Action]]
+Result = tuple[list[Out], Action | None]
 
 
 class Conversation:
-    """`opened`, then `client` and `heard` in the order in which things happen. is_beta: the client
-    speaks the protocol's beta."""
+    """Call `opened`, then `client` and `heard` for events as they happen. is_beta: the client
+    speaks the beta of the protocol."""
 
     def __init__(
         self,
         session_id: str,
-        model: str,
-        is_transcription: bool,
-        live_update_s: float | None = None,
-        may_say: tuple[str, ...] = (),
-        coach: CoachOptions | None = None,
+        kind: Literal["realtime", "transcription"] = "realtime",
+        terms: ServerTerms | None = None,
         is_beta: bool = False,
     ) -> None:
         # a secret: with it, the session can be resumed
         self.id = session_id
         self.is_beta = is_beta
-        self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
-        self.extensions = c.Extensions(live_update_s=None)
+        self.settings = Settings.initial(kind)
         self.turns = Turns()
-        self._model = model
-        self._kind = "transcription" if is_transcription else "realtime"
-        self._settings = SessionSettings(self._kind, live_update_s, may_say, coach)
-        # sessions under this one's name that came before the present one, and ms of audio in them
-        self._num_sessions = 0
+        self._terms = terms or ServerTerms()
+        # streams before the present one, and ms of audio in them
+        self._num_streams = 0
         self._before_ms = 0
         # a commit was answered by itself, so a response.create for it asks for nothing more
         self._may_ask = False
-        # the newest item of the conversation, which the next one names
+        # the newest item of the conversation; the next one names it
         self._last_item: str | None = None
         # items of the client's own text, and responses without a turn
         self._num_own = 0
@@ -99,9 +92,18 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """The part of `id` that stands in the ids of items and events; not enough to resume. The
-        parts before it name the process, and are the same for many sessions."""
+        """The part of `id` in the ids of items and events; not enough to resume. The parts before
+        it name the process, and are the same for many sessions."""
         return self.id.rpartition("_")[2][:8]
+
+    @property
+    def options(self) -> SessionOptions:
+        return self.settings.options
+
+    @property
+    def wants(self) -> c.Extensions:
+        """The extensions in force."""
+        return self.settings.extensions
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -111,12 +113,12 @@ class Conversation:
         match event:
             case c.SessionUpdate():
                 return self._update(event)
-            case c.BufferAppend(audio=audio):
-                return self._append(audio, event.event_id)
+            case c.BufferAppend():
+                return self._append(event.audio, event.event_id)
             case c.BufferCommit():
-                return [], [Do("commit", event.event_id)]
+                return [], Do("commit", event.event_id)
             case c.BufferClear():
-                return [], [Do("clear", event.event_id)]
+                return [], Do("clear", event.event_id)
             case c.ResponseCreate():
                 return self._respond(event)
             case c.ResponseCancel():
@@ -128,19 +130,9 @@ class Conversation:
             return _refused(text, "item_retrieve_invalid_item_id", event.event_id)
         return _refused(text, "unsupported", event.event_id)
 
-    def audio_of(self, message: str | bytes) -> bytes | None:
-        """The PCM of a message that is nothing but audio, else None."""
-        if isinstance(message, bytes):
-            return message if self.extensions.binary else None
-        try:
-            event = c.decode(message)
-        except c.BadEvent:
-            return None
-        return event.audio if isinstance(event, c.BufferAppend) else None
-
     def binary(self, pcm: bytes) -> Result:
-        """A binary message: raw PCM16, where the client has asked for that."""
-        if not self.extensions.binary:
+        """Handle a binary message: raw audio, if the client has asked for that."""
+        if not self.wants.binary:
             text = "binary messages need session.streamer.binary"
             return _refused(text, "binary_not_enabled", None)
         return self._append(pcm, None)
@@ -150,69 +142,58 @@ class Conversation:
         self.turns.fed(num_bytes, self.options.turn_detection is not None)
 
     def committed(self, turn: int, cause: str | None) -> list[Out]:
-        """The client has ended this turn; or voice activity had, and it was answered already."""
+        """The client has ended this turn, unless voice activity had and it was answered."""
         if turn <= self.turns.done:
             return self.nothing_to_commit(cause)
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
         return []
 
+    def nothing_to_commit(self, cause: str | None) -> list[Out]:
+        text = "the input audio buffer is empty; append audio first"
+        return [s.error(text, "input_audio_buffer_commit_empty", cause)]
+
     def reopened(self, num_bytes: int, before: SessionOptions) -> None:
-        """Another session goes on under this one's name, after this audio by the options `before`;
-        its turns are numbered from 0 again."""
-        self._num_sessions += 1
+        """Another stream goes on after this audio, which had the options `before`; its turns are
+        numbered from 0 again."""
+        self._num_streams += 1
         bytes_per_s = before.sample_bytes * before.sample_rate_hz
         self._before_ms += 1000 * num_bytes // bytes_per_s
         self.turns = Turns()
         self._asked.clear()
 
-    def nothing_to_commit(self, cause: str | None) -> list[Out]:
-        text = "the input audio buffer is empty; append audio first"
-        return [s.error(text, "input_audio_buffer_commit_empty", cause)]
-
     def heard(self, event: Event) -> list[Out]:
         """The server events for a session event."""
-        before_s = self._before_ms / 1000
-        match event:
-            case CoachEvent():
-                return [s.coach(event, before_s)]
-            case TextDelta() | Description() | TurnFailed():
-                return self._answered(event)
+        if isinstance(event, CoachEvent):
+            return [s.extension("", event, self._before_ms / 1000)]
         item = self._item(event.turn)
         match event:
-            case SpeechStarted(at_ms=at_ms):
-                self.turns.started()
-                return [s.speech_started(item, at_ms + self._before_ms)]
-            case SpeechStopped(at_ms=at_ms):
-                return [s.speech_stopped(item, at_ms + self._before_ms)]
-            case TurnCommitted(turn=turn):
-                self.turns.closed(turn, self.options.answers_itself)
+            case SpeechStarted():
+                self.turns.is_speaking = True
+                return [s.speech_started(item, event.at_ms + self._before_ms)]
+            case SpeechStopped():
+                return [s.speech_stopped(item, event.at_ms + self._before_ms)]
+            case TurnCommitted():
+                self.turns.closed(event.turn, self.options.answers_itself)
                 return s.committed(item, self._add(item))
             case Cleared():
                 self.turns.cleared()
                 return [{"type": "input_audio_buffer.cleared"}]
-            case LiveUpdate():
-                return [s.live_update(item, event)]
-            case Measures():
-                return [s.measures(item, event)]
+            case LiveUpdate() | Measures():
+                return [s.extension(item, event, 0.0)]
+        return self._answered(item, event)
 
-    def _answered(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
+    def _answered(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
         """An answer goes on, or ends."""
-        item = self._item(event.turn)
-        ours = []
-        if self.extensions.events:
-            match event:
-                case TextDelta():
-                    ours = [s.delta(item, event)]
-                case Description():
-                    ours = [s.description(item, event)]
-        if self._kind == "transcription":
+        if self.settings.kind == "transcription":
             out = s.transcription(item, event)
         else:
             out = self._response(event)
         if not isinstance(event, TextDelta):
-            self.turns.answered(event.turn)
-        return [*out, *ours]
+            self.turns.done = max(self.turns.done, event.turn)
+        if self.wants.events and not isinstance(event, TurnFailed):
+            out.append(s.extension(item, event, 0.0))
+        return out
 
     def _response(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
         response, item = self._place(event.turn)
@@ -220,102 +201,102 @@ class Conversation:
         out: list[Out] = []
         if answer.id != response:
             asked = self._asked.pop(event.turn, c.ResponseCreate())
-            answer = self._answer = s.Answer(
-                response, item, self._add(item), asked.metadata, asked.ignored
-            )
-            out += s.response_begins(answer)
+            answer = s.Answer(response, item, self._add(item), asked.metadata, asked.ignored)
+            self._answer = answer
+            out += answer.begins()
         match event:
             case TextDelta():
                 answer.text += event.text
-                return [*out, s.text_delta(answer, event.text)] if event.text else out
+                return [*out, answer.continues(event.text)] if event.text else out
             case TurnFailed():
                 out.append(s.error(event.message, "turn_failed", None, "server_error"))
-                return out + s.response_ends(answer, "failed", s.FAILED, 0)
+                return out + answer.ends("failed", s.FAILED, 0)
         answer.text = event.text
         is_cancelled = event.stop_reason == "cancelled"
         status, details = ("cancelled", s.CANCELLED) if is_cancelled else ("completed", None)
-        return out + s.response_ends(answer, status, details, event.n_tokens)
+        return out + answer.ends(status, details, event.n_tokens)
 
     def _append(self, pcm: bytes, cause: str | None) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:
             text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
             return _refused(text, "append_too_large", cause)
-        return [], [Feed(pcm)] if pcm else []
+        return [], Feed(pcm) if pcm else None
 
     def _update(self, event: c.SessionUpdate) -> Result:
+        before = self.options
         try:
-            options, extensions = self._settings.of(event.session, self.options, self.extensions)
+            settings = self.settings.updated(event.session, self._terms)
         except ValueError as wrong:
             return _refused(str(wrong), "invalid_value", event.event_id)
-        is_same = options == self.options
+        is_same = settings.options == before
         is_waiting = self.turns.is_open or self.turns.is_unasked
-        if not is_same and not self.options.answers_itself and is_waiting:
+        if not is_same and not before.answers_itself and is_waiting:
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
             return _refused(f"{text}; {ways}", "session_busy", event.event_id)
-        self.options = options
-        self.extensions = extensions
+        self.settings = settings
         out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
-        return out, [] if is_same else [Reopen(options)]
+        return out, None if is_same else Reopen(settings.options)
 
     def _respond(self, event: c.ResponseCreate) -> Result:
-        """Answer the last committed turn. Where there is nothing to answer, an empty response says
-        so: the receive loops of some clients end with any error."""
-        if self._kind == "transcription":
+        """Answer the last committed turn. If there is nothing to answer, send an empty response:
+        some clients' receive loops end with any error."""
+        if self.settings.kind == "transcription":
             text = "a transcription session answers by itself"
             return _refused(text, "unsupported", event.event_id)
         turns = self.turns
         if turns.is_unasked:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
-            turns.ask()
-            return [], [Do("answer", event.event_id)]
+            turns.asked = turns.committed
+            return [], Do("answer", event.event_id)
         has_begun = self._place(turns.asked)[0] == self._answer.id
         may_ask, self._may_ask = self._may_ask, False
         if may_ask and not has_begun:
             self._asked[turns.asked] = event
-            return [], []
-        if may_ask and event.metadata is None:  # the answer came by itself, and faster
-            return [], []
+            return [], None
+        if may_ask and event.metadata is None:  # the answer came by itself, before this request
+            return [], None
         if turns.is_asked:
             text = "a response is in progress; wait for response.done, or cancel it"
             return _refused(text, "conversation_already_has_active_response", event.event_id)
-        self._num_own += 1
-        empty = s.Answer(
-            f"resp_{self.name}_own_{self._num_own}", metadata=event.metadata, ignored=event.ignored
-        )
-        return s.response_empty(empty, is_uncommitted=turns.is_open), []
+        own = f"resp_{self.name}_own_{self._count_own()}"
+        answer = s.Answer(own, metadata=event.metadata, ignored=event.ignored)
+        return answer.empty(is_uncommitted=turns.is_open), None
 
     def _cancel(self, event: c.ResponseCancel) -> Result:
-        """The response in hand, or one that was asked for and has not begun."""
+        """Cancel the response in progress, or one that was asked for and has not begun."""
         turns = self.turns
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
             text = "Cancellation failed: no such response is in progress"  # as clients match it
             return _refused(text, "response_cancel_not_active", event.event_id)
-        return [], [Do("cancel", event.event_id)]
+        return [], Do("cancel", event.event_id)
 
     def _create(self, event: c.ItemCreate) -> Result:
-        """A text is acknowledged, and changes no answer: those are of audio alone."""
+        """Acknowledge a text. It changes no answer: answers are about audio alone."""
         item = event.item
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
             text = "only messages of text are taken as items; append audio, and commit it"
             return _refused(text, "unsupported", event.event_id)
-        self._num_own += 1
-        name = item.id or f"item_{self.name}_own_{self._num_own}"
+        name = item.id or f"item_{self.name}_own_{self._count_own()}"
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        return s.item_added(name, item.role, content, self._add(name)), []
+        return s.item_added(name, item.role, content, self._add(name)), None
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
-        extensions = msgspec.to_builtins(self.extensions) | {"ignored": list(ignored)}
-        return s.session(self._kind, self.id, self._model, self.options, extensions)
+        extensions = msgspec.to_builtins(self.wants) | {"ignored": list(ignored)}
+        return s.session(self.settings.kind, self.id, self.options, extensions)
+
+    def _count_own(self) -> int:
+        self._num_own += 1
+        return self._num_own
 
     def _add(self, item: str) -> str | None:
-        """The item that this one comes after."""
+        """Add an item; return the one before it."""
         previous, self._last_item = self._last_item, item
         return previous
 
     def _item(self, turn: int) -> str:
-        return f"item_{self.name}_{self._num_sessions}_{turn}"
+        return f"item_{self.name}_{self._num_streams}_{turn}"
 
     def _place(self, turn: int) -> tuple[str, str]:
         """(response id, id of its item)."""
@@ -325,39 +306,29 @@ class Conversation:
 
 class Turns:
     """Which turns are open, committed, asked for, answered. Turns count from 0; each number below
-    is of the last turn that got there, -1 of none."""
+    is that of the latest such turn, or -1."""
 
     def __init__(self) -> None:
-        self.committed = self.asked = self.done = -1
+        self.committed = -1  # its audio is over
+        self.asked = -1
+        self.done = -1  # described or failed; earlier turns that were not asked for never will be
         self.is_speaking = False  # voice activity has begun a turn
-        self._num_open_bytes = 0  # taken since the last commit, where the client ends its turns
+        self._num_open_bytes = 0  # taken since the last commit, if the client ends its turns
 
     def fed(self, num_bytes: int, is_detected: bool) -> None:
-        """Audio was taken; `is_detected`: voice activity says which of it is a turn."""
+        """Audio was taken. is_detected: voice activity decides which of it is a turn."""
         self._num_open_bytes = 0 if is_detected else self._num_open_bytes + num_bytes
 
-    def started(self) -> None:
-        self.is_speaking = True
-
     def closed(self, turn: int, is_asked: bool) -> None:
-        """The turn's audio is over; `is_asked`: it is answered without a request."""
+        """The turn's audio is over. is_asked: it is answered without a request."""
+        self.cleared()
         self.committed = max(self.committed, turn)
-        self.is_speaking = False
-        self._num_open_bytes = 0
         if is_asked:
             self.asked = max(self.asked, turn)
 
     def cleared(self) -> None:
         self.is_speaking = False
         self._num_open_bytes = 0
-
-    def ask(self) -> None:
-        """The client wants the last committed turn answered."""
-        self.asked = self.committed
-
-    def answered(self, turn: int) -> None:
-        """Described or failed; turns before it that were not asked for never will be."""
-        self.done = max(self.done, turn)
 
     @property
     def is_open(self) -> bool:
@@ -376,10 +347,10 @@ class Turns:
 
     @property
     def last_in_flight(self) -> int:
-        """The turn with which everything that is in hand now will be answered."""
+        """The last turn among those in progress now, with an open one."""
         return self.committed + self.is_open
 
 
 def _refused(text: str, code: str, cause: str | None) -> Result:
-    """An error event, and nothing to do."""
-    return [s.error(text, code, cause)], []
+    """An error event, and no action."""
+    return [s.error(text, code, cause)], None

@@ -1,8 +1,8 @@
 """Numbers a session's events and keeps those that its client may still have to read.
 
 A client that comes back asks for the next event by its number. Everything is bounded in bytes:
-`room` waits while MAX_UNSENT_BYTES wait for a socket that is read. KEPT_BYTES of read events stay,
-and the newest MAX_HELD_BYTES of all events. `streamer.resumed` says how many went.
+`room` waits while MAX_UNSENT_BYTES wait for an attached socket. KEPT_BYTES of read events are kept,
+and the newest MAX_HELD_BYTES of all events. `streamer.resumed` says how many were dropped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from streamer.net.realtime.server_events import Event
 
-# Not yet given to the socket. Unread bytes are no measure: the pong that confirms reading stands
-# after everything that the client sent before, perhaps thousands of requests, which the server must
-# take to get to it.
+# Counted until the socket gets them. Unread bytes would be no measure: the pong that confirms
+# reading comes after everything that the client sent before, perhaps thousands of requests, which
+# the server must take first.
 MAX_UNSENT_BYTES = 256 << 10
 KEPT_BYTES = 128 << 10  # the client's library has read them; the client itself may not have
 MAX_HELD_BYTES = 3 << 20
@@ -26,18 +26,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One task appends, one takes `journal[number]` and `confirm`s."""
+    """One task appends; another takes `journal[number]` and calls `confirm`."""
 
     def __init__(self, name: str) -> None:
-        # the number of the oldest event that is kept
+        # number of the oldest event that is kept
         self.first = 0
-        # events that any socket was given
+        # events that a socket was given
         self.num_sent = 0
         # events that the client is known to have read
         self.num_read = 0
         # whether a socket is attached
-        self.is_read = False
-        # bytes of memory: of all events, and of those at or after num_sent, before num_read
+        self.is_attached = False
+        # bytes of memory: of all events, of those not sent, and of those read
         self.num_bytes = self._unsent_bytes = self._read_bytes = 0
         self._name = name
         self._events: deque[bytes] = deque()
@@ -54,18 +54,18 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether `room` waits, where a socket is read."""
+        """Whether `room` waits while a socket is attached."""
         return self._unsent_bytes >= MAX_UNSENT_BYTES
 
     def append(self, events: list[Event]) -> None:
-        """Number and keep them. Wait for `room` before."""
+        """Number and keep the events. Wait for `room` before."""
         for event in events:
             row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})
             self._events.append(row)
             self.num_bytes += _cost(row)
             self._unsent_bytes += _cost(row)
             while self.num_bytes > MAX_HELD_BYTES:
-                self._forget()
+                self._drop_oldest()
         self._wake()
 
     def sent(self, num_sent: int) -> None:
@@ -83,31 +83,31 @@ class Journal:
             self._read_bytes += _cost(self[self.num_read])
             self.num_read += 1
         while self._read_bytes > KEPT_BYTES:
-            self._forget()
+            self._drop_oldest()
         self._wake()
 
-    def read_by(self, is_read: bool) -> None:
-        """Whether a socket is attached; without one, `room` and `all_read` do not wait."""
-        self.is_read = is_read
+    def attach(self, is_attached: bool) -> None:
+        """A socket came or went; without one, `room` and `all_read` do not wait."""
+        self.is_attached = is_attached
         self._wake()
 
     async def room(self) -> None:
         """Wait until another event may be appended."""
-        while self.is_read and self.is_full:
+        while self.is_attached and self.is_full:
             await self._changed.wait()
 
     async def more(self, number: int) -> None:
-        """Wait until the event of this number is there."""
+        """Wait until the event of this number exists."""
         while self.end <= number:
             await self._changed.wait()
 
     async def all_read(self) -> None:
         """Wait until the client has read everything, or no socket is attached."""
-        while self.is_read and self.num_read < self.end:
+        while self.is_attached and self.num_read < self.end:
             await self._changed.wait()
 
-    def _forget(self) -> None:
-        """Drops the oldest event, which counts as sent and read from here on."""
+    def _drop_oldest(self) -> None:
+        """Drop the oldest event, which counts as sent and read from here on."""
         cost = _cost(self._events.popleft())
         self.num_bytes -= cost
         if self.num_sent == self.first:

@@ -1,52 +1,56 @@
-"""`streamer serve`'s server: OpenAI Realtime at one path, sessions that can be resumed, a page.
+"""The server of `streamer serve`: OpenAI Realtime, sessions that can be resumed, a page.
 
-Admission, HTTP and drain are net/service/service.py's; sessions and their sockets are
-net/realtime/sessions.py's.
+Sessions with and without a client are at most `max_sessions`. A session whose link was cut keeps
+its place for `hold_s`. It ends when its client says goodbye, or does not come back in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import with_english
+from streamer.net.realtime.client_events import ServerTerms
+from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.session import CannotResume, OpenSession, Resume
-from streamer.net.realtime.sessions import HOLD_S, Sessions
+from streamer.net.realtime.session import FAILED, CannotResume, ClientSession, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import ClientSocket, Query, Service
-from streamer.stages.events import CoachOptions
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
-MODEL = "streamer"
 BETA = "realtime=v1"
 BETA_PROTOCOL = "openai-beta.realtime-v1"
-QUEUES = ("pieces", "turns", "events", "unread")
-AUDIO_LAG = "Audio taken and not yet heard, of the slowest session"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
+CLOSE_S = 3.0
+ENDED = (1000, "the session is over")
+RESTART = (1012, "the server is going down")
+NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
+TAKEN_OVER = (4409, "the session goes on in another connection")
+QUEUES = ("pieces", "turns", "events", "unread")
+_logger = logging.getLogger("streamer")
 
 
-@dataclass(frozen=True)
-class ServerTerms:
-    """What a server offers: seconds a lost client is waited for; a live update every so many
-    seconds, where a client asks for events and does not say how often; attribute -> levels, for the
-    page (core/attributes.py's Phrases); those of them that a client may ask for; the
-    coach of a client that asks for one."""
+class Place:
+    """A session and the connection that serves it."""
 
-    hold_s: float = HOLD_S
-    live_update_s: float | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    may_say: tuple[str, ...] = ()
-    coach: CoachOptions | None = None
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
+        self.connection: Connection | None = None
+        # the link was cut, and the client has not come back yet
+        self.is_held = False
+        self.came_back = anyio.Event()
+        self.num_resumed = 0
+        # of sockets that take over: one at a time, and only the newest
+        self.lock = anyio.Lock()
+        self.newest: Connection | None = None
 
 
 class RealtimeServer(Service):
@@ -62,79 +66,175 @@ class RealtimeServer(Service):
         self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
     ) -> None:
         super().__init__(admission, Metrics())
-        self._open = open_session
+        self._open_session = open_session
         self._terms = terms or ServerTerms()
+        self._places: dict[str, Place] = {}  # by their sessions' ids
+        self._group: TaskGroup
         levels = msgspec.json.encode(with_english(self._terms.attributes))
-        told = answer(200, levels, "application/json")
-        self._files = read_page(PAGE) | {"/attributes.json": told}
-        self._sessions: Sessions
+        row = answer(200, levels, "application/json")
+        self._files = read_page(PAGE) | {"/attributes.json": row}
 
-    def start(self, group: TaskGroup) -> None:
-        hold_s = self._terms.hold_s
-        self._sessions = Sessions(self._open, self._admission, self.metrics, group, hold_s)
-        sessions, watch = self._sessions, self.metrics.watch
-        watch(
-            "streamer_sessions",
-            "Sessions with a client",
-            lambda: len(sessions.sessions) - sessions.num_held,
-        )
-        watch(
-            "streamer_sessions_held",
-            "Sessions that wait for their client",
-            lambda: sessions.num_held,
-        )
-        watch("streamer_audio_lag_seconds", AUDIO_LAG, lambda: self.lag_s)
+    @property
+    def sessions(self) -> list[ClientSession]:
+        return [place.session for place in self._places.values()]
 
-        def depth(queue: str) -> float:
-            return sum(session.backlog.get(queue, 0) for session in sessions.sessions)
-
-        depths = {queue: partial(depth, queue) for queue in QUEUES}
-        self.metrics.watch_each(
-            "streamer_queue_depth", "What waits, over all sessions", "queue", depths
-        )
+    @property
+    def num_held(self) -> int:
+        """Sessions without a client."""
+        return sum(place.is_held for place in self._places.values())
 
     @property
     def lag_s(self) -> float:
-        found = self._sessions.sessions
-        return max((one.backlog.get("audio_ms", 0) for one in found), default=0) / 1000
+        found = (session.backlog.get("audio_ms", 0) for session in self.sessions)
+        return max(found, default=0) / 1000
+
+    def start(self, group: TaskGroup) -> None:
+        self._group = group
+        for name, help, read in (
+            ("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held),
+            ("sessions_held", "Sessions that wait for their client", lambda: self.num_held),
+            (
+                "audio_lag_seconds",
+                "Audio taken and not yet heard, of the slowest session",
+                lambda: self.lag_s,
+            ),
+        ):
+            self.metrics.watch(f"streamer_{name}", help, read)
+        depths = {queue: partial(self._depth, queue) for queue in QUEUES}
+        self.metrics.watch_each(
+            "streamer_queue_depth", "Waiting items, over all sessions", "queue", depths
+        )
 
     def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """A place for a new session, or a session to resume."""
+        """Why there is no place for a new session, or no session to resume; or None."""
         try:
             resume = Resume.parse(query)
             if resume is None:
                 return self._admission.check_room(tenant)
-            session = self._sessions.find(resume.session_id)
-            if session is None:
-                told = f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
-                return HttpRefusal(404, told)
-            resume.check(session)
+            place = self._places.get(resume.session_id)
+            if place is None:
+                kept = f"one is kept for {self._terms.hold_s:g} s"
+                return HttpRefusal(404, f"no such session; {kept}; connect anew")
+            resume.check(place.session)
         except CannotResume as error:
             return HttpRefusal(400, str(error))
         return None
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
-        """One client's socket, to its end."""
-        is_transcription = list(query.get("intent", ())) == ["transcription"]
-        session_id = new_session_id(self._admission.name)
-        terms = self._terms
-        conversation = Conversation(
-            session_id,
-            MODEL,
-            is_transcription,
-            terms.live_update_s,
-            terms.may_say,
-            terms.coach,
-            _is_beta(socket),
-        )
-        await self._sessions.serve(socket, conversation, Resume.parse(query))
+        """Serve one socket to its end, and hold its session if the link was cut."""
+        resume = Resume.parse(query)
+        if resume is None:
+            place = self._begin(socket, query)
+        else:
+            place = self._places.get(resume.session_id)
+        if place is None:
+            await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
+            return
+        connection = Connection(socket, place.session, self.metrics)
+        try:
+            is_goodbye = await self._attach(place, connection, resume)
+        except Exception:
+            place.session.end(FAILED)
+            raise
+        if connection.is_handed_over:
+            await socket.close(*TAKEN_OVER)
+        elif is_goodbye:
+            place.session.end(ENDED)
+        else:
+            self.metrics.drops.inc()
+            await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        await self._sessions.drain(within_s)
+        """Wait until turns in progress are answered and read; then close with 1012."""
+        async with anyio.create_task_group() as group:
+            for place in list(self._places.values()):
+                group.start_soon(_drain, place, within_s)
+
+    def _depth(self, queue: str) -> float:
+        return sum(session.backlog.get(queue, 0) for session in self.sessions)
+
+    def _begin(self, socket: ClientSocket, query: Query) -> Place | None:
+        """A new session; None if the last place was taken since the handshake began."""
+        tenant = socket.tenant
+        if self._admission.is_draining or self._admission.why_full(tenant) is not None:
+            return None
+        self._admission.enter(tenant)  # before anything is awaited: others come at the same moment
+        is_transcription = list(query.get("intent", ())) == ["transcription"]
+        conversation = Conversation(
+            new_session_id(self._admission.name),
+            "transcription" if is_transcription else "realtime",
+            self._terms,
+            _is_beta(socket),
+        )
+        place = Place(ClientSession(conversation, self._open_session, self.metrics))
+        self._places[conversation.id] = place
+        self._group.start_soon(self._run, place, tenant)
+        return place
+
+    async def _run(self, place: Place, tenant: str) -> None:
+        """Run a session. An error ends it alone."""
+        try:
+            await place.session.run()
+        except Exception as error:
+            self.metrics.failed.inc()
+            _logger.error("session.failed", exc_info=error)
+        finally:
+            del self._places[place.session.conversation.id]
+            self._admission.leave(tenant)
+            place.came_back.set()
+
+    async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
+        """Serve the session by this connection alone; of several that come at once, the newest.
+        Returns whether the client said goodbye."""
+        place.newest = connection
+        async with place.lock:
+            # most often a dead link that was not noticed yet
+            if place.connection is not None and place.newest is connection:
+                await place.connection.hand_over()
+                place.connection = None
+            if place.newest is not connection:
+                connection.is_handed_over = True
+                return False
+            place.connection = connection
+        place.is_held = False
+        try:
+            if resume is None:
+                return await connection.run(0)
+            place.came_back.set()
+            place.num_resumed += 1
+            self.metrics.resumed.inc()
+            first, row = resume.begin(place.session, f"event_resumed_{place.num_resumed}")
+            return await connection.run(first, [row])
+        finally:
+            if not connection.is_handed_over:
+                place.connection = None
+
+    async def _hold(self, place: Place) -> None:
+        """Wait until the client is back, by another socket, or the session ends by itself."""
+        if place.session.conversation.id not in self._places:
+            return
+        place.is_held = True
+        place.came_back = anyio.Event()
+        with anyio.move_on_after(self._terms.hold_s):
+            await place.came_back.wait()
+        if place.is_held:
+            place.session.end(ENDED)
+
+
+async def _drain(place: Place, within_s: float) -> None:
+    with anyio.move_on_after(within_s):
+        await place.session.drain()
+        if place.connection is not None:
+            await place.session.journal.all_read()
+    place.session.end(RESTART)
+    with anyio.move_on_after(CLOSE_S):
+        await place.session.over.wait()
+        if place.connection is not None:
+            await place.connection.ended.wait()
 
 
 def _is_beta(socket: ClientSocket) -> bool:
-    """Whether a client says that it speaks the beta: by a header, a browser by a subprotocol."""
+    """Whether a client speaks the beta, by a header or, in browsers, a subprotocol."""
     assert socket.request is not None
     headers = socket.request.headers
     protocols = ",".join(headers.get_all("Sec-WebSocket-Protocol"))

@@ -12,17 +12,16 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire import COMMIT, running, session_update, text_of, until
 
-from streamer.net.realtime import journal
-from streamer.net.realtime import sessions as of_sessions
+from streamer.net.realtime import connection, journal
 
 DEAF = {"type": "session.update", "session": {"streamer": {"live_update_s": 1}}}
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(of_sessions, "PATIENCE_S", 0.4)
-    monkeypatch.setattr(of_sessions, "EVERY_S", 0.05)
-    monkeypatch.setattr(of_sessions, "PROBE_S", 0.2)
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(connection, "EVERY_S", 0.05)
+    monkeypatch.setattr(connection, "PROBE_S", 0.2)
     monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
 
 

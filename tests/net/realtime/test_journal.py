@@ -36,7 +36,7 @@ def test_every_event_that_is_kept_is_found_by_its_number(seed, monkeypatch):
             journal.confirm(chance.randint(0, said + 10))
         if chance.random() < 0.5:
             journal.sent(chance.randint(0, said))
-        journal.read_by(chance.random() < 0.5)
+        journal.attach(chance.random() < 0.5)
         assert journal.end == said
         assert journal.first <= journal.num_read <= journal.num_sent <= said
         assert journal.num_bytes == sum(sizes[journal.first :]) <= 30_000
@@ -68,7 +68,7 @@ async def test_room_waits_for_a_reader_and_only_where_there_is_one():
         await journal.room()
         passed.append(True)
 
-    journal.read_by(True)
+    journal.attach(True)
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
@@ -80,7 +80,7 @@ async def test_room_waits_for_a_reader_and_only_where_there_is_one():
         group.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
         assert passed == [True]
-        journal.read_by(False)
+        journal.attach(False)
     assert passed == [True, True]
 
 
@@ -99,7 +99,7 @@ async def test_more_and_all_read_wait_for_what_they_say():
         assert seen == []
         journal.append([event(i) for i in range(5)])
     assert seen == [0, 1, 2, 3, 4]
-    journal.read_by(True)
+    journal.attach(True)
     async with anyio.create_task_group() as group:
         group.start_soon(journal.all_read)
         await anyio.wait_all_tasks_blocked()

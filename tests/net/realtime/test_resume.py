@@ -96,7 +96,7 @@ async def test_what_cannot_be_resumed_is_refused_before_the_upgrade():
                 assert refused.value.response.status_code == status
             ws.transport.abort()
         with anyio.fail_after(PATIENCE_S):
-            while server._sessions.sessions:
+            while server.sessions:
                 await anyio.sleep(0.01)
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"{url}?resume={session}")
@@ -115,7 +115,7 @@ async def test_a_session_without_a_client_keeps_its_place():
         session = (await until(ws, "session.created"))[-1]["session"]["id"]
         ws.transport.abort()
         with anyio.fail_after(PATIENCE_S):
-            while server._sessions.num_held == 0:
+            while server.num_held == 0:
                 await anyio.sleep(0.01)
         with pytest.raises(InvalidStatus) as refused:
             await connect(url)
@@ -174,7 +174,7 @@ async def test_a_goodbye_ends_the_session_at_once():
         async with connect(url) as ws:
             await until(ws, "session.created")
         with anyio.fail_after(PATIENCE_S):
-            while sessions or server._sessions.sessions:
+            while sessions or server.sessions:
                 await anyio.sleep(0.01)
         assert "streamer_sessions 0.0" in server.metrics.text().decode()
 

@@ -6,10 +6,8 @@ from far import MODEL, Slow
 
 from streamer.core.link import wire
 from streamer.net.link.server import VerifierServer
-from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.sessions import Sessions
+from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service.admission import Admission
-from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address
 
 
@@ -41,11 +39,10 @@ class Closed:
 
 async def test_a_client_whose_handshake_was_under_way_is_sent_elsewhere():
     """It was admitted before SIGTERM, and arrives behind it."""
-    admission = Admission(("/v1/realtime",), 2)
-    async with anyio.create_task_group() as group:
-        sessions = Sessions(opening(), admission, Metrics(), group, 1.0)
-        admission.is_draining = True
-        socket = Closed()
-        await sessions.serve(socket, Conversation("sess_0", "streamer", False), None)
-        assert socket.code == 1012
-        assert admission.num_sessions == 0
+    admission = Admission((PATH,), 2)
+    server = RealtimeServer(opening(), admission)
+    admission.is_draining = True
+    socket = Closed()
+    await server.serve(socket, {})
+    assert socket.code == 1012
+    assert admission.num_sessions == 0
