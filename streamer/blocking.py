@@ -36,16 +36,19 @@ def describe(
     *,
     measures: bool = False,
     channel: int | None = None,
+    track: int | None = None,
     **options: Any,
 ) -> Description:
-    """Describe one recording and wait for it. Takes what `Describer.open` takes; measures and
-    channel are those of its `describe`.
+    """Describe one recording and wait for it. Takes what `Describer.open` takes; measures,
+    channel and track are those of its `describe`.
 
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     of another shape or type.
     """
     chosen = Config.of(config, options).for_jobs(1)
-    return _run(chosen, lambda d: d.describe(source, measures=measures, channel=channel))
+    return _run(
+        chosen, lambda d: d.describe(source, measures=measures, channel=channel, track=track)
+    )
 
 
 def describe_many(
@@ -55,6 +58,7 @@ def describe_many(
     jobs: int = 1,
     measures: bool = False,
     channel: int | None = None,
+    track: int | None = None,
     **options: Any,
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
@@ -66,11 +70,13 @@ def describe_many(
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen = Config.of(config, options).for_jobs(jobs)
     waiting = list(sources)
-    return _run(chosen, lambda d: _all(d, waiting, jobs, measures, channel))
+    return _run(
+        chosen, lambda d: _all(d, waiting, jobs, measures=measures, channel=channel, track=track)
+    )
 
 
 async def _all(
-    describer: Describer, sources: list[Source], jobs: int, measures: bool, channel: int | None
+    describer: Describer, sources: list[Source], jobs: int, **how: Any
 ) -> Sequence[Description | Exception]:
     await describer.load()
     found: dict[int, Description | Exception] = {}
@@ -79,7 +85,7 @@ async def _all(
     async def work() -> None:
         for i, source in waiting:
             try:
-                found[i] = await describer.describe(source, measures=measures, channel=channel)
+                found[i] = await describer.describe(source, **how)
             except Exception as error:
                 found[i] = error
 

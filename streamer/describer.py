@@ -103,6 +103,7 @@ class Describer:
         attributes: str | None = None,
         profile: Profile = "full",
         channel: int | None = None,
+        track: int | None = None,
     ) -> Description:
         """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
@@ -114,6 +115,7 @@ class Describer:
         Description's times). measures: show `measures`, numbers with units, in the Description.
         attributes, profile: the ones that the sentence names, as in Config, among the describer's.
         channel: this one alone, from 0, such as one speaker of a telephone call; None: all, mixed.
+        track: the sound track of a film, from 0; None: the one that is flagged default.
 
         When the caller is cancelled, the turn ends at its next commit and gives its slots back.
         Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples of
@@ -132,7 +134,7 @@ class Describer:
             said = self._models.said(attributes, profile)
             async with self._at_once:
                 result = await describe_recording(
-                    parts.patient().saying(said), source, listeners, measures, channel
+                    parts.patient().saying(said), source, listeners, measures, channel, track
                 )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)

@@ -51,14 +51,15 @@ async def describe_recording(
     listeners: Listeners = Listeners(),
     measures: bool = False,
     channel: int | None = None,
+    track: int | None = None,
 ) -> Description:
     """Describe one recording, or one channel of it. Deltas that were handed out are never taken
-    back. measures: show numbers beside the words.
+    back. measures: show numbers beside the words. track: of a film, from 0.
 
     Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
     where a model fails.
     """
-    with await anyio.to_thread.run_sync(open_audio, source) as audio:
+    with await anyio.to_thread.run_sync(open_audio, source, track) as audio:
         options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
         found: list[Description] = []
         try:

@@ -78,8 +78,9 @@ class FfmpegAudio(Audio):
             self.cut = f"is cut short: {of} that its container promises are there"
 
 
-def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
-    """`why`: libsndfile's reason against it. Raises AudioError with the command to convert it."""
+def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None) -> FfmpegAudio:
+    """`why`: libsndfile's reason against it. wanted: the sound track, from 0; None: by its flags.
+    Raises AudioError with the command to convert it."""
     if shutil.which("ffmpeg") is None:
         raise AudioError(path, f"is no recording that libsndfile can read ({why}); {_way(path)}")
     fd = handle.fileno()
@@ -87,13 +88,15 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
     # By descriptor: no name is taken for a protocol, and no playlist reaches out.
     source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
     quiet = ("-nostdin", "-hide_banner", "-v", "fatal")
-    track, duration_s = _looked_at(fd)
-    if track is None:
+    tracks, track, duration_s = _looked_at(fd, wanted)
+    if tracks == 0:
         raise AudioError(path, "has no sound track")
-    wanted = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
+    if tracks is not None and wanted is not None:
+        check_track(path, tracks, wanted)
+    shape = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
     process = subprocess.Popen(
-        ("ffmpeg", *quiet, *source, *wanted),
+        ("ffmpeg", *quiet, *source, *shape),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -120,13 +123,21 @@ def _way(path: str) -> str:
     return f"install ffmpeg, or convert it where there is one: ffmpeg -i {name} {out}"
 
 
-def _looked_at(fd: int) -> tuple[int | None, float]:
-    """The sound track to hear, and its length in seconds, by ffprobe.
+def check_track(path: str, tracks: int, wanted: int) -> None:
+    """Raises AudioError where a recording has no such track."""
+    if not 0 <= wanted < tracks:
+        has = f"has {tracks} sound track{'s' * (tracks > 1)}, counted from 0"
+        raise AudioError(path, f"{has}; there is no track {wanted}")
 
-    The track is the one that is flagged default, else the first; None where there are streams, but
-    none of sound. A length of 0 is unknown.
+
+def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
+    """The number of sound tracks, the one to hear, and its length in seconds, by ffprobe.
+
+    The track is the wanted one, the one that is flagged default, or the first. Their number is None
+    where ffprobe finds no streams at all. A length of 0 is unknown.
     """
-    shown = "stream=codec_type,duration:stream_disposition=default:format=duration"
+    shown = "stream=codec_type,duration:stream_tags=DURATION"
+    shown += ":stream_disposition=default:format=duration"
     asked = ("-v", "fatal", "-show_entries", shown, "-of", "json")
     source = ("-protocol_whitelist", "file", f"/dev/fd/{fd}")
     try:
@@ -139,19 +150,26 @@ def _looked_at(fd: int) -> tuple[int | None, float]:
         )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        return 0, 0.0
+        return None, wanted or 0, 0.0
     streams = found.get("streams", [])
     tracks = [stream for stream in streams if stream.get("codec_type") == "audio"]
     if not tracks:
-        return (None if streams else 0), 0.0
+        return (0 if streams else None), wanted or 0, 0.0
     flagged = (i for i, one in enumerate(tracks) if one.get("disposition", {}).get("default"))
-    track = next(flagged, 0)
-    told = tracks[track].get("duration") or found.get("format", {}).get("duration")
-    return track, _seconds(told)
+    track = next(flagged, 0) if wanted is None else wanted
+    if not 0 <= track < len(tracks):
+        return len(tracks), track, 0.0
+    told = tracks[track].get("duration") or tracks[track].get("tags", {}).get("DURATION")
+    if told is None and len(streams) == 1:  # else it is that of the longest one
+        told = found.get("format", {}).get("duration")
+    return len(tracks), track, _seconds(told)
 
 
 def _seconds(told: object) -> float:
+    """Of a number, or of hours, minutes and seconds."""
     try:
-        return min(max(0.0, float(str(told))), 1e6)
+        parts = [float(part) for part in str(told).split(":")]
     except ValueError:
         return 0.0
+    seconds = sum(part * 60**i for i, part in enumerate(reversed(parts)))
+    return min(max(0.0, seconds), 1e6)

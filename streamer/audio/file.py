@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamer.audio.array import AudioArray
 from streamer.audio.directory import recordings_in
-from streamer.audio.ffmpeg import open_with_ffmpeg
+from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
 from streamer.audio.pieces import View, pieces_of
 from streamer.audio.source import Audio, AudioError, Block
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
@@ -122,14 +122,16 @@ class AudioFile(Audio):
             yield block
 
 
-def open_audio(source: Source) -> Audio:
+def open_audio(source: Source, track: int | None = None) -> Audio:
     """Open a recording, "-" for a WAV on stdin, an open binary file, or samples and their rate.
+    track: of a film, from 0; None: the one that is flagged default.
 
     Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
     another kind.
     """
     if isinstance(source, tuple):
         array = AudioArray(*source)
+        check_track(array.path, 1, track or 0)
         _check_rate(array)
         return array
     if not isinstance(source, str | os.PathLike):
@@ -139,7 +141,7 @@ def open_audio(source: Source) -> Audio:
         path = os.fspath(source)
         handle = _open_stdin() if path == "-" else _open_path(path)
     try:
-        audio = _open_handle(path, handle)
+        audio = _open_handle(path, handle, track)
         _check_rate(audio)
     except BaseException:
         handle.close()
@@ -147,14 +149,15 @@ def open_audio(source: Source) -> Audio:
     return audio
 
 
-def _open_handle(path: str, handle: IO[bytes]) -> Audio:
+def _open_handle(path: str, handle: IO[bytes], track: int | None) -> Audio:
     """By libsndfile, else by ffmpeg."""
     try:
         file = AudioFile(path, handle)
     except NotForLibsndfile as error:
-        return open_with_ffmpeg(path, handle, str(error))
+        return open_with_ffmpeg(path, handle, str(error), track)
     if file.num_frames == 0:
         raise AudioError(path, "holds no samples, only a header")
+    check_track(path, 1, track or 0)
     return file
 
 

@@ -17,7 +17,7 @@ class AudioError(Exception):
     """A recording that cannot be heard: one line with its path, the cause, and a way out if any."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path if path.isprintable() else ascii(path)}: {reason}")
+        super().__init__(f"{path if path.isprintable() and path else ascii(path)}: {reason}")
         self.path = path
         self.reason = reason
 

@@ -29,7 +29,7 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     files = [file for path in options.files for file in recordings_in(path)]
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
-    takes = [take for file in files for take in takes_of(file, options.channels == "apart")]
+    takes = [take for file in files for take in takes_of(file, options)]
     if options.timeline is not None:
         check_target(options.timeline)
         if len(takes) != 1:
@@ -40,10 +40,10 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     return anyio.run(_describe_all, takes, config, options)
 
 
-def takes_of(file: str, is_apart: bool) -> list[Take]:
+def takes_of(file: str, options: DescribeOptions) -> list[Take]:
     """One take for all channels, or one for each. An error of opening is reported later."""
-    if is_apart:
-        with suppress(AudioError), open_audio(file) as audio:
+    if options.channels == "apart":
+        with suppress(AudioError), open_audio(file, options.track) as audio:
             return [Take(file, channel) for channel in range(audio.channels)]
     return [Take(file)]
 
@@ -127,6 +127,7 @@ class _Batch:
                 screen.wait,
                 measures=self._options.measures or self._options.timeline is not None,
                 channel=take.channel,
+                track=self._options.track,
             )
         except anyio.get_cancelled_exc_class():
             if self._lost is None:

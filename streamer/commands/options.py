@@ -56,6 +56,9 @@ class DescribeOptions(Checked):
         Literal["mixed", "apart"],
         about("apart: each channel is a speaker with a description of their own", "apart"),
     ] = "mixed"
+    track: Annotated[
+        int | None, about("sound track of a film, from 0", "1", unset="the default one", ge=0)
+    ] = None
     jobs: Annotated[
         int, about("recordings at once; each is shown when it is done", "2", ge=1, le=64)
     ] = 1

@@ -126,10 +126,19 @@ def test_of_a_film_the_default_track_is_heard(tmp_path) -> None:
     for i, tone in enumerate(TONES[:2]):
         soundfile.write(tmp_path / f"{i}.wav", tone, RATE)
     film = tmp_path / "film.mkv"
-    inputs = ("-i", tmp_path / "0.wav", "-i", tmp_path / "1.wav", "-map", "0", "-map", "1")
+    inputs = ("-i", tmp_path / "0.wav", "-i", tmp_path / "1.wav")
+    maps = ("-map", "0", "-map", "1", "-map", "2")
     flags = ("-disposition:a:0", "0", "-disposition:a:1", "default")
-    subprocess.run(("ffmpeg", "-v", "fatal", *inputs, *flags, film), check=True)
-    assert abs(len(heard(film)[0]) - RATE) < 0.1 * RATE
+    picture = ("-f", "lavfi", "-i", "color=size=16x16:duration=5")
+    subprocess.run(("ffmpeg", "-v", "fatal", *inputs, *picture, *maps, *flags, film), check=True)
+    for track, seconds in ((None, 1), (0, 2), (1, 1)):
+        with open_audio(film, track) as audio:
+            num = sum(len(block) for block in audio)
+            assert (round(num / RATE, 1), audio.warning) == (seconds, None)
+    with pytest.raises(AudioError, match="has 2 sound tracks, counted from 0; there is no track 2"):
+        open_audio(film, 2)
+    with pytest.raises(AudioError, match="has 1 sound track, counted from 0; there is no track 1"):
+        open_audio(tmp_path / "0.wav", 1)
 
 
 @needs_ffmpeg
