@@ -18,6 +18,7 @@ from typing import IO
 
 import numpy as np
 
+from streamer.audio.pieces import pieces_of
 from streamer.audio.source import Audio, AudioError, Block
 
 BLOCK_FRAMES = 8192
@@ -25,6 +26,8 @@ HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, r
 FLOAT = 6  # the encoding
 MOST_CHANNELS = 1024
 PROBE_S = 20.0
+# formats without a length: ffprobe divides their size by a bit rate
+GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts")
 LEFT_OUT_S = 0.5  # a container's length may be that of its pictures
 
 
@@ -87,7 +90,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
     os.lseek(fd, 0, os.SEEK_SET)
     # By descriptor: no name is taken for a protocol, and no playlist reaches out.
     source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
-    quiet = ("-nostdin", "-hide_banner", "-v", "fatal")
+    quiet = ("-nostdin", "-hide_banner", "-v", "error")
     tracks, track, duration_s = _looked_at(fd, wanted)
     if tracks == 0:
         raise AudioError(path, "has no sound track")
@@ -110,6 +113,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
         errors.close()
         raise
     audio.num_frames = int(duration_s * audio.sample_rate)
+    audio.cut = pieces_of(handle)[1]
     handle.close()
     return audio
 
@@ -137,7 +141,7 @@ def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
     where ffprobe finds no streams at all. A length of 0 is unknown.
     """
     shown = "stream=codec_type,duration:stream_tags=DURATION"
-    shown += ":stream_disposition=default:format=duration"
+    shown += ":stream_disposition=default:format=duration,format_name"
     asked = ("-v", "fatal", "-show_entries", shown, "-of", "json")
     source = ("-protocol_whitelist", "file", f"/dev/fd/{fd}")
     try:
@@ -160,8 +164,11 @@ def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
     if not 0 <= track < len(tracks):
         return len(tracks), track, 0.0
     told = tracks[track].get("duration") or tracks[track].get("tags", {}).get("DURATION")
+    container = found.get("format", {})
     if told is None and len(streams) == 1:  # else it is that of the longest one
-        told = found.get("format", {}).get("duration")
+        told = container.get("duration")
+    if container.get("format_name") in GUESSED:
+        told = None
     return len(tracks), track, _seconds(told)
 
 

@@ -60,7 +60,7 @@ class AudioFile(Audio):
         views = [View(handle, piece) for piece in pieces]
         file = _decode(views[0] if views else handle.fileno())
         is_endless = file.frames >= ENDLESS  # a FLAC that was written to a pipe
-        is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle))
+        is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle, 0))
         frames = os.fstat(handle.fileno()).st_size // file.channels if is_endless else file.frames
         super().__init__(path, file.samplerate, file.channels, frames, is_guess)
         self.cut = cut or (None if views else _cut_short(file))
@@ -68,6 +68,7 @@ class AudioFile(Audio):
         self._handle = handle
         for number, view in enumerate(views[1:], 2):
             self._join(number, view)
+            self.is_guess |= file.format == "MP3" and not _has_frame_count(handle, view.begin)
 
     def close(self) -> None:
         for file in self._files:
@@ -251,13 +252,12 @@ def _quiet() -> Iterator[None]:
             os.close(null)
 
 
-def _has_frame_count(handle: IO[bytes]) -> bool:
+def _has_frame_count(handle: IO[bytes], at: int) -> bool:
     """Whether an MP3 says how long it is. Else libsndfile guesses, by size and first bit rate."""
     fd = handle.fileno()
-    head = os.pread(fd, 10, 0)
-    at = 0
+    head = os.pread(fd, 10, at)
     if head[:3] == b"ID3":  # the size of a tag has 7 bits in each byte
-        at = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:])))
+        at += 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:])))
     frame = os.pread(fd, 40, at)
     return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in (13, 21, 36))
 

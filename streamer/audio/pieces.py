@@ -1,8 +1,8 @@
 """The recordings inside one file: several joined ones, or one whose size was never written.
 
 A header declares a length, and a decoder stops there. Whatever follows is looked at: `cat a.mp3
-b.mp3`, a chained Ogg stream (RFC 3533), joined WAV or FLAC files, and a WAV whose recorder lost its
-power before it wrote the sizes.
+b.mp3`, a chained Ogg stream (RFC 3533), joined WAV or FLAC files, and a file whose recorder lost
+its power before it wrote the sizes. Where it cannot be heard, one line says so.
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ import io
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
 MOST_PIECES = 1000
+LEAST_BYTES = 256  # of another recording
+LEAST_UNKNOWN_BYTES = 1024  # that are told; fewer are padding or a tag of another kind
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
-TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN")
-LEAST_BYTES = 1024  # after an MP3's declared end: fewer are padding or a tag of another kind
 UNWRITTEN = (0, 0xFFFFFFFF)  # sizes of a WAV chunk that no recorder writes at its end
+W64 = b"riff\x2e\x91\xcf\x11"
+ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
+ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
+CUT = "is cut short: its last part is missing"
+Data = mmap.mmap
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class View(io.RawIOBase):
 
     def __init__(self, handle: IO[bytes], piece: Piece) -> None:
         self._fd, self._piece, self._at = handle.fileno(), piece, 0
+        self.begin = piece.begin
 
     def readable(self) -> bool:
         return True
@@ -64,7 +71,7 @@ class View(io.RawIOBase):
 
 
 def pieces_of(handle: IO[bytes]) -> tuple[list[Piece], str | None]:
-    """The recordings of a file, and one line where its last one is cut short.
+    """The recordings of a file, and one line where a part of it is missing or is not heard.
 
     No piece: the file is one recording as its header says, or of a kind without such faults.
     """
@@ -74,30 +81,84 @@ def pieces_of(handle: IO[bytes]) -> tuple[list[Piece], str | None]:
     with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:4] == b"OggS":
             return _ogg(data)
-        if data[:4] in (b"RIFF", b"RIFX"):
-            return _wav(data), None
         if data[:4] == b"fLaC":
-            return _between(_found(data, b"fLaC\0\0\0\x22"), size), None
-        if data[:3] == b"ID3" or _is_frame(data, 0):
-            return _mp3(data), None
-    return [], None
+            begins = _found(data, b"fLaC\0\0\0\x22")
+            return _spans(begins, [*begins[1:], size]), None
+        if (mended := _unwritten(data, 0)) is not None:
+            return [mended], None
+        return _chain(data)
 
 
-def _between(begins: list[int], size: int) -> list[Piece]:
-    """Pieces that begin there; none where there is one."""
-    ends = [*begins[1:], size]
+def _chain(data: Data) -> tuple[list[Piece], str | None]:
+    """Recordings of one kind, one after the other."""
+    end_of = _kind(data, 0)
+    begins, ends, told = [0], [], None
+    while end_of is not None and len(begins) < MOST_PIECES:
+        end = end_of(data, begins[-1])
+        if end is None:
+            break
+        ends.append(min(end, len(data)))
+        if end > len(data):
+            told = (
+                CUT if end_of in (_asf_end, _caf_end, _w64_end) else None
+            )  # libsndfile knows others
+            break
+        begin = _behind_padding(data, end)
+        if _kind(data, begin) is not end_of or len(data) - begin < LEAST_BYTES:
+            told = _unheard(data, begin)
+            break
+        begins.append(begin)
+        if (mended := _unwritten(data, begin)) is not None:
+            return [*_spans(begins, [*ends, begin])[:-1], mended], None
+    return _spans(begins, [*ends[: len(begins) - 1], len(data)]), told
+
+
+def _spans(begins: list[int], ends: list[int]) -> list[Piece]:
+    """Pieces from each begin to its end; none where there is one."""
     pieces = [Piece(*span) for span in zip(begins, ends, strict=True)]
     return pieces[:MOST_PIECES] if len(pieces) > 1 else []
 
 
-def _found(data: mmap.mmap, magic: bytes) -> list[int]:
+def _found(data: Data, magic: bytes) -> list[int]:
     begins = [0]
     while len(begins) < MOST_PIECES and (at := data.find(magic, begins[-1] + 1)) > 0:
         begins.append(at)
     return begins
 
 
-def _ogg(data: mmap.mmap) -> tuple[list[Piece], str | None]:
+def _behind_padding(data: Data, at: int) -> int:
+    """After zeros, and tags that end a recording: ID3v1, and APE's."""
+    while True:
+        if data[at : at + 3] == b"TAG":
+            at += 128
+        elif data[at : at + 8] == b"APETAGEX" and at + 32 <= len(data):
+            size, _, flags = struct.unpack_from("<III", data, at + 12)
+            at += size + (32 if flags & 0xA0000000 == 0xA0000000 else 0)
+        elif data[at : at + 1] == b"\0":
+            while data[at : at + 4096].count(b"\0") == 4096:
+                at += 4096
+            at += len(data[at : at + 4096]) - len(data[at : at + 4096].lstrip(b"\0"))
+        else:
+            return min(at, len(data))
+
+
+def _unheard(data: Data, begin: int) -> str | None:
+    """One line on the bytes from there to the end; None for a few, and for tags and chunks of a
+    writer that did not count them."""
+    tagged = _behind_tag(data, begin)
+    if len(data) - tagged < LEAST_UNKNOWN_BYTES:
+        return None
+    at = begin
+    while at + 8 <= len(data) and data[at : at + 4].isalnum():
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "little" if data[:4] != b"FORM" else "big")
+        at += at % 2
+    if -2 < len(data) - at < 8 and _kind(data, begin) is None:
+        return None
+    left = len(data) - begin
+    return f"holds {left} bytes after the end that its header declares; they are not heard"
+
+
+def _ogg(data: Data) -> tuple[list[Piece], str | None]:
     """A chain's links: each begins with pages that are marked as a beginning."""
     begins, at, was_begin, has_end = [], 0, False, True
     while data[at : at + 4] == b"OggS" and at + 27 <= len(data):
@@ -108,58 +169,140 @@ def _ogg(data: mmap.mmap) -> tuple[list[Piece], str | None]:
         was_begin, has_end = is_begin, bool(kind & 4)
         at += 27 + num_segments + sum(data[at + 27 : at + 27 + num_segments])
     is_cut = at > len(data) or not has_end
-    told = "is cut short: its last part is missing" if is_cut else None
-    return _between(begins or [0], len(data)), told
+    told = CUT if is_cut else _unheard(data, _behind_padding(data, at))
+    begins = begins or [0]
+    return _spans(begins, [*begins[1:], len(data)]), told
 
 
-def _wav(data: mmap.mmap) -> list[Piece]:
-    """Joined WAV files, and one whose sizes were never written."""
-    order = "<" if data[:4] == b"RIFF" else ">"
-    begins, at, size = [], 0, len(data)
-    while data[at : at + 4] in (b"RIFF", b"RIFX") and data[at + 8 : at + 12] == b"WAVE":
-        begins.append(at)
-        mended = _unwritten(data, at, order)
-        if mended is not None:
-            return [mended] if at == 0 else [*_between([*begins], size)[:-1], mended]
-        (length,) = struct.unpack_from(f"{order}I", data, at + 4)
-        at += 8 + length + length % 2
-        if length < 36 or len(begins) >= MOST_PIECES:
-            break
-    return _between(begins or [0], size)
+End = Callable[[Data, int], int | None]  # the declared end of the recording that begins there
 
 
-def _unwritten(data: mmap.mmap, begin: int, order: str) -> Piece | None:
-    """The piece that begins there, with sizes, where its data chunk has none and bytes follow."""
-    at, size = begin + 12, len(data)
-    while at + 8 <= size:
-        name, length = struct.unpack_from(f"{order}4sI", data, at)
+def _kind(data: Data, at: int) -> End | None:
+    head = data[at : at + 12]
+    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:] == b"WAVE":
+        return _wav_end
+    if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
+        return _aiff_end
+    if head[:8] == W64:
+        return _w64_end
+    if head[:8] == ASF:
+        return _asf_end
+    if head[4:8] == b"ftyp":
+        return _mp4_end
+    kind = {b".snd": _au_end, b"caff": _caf_end}.get(head[:4])
+    return kind or (_mp3_end if _is_frame(data, _behind_tag(data, at)) else None)
+
+
+def _order(data: Data, at: int) -> str:
+    return ">" if data[at : at + 4] == b"RIFX" else "<"
+
+
+def _wav_end(data: Data, at: int) -> int | None:
+    if data[at : at + 4] == b"RF64":
+        is_known = data[at + 12 : at + 16] == b"ds64"
+        return at + 8 + struct.unpack_from("<Q", data, at + 20)[0] if is_known else None
+    (length,) = struct.unpack_from(f"{_order(data, at)}I", data, at + 4)
+    body = _wav_data(data, at)
+    if length in UNWRITTEN and body is not None:
+        return body[0] + body[1] + body[1] % 2
+    return at + 8 + length + length % 2 if length >= 36 else None
+
+
+def _wav_data(data: Data, begin: int) -> tuple[int, int] | None:
+    """Where the samples of a WAV begin, and the bytes that they have by the header."""
+    at = begin + 12
+    while at + 8 <= len(data):
+        name, length = struct.unpack_from(f"{_order(data, begin)}4sI", data, at)
         if name == b"data":
-            left = size - at - 8
-            if length not in UNWRITTEN or left == 0 or (length and left >= 0xFFFF0000):
-                return None
-            head = bytearray(data[begin : at + 8])
-            struct.pack_into(f"{order}I", head, 4, min(size - begin - 8, 0xFFFFFFF0))
-            struct.pack_into(f"{order}I", head, at + 4 - begin, min(left, 0xFFFFFFC0))
-            return Piece(begin, size, bytes(head))
+            return at + 8, length
         at += 8 + length + length % 2
     return None
 
 
-def _mp3(data: mmap.mmap) -> list[Piece]:
-    """Joined MP3 files: the first frame of each may say how many bytes it has."""
-    begins, at = [0], _behind_tag(data, 0)
-    while len(begins) < MOST_PIECES:
-        end = _declared_end(data, at)
-        if end is None or end + LEAST_BYTES > len(data) or data[end : end + 11].startswith(TAGS):
-            break
-        at = _behind_tag(data, end)
-        if not _is_frame(data, at):
-            break
-        begins.append(end)
-    return _between(begins, len(data))
+def _unwritten(data: Data, begin: int) -> Piece | None:
+    """The piece that begins there, with sizes, where its header has none and bytes follow."""
+    end_of = _kind(data, begin)
+    size = len(data)
+    if end_of is _au_end and struct.unpack_from(">I", data, begin + 8)[0] == 0:
+        head = bytearray(data[begin : begin + 12])
+        head[8:] = b"\xff" * 4  # unknown: up to the end
+        return Piece(begin, size, bytes(head))
+    body = _wav_data(data, begin) if end_of is _wav_end else None
+    left = size - body[0] if body else 0
+    if body is None or body[1] not in UNWRITTEN or left <= 0:
+        return None
+    head = bytearray(data[begin : body[0]])
+    if data[begin : begin + 4] == b"RF64":
+        if data[begin + 12 : begin + 16] != b"ds64" or any(data[begin + 28 : begin + 36]):
+            return None
+        struct.pack_into("<QQ", head, 20, size - begin - 8, left)
+        return Piece(begin, size, bytes(head))
+    if body[1] and left >= 0xFFFF0000:
+        return None
+    order = _order(data, begin)
+    struct.pack_into(f"{order}I", head, 4, min(size - begin - 8, 0xFFFFFFF0))
+    struct.pack_into(f"{order}I", head, body[0] - 4 - begin, min(left, 0xFFFFFFC0))
+    return Piece(begin, size, bytes(head))
 
 
-def _behind_tag(data: mmap.mmap, at: int) -> int:
+def _aiff_end(data: Data, at: int) -> int | None:
+    (length,) = struct.unpack_from(">I", data, at + 4)
+    return at + 8 + length + length % 2 if length not in UNWRITTEN else None
+
+
+def _au_end(data: Data, at: int) -> int | None:
+    offset, length = struct.unpack_from(">II", data, at + 4)
+    return at + offset + length if length not in UNWRITTEN else None
+
+
+def _w64_end(data: Data, at: int) -> int | None:
+    return at + struct.unpack_from("<Q", data, at + 16)[0] if at + 24 <= len(data) else None
+
+
+def _asf_end(data: Data, at: int) -> int | None:
+    """None where it was written to a stream."""
+    place = data.find(ASF_FILE, at, at + (1 << 16))
+    if place < 0 or place + 48 > len(data):
+        return None
+    return at + struct.unpack_from("<Q", data, place + 40)[0] or None
+
+
+def _caf_end(data: Data, at: int) -> int | None:
+    at += 8
+    while at + 12 <= len(data) and data[at : at + 4].isalnum() and data[at : at + 4] != b"caff":
+        (length,) = struct.unpack_from(">q", data, at + 4)
+        if length < 0:  # of samples, up to the end
+            return None
+        at += 12 + length
+    return at
+
+
+def _mp4_end(data: Data, begin: int) -> int | None:
+    """After the last box before another file's."""
+    at = begin
+    while at + 8 <= len(data) and (at == begin or data[at + 4 : at + 8] != b"ftyp"):
+        length, name = struct.unpack_from(">I4s", data, at)
+        if length == 1 and at + 16 <= len(data):
+            (length,) = struct.unpack_from(">Q", data, at + 8)
+        if length < 8 or not name.isascii():
+            break
+        at += length
+    return at
+
+
+def _mp3_end(data: Data, at: int) -> int | None:
+    """None where its first frame does not say how many bytes it has."""
+    at = _behind_tag(data, at)
+    for place in XING_AT:
+        is_there = at + place + 16 <= len(data)
+        if is_there and data[at + place : at + place + 4] in (b"Xing", b"Info"):
+            flags, *numbers = struct.unpack_from(">3I", data, at + place + 4)
+            if flags & 3 == 3 and numbers[1] > 0:
+                return at + int(numbers[1])
+    return None
+
+
+def _behind_tag(data: Data, at: int) -> int:
     """Where frames begin after an ID3 tag, whose size has 7 bits in each byte."""
     if data[at : at + 3] != b"ID3":
         return at
@@ -167,17 +310,6 @@ def _behind_tag(data: mmap.mmap, at: int) -> int:
     return at + 10 + size
 
 
-def _is_frame(data: mmap.mmap, at: int) -> bool:
+def _is_frame(data: Data, at: int) -> bool:
     head = data[at : at + 3]
     return len(head) == 3 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[2] >> 4 < 15
-
-
-def _declared_end(data: mmap.mmap, at: int) -> int | None:
-    """Where the MP3 whose frames begin there says that it ends; None where it does not."""
-    for place in XING_AT:
-        is_there = at + place + 16 <= len(data)
-        if is_there and data[at + place : at + place + 4] in (b"Xing", b"Info"):
-            flags, *numbers = struct.unpack_from(">3I", data, at + place + 4)
-            if flags & 3 == 3 and numbers[1] > 0:
-                return at + numbers[1]
-    return None

@@ -24,6 +24,11 @@ KINDS = {
     "opus": {"format": "OGG", "subtype": "OPUS"},
     "flac": {"format": "FLAC"},
     "wav": {"format": "WAV", "subtype": "PCM_16"},
+    "rf64": {"format": "RF64", "subtype": "PCM_16"},
+    "w64": {"format": "W64", "subtype": "PCM_16"},
+    "aiff": {"format": "AIFF", "subtype": "PCM_16"},
+    "au": {"format": "AU", "subtype": "PCM_16"},
+    "caf": {"format": "CAF", "subtype": "PCM_16"},
 }
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 
@@ -63,6 +68,85 @@ def test_a_tagged_mp3_after_another_is_heard(tmp_path) -> None:
     path = tmp_path / "tagged.mp3"
     path.write_bytes(tag + part + tag + part)
     assert len(heard(path)[0]) == 2 * len(heard_alone(part, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["mp3", "wav", "aiff"])
+@pytest.mark.parametrize("between", [b"\0", bytes(9999), b"TAG" + b"a" * 125])
+def test_padding_and_tags_between_parts_are_passed_over(tmp_path, kind, between) -> None:
+    part = encoded(TONES[0], **KINDS[kind])
+    path = tmp_path / "joined"
+    path.write_bytes(part + between + part)
+    assert len(heard(path)[0]) == 2 * len(heard_alone(part, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["mp3", "wav", "aiff", "au", "caf", "ogg"])
+@pytest.mark.parametrize("other", ["mp3", "wav", "noise"])
+def test_what_follows_and_is_of_another_kind_is_told(tmp_path, kind, other) -> None:
+    noise = np.random.default_rng(0).integers(1, 255, 30_000, np.uint8).tobytes()
+    tag = b"ID3\x04\0\0" + bytes([0, 0, 2, 0]) + bytes(256)
+    rest = noise if other == "noise" else tag + encoded(TONES[2], **KINDS[other])
+    first = encoded(TONES[0], **KINDS[kind])
+    path = tmp_path / "joined"
+    path.write_bytes(first + rest)
+    found, warning = heard(path)
+    if kind == other:
+        return
+    assert len(found) == len(heard_alone(first, tmp_path))
+    assert f"holds {len(rest)} bytes after the end that its header declares" in str(warning)
+
+
+def test_a_header_from_the_middle_of_a_recording_is_told(tmp_path) -> None:
+    """Recorders write it again from time to time, until they lose their power."""
+    whole = encoded(TONES[0], **KINDS["wav"])
+    at = whole.index(b"data")
+    early = whole[:4] + struct.pack("<I", at + 2000) + whole[8 : at + 4] + struct.pack("<I", 2000)
+    path = tmp_path / "early.wav"
+    path.write_bytes(early + whole[at + 8 :])
+    lost = 2 * 2 * RATE - 2000 - 2  # a sample of zero is taken for padding
+    assert f"holds {lost} bytes after" in str(heard(path)[1])
+
+
+@pytest.mark.parametrize("kind", ["wav", "aiff", "mp3"])
+def test_tags_at_the_end_are_no_lost_part(tmp_path, kind) -> None:
+    order = ">" if kind == "aiff" else "<"
+    chunk = struct.pack(f"{order}4sI", b"LIST", 3000) + b"a" * 3000
+    tag = b"ID3\x04\0\0" + bytes([0, 0, 20, 0]) + b"a" * (20 << 7)
+    ape = b"APETAGEX" + struct.pack("<4I8x", 2000, 3000, 1, 0) + b"a" * (3000 - 32)
+    for rest in (tag, ape + b"TAG" + b"a" * 125, chunk if kind != "mp3" else b""):
+        path = tmp_path / "tagged"
+        path.write_bytes(encoded(TONES[0], **KINDS[kind]) + rest)
+        assert heard(path)[1] is None
+
+
+@pytest.mark.parametrize("kind", ["rf64", "au"])
+def test_sizes_of_other_kinds_that_were_never_written(tmp_path, kind) -> None:
+    whole = encoded(TONES[0], **KINDS[kind])
+    lost = bytearray(whole)
+    lost[20:44] = bytes(24) if kind == "rf64" else lost[20:44]
+    lost[8:12] = lost[8:12] if kind == "rf64" else bytes(4)
+    path = tmp_path / "power_lost"
+    path.write_bytes(lost)
+    assert np.array_equal(heard(path)[0], heard_alone(whole, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["aiff", "au", "w64", pytest.param("caf", marks=needs_ffmpeg)])
+def test_a_cut_file_is_told(tmp_path, kind) -> None:
+    whole = encoded(TONES[0], **KINDS[kind])
+    path = tmp_path / "cut"
+    path.write_bytes(whole[: len(whole) * 3 // 5])
+    assert "is cut short" in str(heard(path)[1])
+
+
+@needs_ffmpeg
+def test_containers_for_ffmpeg_are_looked_at_too(tmp_path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    told = {"m4a": "bytes after the end", "aac": "None", "wma": "cut short", "mka": "None"}
+    for kind, wanted in told.items():
+        made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", tmp_path / f"a.{kind}")
+        subprocess.run(made, check=True)
+        path = tmp_path / f"joined.{kind}"
+        path.write_bytes((tmp_path / f"a.{kind}").read_bytes() * 2)
+        assert wanted in str(heard(path)[1])
 
 
 @pytest.mark.parametrize("kind", ["mp3", "ogg", "flac", "wav"])
