@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamer.background_session import BackgroundSession
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
+    from streamer.core.conversation import Conversation, conversation
     from streamer.core.description import Description, TextDelta
     from streamer.core.measures.speech_measures import Measures, SpeechMeasures
     from streamer.core.voice_words import voice_line, voice_profile
@@ -57,6 +58,7 @@ __all__ = [
     "CoachNews",
     "Config",
     "ConfigError",
+    "Conversation",
     "Describer",
     "Description",
     "LiveSession",
@@ -75,6 +77,7 @@ __all__ = [
     "TurnDetection",
     "TurnFailed",
     "__version__",
+    "conversation",
     "describe",
     "describe_many",
     "syllable_rate",
@@ -87,6 +90,7 @@ _HOMES = {  # module -> the public names that it has
     "background_session": ("BackgroundSession",),
     "blocking": ("describe", "describe_many"),
     "config": ("Config", "ConfigError"),
+    "core.conversation": ("Conversation", "conversation"),
     "core.description": ("Description", "TextDelta"),
     "core.measures.speech_measures": ("Measures", "SpeechMeasures"),
     "describer": ("Describer",),

@@ -14,7 +14,7 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
-from streamer.commands.screen import Screen, Take
+from streamer.commands.screen import Screen, Take, show_call
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
@@ -85,6 +85,8 @@ class _Batch:
         self._num_failed = 0
         self._shares: dict[int, float] = {}  # heard, of recordings in hand
         self._lost: Exception | None = None  # why stdout cannot be written
+        # of a file whose channels are described apart, as they come
+        self._channels: dict[str, list[Description | None]] = {}
 
     async def run(self) -> int:
         todo = iter(enumerate(self._takes))
@@ -140,9 +142,21 @@ class _Batch:
             raise
         except Exception as error:
             screen.failed(*_told(str(take), error))
+            self._gather(take, None)
             return False
         screen.done(result, self._describer.config.is_away)
+        self._gather(take, result)
         return await self._write_timeline(result) and not result.is_cut
+
+    def _gather(self, take: Take, result: Description | None) -> None:
+        """Show what is between the channels of a call when the last of them is described."""
+        if take.channel is None or not self._options.measures:
+            return
+        found = self._channels.setdefault(take.file, [])
+        found.append(result)
+        if len(found) == sum(other.file == take.file for other in self._takes):
+            whole = [each for each in self._channels.pop(take.file) if each is not None]
+            show_call(take.file, sorted(whole, key=lambda each: each.channel or 0), self._options)
 
     async def _write_timeline(self, result: Description) -> bool:
         """Whether it was written where one is asked for."""

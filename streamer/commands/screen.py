@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, put, tell
+from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.text.characters import SENTENCE_ENDS
@@ -124,6 +125,22 @@ class Screen:
         if sys.stdout.isatty():
             self._bar.hide()
         put(text, end="")
+
+
+def show_call(file: str, channels: Sequence[Description], options: DescribeOptions) -> None:
+    """An object or a line on what is between the channels of a call; nothing where one failed."""
+    if (found := conversation(channels)) is None:
+        return
+    if options.json:
+        put(_as_json({"file": file, "conversation": found.as_json()}), end="")
+        return
+    talk = " / ".join(f"{share:.0%}" for share in found.talk_share)
+    gap = "" if found.gap_median_s is None else f", gap {found.gap_median_s:.1f} s (median)"
+    times = f"{found.dead_air_count} time{'s' * (found.dead_air_count != 1)}"
+    dead = f"dead air {times}, {found.dead_air_s:.1f} s"
+    taken = " / ".join(map(str, found.interruptions))
+    parts = f"talk {talk}, overlap {found.overlap_share:.0%}, {dead}{gap}, interruptions {taken}"
+    put(f"  between channels: {parts}")
 
 
 def _as_json(row: Mapping[str, Any]) -> str:

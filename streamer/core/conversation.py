@@ -1,0 +1,139 @@
+"""Numbers between the channels of a call: shares of talk, overlap, dead air, gaps, interruptions.
+
+Each channel is one speaker. A stretch of talk is speech whose pauses are shorter than
+MERGE_S: after a longer one the floor is free (Heldner and Edlund, "Pauses, gaps and overlaps in
+conversations", J. Phonetics 38, 2010, for the terms).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.description import Description
+
+MERGE_S = 0.7
+DEAD_S = 2.0  # nobody speaks for so long
+BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
+
+Flags = NDArray[np.bool_]
+Stretch = tuple[float, float, int]  # begin and end in s, channel
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A call. Shares are of the seconds in which anybody speaks; the times of all begin and end
+    with the first and the last speech.
+
+    talk_share: of each channel. dead_air_s: in stretches of 2 s and more without speech.
+    gap_median_s: between the end of one speaker's talk and the begin of another's, None without
+    such a change. interruptions: of each channel, how often it took the floor while another spoke:
+    it begins during the other's talk, speaks for 1 s or more, and the other stops first.
+    """
+
+    talk_share: tuple[float, ...]
+    talk_s: tuple[float, ...]
+    overlap_share: float
+    overlap_s: float
+    dead_air_s: float
+    dead_air_count: int
+    turns: tuple[int, ...]
+    gap_median_s: float | None
+    interruptions: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, rounded to 3 decimals."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return [plain(each) for each in value]
+            return round(value, 3) if isinstance(value, float) else value
+
+        return {name: plain(value) for name, value in asdict(self).items()}
+
+
+def conversation(channels: Sequence[Description]) -> Conversation | None:
+    """Of the channels of one recording, each described alone with measures. None for fewer than
+    two, where one was not measured, or where nobody speaks."""
+    timelines = [found.timeline for found in channels]
+    curves = [timeline.curves for timeline in timelines if timeline is not None]
+    if len(curves) < max(2, len(channels)):
+        return None
+    speech = [np.repeat(each.speech, round(each.step_s / 0.01)) for each in curves]
+    longest = max(map(len, speech))
+    flags = np.array([np.pad(each, (0, longest - len(each))) for each in speech])
+    return _of(flags, 0.01) if flags.any() else None
+
+
+def _of(flags: Flags, step_s: float) -> Conversation:
+    """flags: who speaks, [n_channels, n_steps]."""
+    stretches = sorted(
+        (begin * step_s, end * step_s, channel)
+        for channel, each in enumerate(flags)
+        for begin, end in _runs(_merged(each, round(MERGE_S / step_s)))
+    )
+    num = flags.sum(0)
+    spoken = np.flatnonzero(num)
+    anybody = float((num > 0).sum()) * step_s
+    silent = [(end - begin) * step_s for begin, end in _runs(num[spoken[0] : spoken[-1] + 1] == 0)]
+    dead = [seconds for seconds in silent if seconds >= DEAD_S]
+    talk_s = tuple(float(each.sum()) * step_s for each in flags)
+    overlap_s = float((num > 1).sum()) * step_s
+    turns = _turns(stretches)
+    gaps = [
+        after[0] - before[1] for before, after in itertools.pairwise(turns) if before[1] <= after[0]
+    ]
+    channels = range(len(flags))
+    return Conversation(
+        talk_share=tuple(seconds / sum(talk_s) for seconds in talk_s),
+        talk_s=talk_s,
+        overlap_share=overlap_s / anybody,
+        overlap_s=overlap_s,
+        dead_air_s=sum(dead),
+        dead_air_count=len(dead),
+        turns=tuple(sum(turn[2] == channel for turn in turns) for channel in channels),
+        gap_median_s=median(gaps) if gaps else None,
+        interruptions=tuple(_interruptions(stretches, channel) for channel in channels),
+    )
+
+
+def _turns(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Stretches in order, those of one speaker joined until another takes the floor. Talk that
+    lies within another's takes no floor."""
+    turns: list[Stretch] = []
+    for begin, end, channel in stretches:
+        if turns and turns[-1][2] == channel:
+            turns[-1] = (turns[-1][0], max(end, turns[-1][1]), channel)
+        elif not turns or end > turns[-1][1]:
+            turns.append((begin, end, channel))
+    return turns
+
+
+def _interruptions(stretches: Sequence[Stretch], channel: int) -> int:
+    return sum(
+        any(other != channel and start < begin < stop < end for start, stop, other in stretches)
+        for begin, end, own in stretches
+        if own == channel and end - begin >= BACKCHANNEL_S
+    )
+
+
+def _runs(flags: Flags) -> list[tuple[int, int]]:
+    """(first, end) of each run of True."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _merged(flags: Flags, most: int) -> Flags:
+    """The same with gaps of up to `most` steps filled."""
+    filled = flags.copy()
+    runs = _runs(flags)
+    for (_, end), (begin, _) in itertools.pairwise(runs):
+        if begin - end < most:
+            filled[end:begin] = True
+    return filled
