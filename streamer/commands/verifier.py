@@ -42,7 +42,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     import anyio
     import anyio.to_thread
 
-    from streamer.assembly.judge import ModelJudge, verifier_model_of
+    from streamer.assembly.link import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
     from streamer.model.offline import warm_up

@@ -25,8 +25,7 @@ from streamer.config import Config
 from streamer.core.declare import ConfigError
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
-from streamer.core.link.plausible import RemoteFault
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -110,7 +109,7 @@ def read_up(data: bytes) -> None:
                     turn.audio(found)
                 case wire.Finish():
                     turn.finish(found)
-                case wire.Verify() | wire.Decode():
+                case wire.Verify():
                     turn.request(found)
         except (wire.WireError, Broken) as error:
             told(error)

@@ -61,9 +61,9 @@ class Hosted:
                 self.served.finish(message)
                 self.begin(far)
                 yield wire.Heard(self.served.num_samples, True)
-            case wire.Verify() | wire.Decode():
+            case wire.Verify():
                 request = self.served.request(message)
-                yield from self.judge(request, isinstance(message, wire.Decode))
+                yield from self.judge(request, message.runs_on)
                 far.num_refed += self.verifier.stream.num_refed
                 self.verifier.stream.num_refed = 0
 

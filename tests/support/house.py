@@ -18,7 +18,6 @@ from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, ToyParts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
-from streamer.core.link.backoff import Patience
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
@@ -97,7 +96,7 @@ class House:
             vocabulary=VOCABULARY,
         )
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
-        verifier = VerifierAddress(url, patience=Patience(plan.verify_budget_s, goes_on))
+        verifier = VerifierAddress(url, budget_s=plan.verify_budget_s, goes_on=goes_on)
         link = RemoteCloud(verifier, terms, self.clock)
         parts = ToyParts(self._decoding, link)
         server = RealtimeServer(

@@ -45,8 +45,8 @@ class Wire:
         while (message := self.turn.next_message()) is not None:
             data = wire.encode(message)
             if isinstance(message, wire.Verify):
-                ids = (len(message.unverified) + len(message.draft)) // 3
-                self.num_bytes.append(len(data) - 3 * ids)
+                ids = len(message.unverified) + len(message.draft)
+                self.num_bytes.append(len(data) - ids)
             self.put(self.up, data, isinstance(message, wire.Verify))
         for data in self.some(self.up):
             for reply in self.far.take(data):

@@ -1,14 +1,13 @@
-"""When to connect, when to ask, and how long to wait for a verifier elsewhere.
+"""When to connect to a verifier elsewhere, and when to ask it.
 
-`Redial` paces connections, `Breaker` decides whether asking is worth it, and `Patience` bounds how
-long a recording waits until the verifier has heard it. Times are seconds of any monotonic clock.
+`Redial` paces connections, and `Breaker` decides whether asking is worth it. Times are seconds of
+any monotonic clock.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 
 PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # after a failure; the last one from then on
 WINDOW_S = 30.0
@@ -16,9 +15,13 @@ WINDOW_S = 30.0
 JITTER = 0.25
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-STUCK_S = 2.0  # a verifier hears up to 1 s of audio before it says so
-SLACK_S = 0.25
-SLOWEST = 8  # times the duration: a link of 32 kbit/s
+
+
+def pause_s(num: int, chance: float) -> float:
+    """The pause after the `num`-th failure, 0 for none. chance: the caller's, 0 to 1."""
+    if num <= 0:
+        return 0.0
+    return PAUSES_S[min(num, len(PAUSES_S)) - 1] * (1.0 + JITTER * (2.0 * chance - 1.0))
 
 
 class Redial:
@@ -41,21 +44,9 @@ class Redial:
         """A connection brought a verdict."""
         self._failures.clear()
 
-    def is_failing(self, now: float) -> bool:
-        return self._num_recent(now) > 0
-
-    def pause_s(self, now: float, chance: float) -> float:
-        """How long to wait before the next connection. chance: the caller's, 0 to 1."""
-        num_recent = self._num_recent(now)
-        return jittered(PAUSES_S[num_recent - 1], chance) if num_recent else 0.0
-
-    def _num_recent(self, now: float) -> int:
+    def num_failures(self, now: float) -> int:
+        """How many there were lately."""
         return sum(now - at < WINDOW_S for at in self._failures)
-
-
-def jittered(pause_s: float, chance: float) -> float:
-    """`pause_s`, a little shorter or longer."""
-    return pause_s * (1.0 + JITTER * (2.0 * chance - 1.0))
 
 
 class Breaker:
@@ -109,28 +100,3 @@ class Breaker:
         self.num_failures = 0
         self._is_answering = True
         self._failed_at = self._retry_at = -math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a recording waits until the verifier has heard it.
-
-    The wait makes a recording's times those of a live turn. Where the edge goes on without a
-    verdict, the verifier has as long as a live one would: the audio's own duration. Where the
-    verdict is needed, a link slower than speech is waited for while it moves. budget_s: for a
-    verdict. goes_on: without one (gated, or exact that may degrade).
-    """
-
-    budget_s: float = 5.0
-    goes_on: bool = True
-
-    @property
-    def stuck_s(self) -> float:
-        """The longest wait without progress."""
-        return min(STUCK_S, self.budget_s + SLACK_S) if self.goes_on else self.budget_s
-
-    def ends_at(self, began_at: float, since: float, audio_s: float) -> float:
-        """The end of the wait since `since`, for a turn of `audio_s` that began at `began_at`."""
-        if self.goes_on:
-            return max(since, began_at + audio_s)
-        return max(since, began_at + SLOWEST * audio_s) + self.budget_s

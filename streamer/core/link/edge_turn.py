@@ -1,8 +1,8 @@
 """The edge's end of a turn that a verifier elsewhere serves, without a socket.
 
-The turn keeps what the verifier may need again: its samples, since the verifier may lose its slot,
-and the requests without a reply, since the websocket may be cut. For each websocket call `connect`
-and send the Open; then send `next_message` until it is None, and give `receive` what arrives.
+The turn keeps its samples, since the verifier may lose its slot, and the requests without a reply,
+since the websocket may be cut. For each websocket call `connect` and send the Open; then send
+`next_message` until it is None, and give `receive` the messages that arrive.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -27,6 +26,7 @@ PIECE_SAMPLES = SAMPLE_RATE_HZ // 2  # of one Audio at most
 # link; a recording is sent at 2 s per round trip.
 MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
 MAX_MESSAGES = 4_096  # of one websocket, down: a turn of 75 s in pieces of 100 ms has 1,000
+NUM_BEFORE = 3  # ids before the last one of a split character
 _BYTES = 4  # of a sample as it is kept
 
 
@@ -49,6 +49,10 @@ class DecodingTerms:
     phrases: str = ""
 
 
+class RemoteFault(RuntimeError):
+    """A message of the verifier cannot be: another model, a verdict that does not fit."""
+
+
 class EdgeTurn:
     """One turn, through all of its websockets."""
 
@@ -67,15 +71,22 @@ class EdgeTurn:
         self._samples = bytearray()  # float32
         self._weights = FLAT
         self._is_finished = self._is_finish_sent = False
-        # samples sent on this websocket; None until the verifier says what it has
-        self._num_sent: int | None = 0
+        # samples sent on this websocket; None until the verifier says how many it has
+        self._num_sent: int | None = None
         self._num_received = 0  # messages on this websocket
-        self._num_connections = 0
+        self._was_connected = False
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
         self._sent: set[int] = set()  # their numbers, on this websocket
         self._run_from: int | None = None  # the verifier decodes alone from this number on
         self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
         self._plausible = Plausible(terms.vocabulary if terms.rules.clean else None)
+
+    @property
+    def num_unheard(self) -> int:
+        """Samples that the verifier should have heard by now, and has not. A last piece under
+        100 ms waits for more."""
+        n = self.num_samples - self.num_heard
+        return n if self._is_finished or n >= LIVE_SAMPLES else 0
 
     def hear(self, samples: NDArray[np.float32]) -> None:
         """Append samples [n] float32."""
@@ -92,8 +103,6 @@ class EdgeTurn:
         if request.number in self._early:
             return self._early.pop(request.number)
         self._requests[request.number] = request
-        if self._run_from is not None:  # the verdict comes without asking
-            self._sent.add(request.number)
         return None
 
     def forget(self, number: int) -> None:
@@ -103,8 +112,8 @@ class EdgeTurn:
 
     def connect(self) -> wire.Open:
         """Start over on a new websocket; send the returned message first."""
-        self._num_sent = 0 if self._num_connections == 0 else None
-        self._num_connections += 1
+        self._num_sent = None if self._was_connected else 0
+        self._was_connected = True
         self._num_received = 0
         self._is_finish_sent = self.is_opened = self.is_ready = False
         self._sent.clear()
@@ -125,6 +134,8 @@ class EdgeTurn:
         if not self._is_finish_sent:
             self._is_finish_sent = True
             return wire.Finish(self.num_samples, dict(self._weights))
+        if self._run_from is not None:  # further verdicts come without asking
+            return None
         request = next((r for n, r in self._requests.items() if n not in self._sent), None)
         return None if request is None else self._ask(request)
 
@@ -163,20 +174,19 @@ class EdgeTurn:
 
     def _audio(self, start: int) -> wire.Audio | None:
         room = self.num_heard + MAX_UNHEARD_SAMPLES - start
-        size = min(PIECE_SAMPLES, self.num_samples - start, room)
-        if size <= 0:
-            return None
+        left = self.num_samples - start
+        size = min(PIECE_SAMPLES, left, room)
+        if size <= 0 or (left < LIVE_SAMPLES and not self._is_finished):
+            return None  # the verifier takes each piece to a thread
         self._num_sent = start + size
         data = self._samples[_BYTES * start : _BYTES * self._num_sent]
         return wire.Audio.of(start, np.frombuffer(data, np.float32))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
-        if not self.terms.runs_on:
-            return wire.Verify.of(request)
-        self._run_from = request.number
-        self._sent.update(self._requests)
-        return wire.Decode.of(request)
+        if self.terms.runs_on:
+            self._run_from = request.number
+        return wire.Verify.of(request, self.terms.runs_on)
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
         if verdict.next_id >= self.terms.num_ids:
@@ -198,3 +208,36 @@ class EdgeTurn:
 
     def _is_of_run(self, number: int) -> bool:
         return self._run_from is not None and number >= self._run_from
+
+
+class Plausible:
+    """Whether the rules allow the ids that a verifier chose, since terminals and pages show them.
+
+    By the rules that both sides share, a verifier never chooses an escape code, a line break, a
+    special id, or bytes that complete an invalid character. vocabulary: None where the rules allow
+    any id.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | None) -> None:
+        self._vocabulary = vocabulary
+        # answer's length after a verdict -> its last ids; 176 at most
+        self._last: dict[int, tuple[int, ...]] = {}
+        self._length = 0  # after the last verdict
+
+    def check(self, verdict: Verdict, request: VerifyRequest | None) -> None:
+        """request: None in a run that the verifier decodes alone. Raises RemoteFault."""
+        vocabulary = self._vocabulary
+        if vocabulary is None:
+            return
+        base = self._length
+        told = tuple[int, ...]()
+        if request is not None:
+            base = request.base
+            told = (*request.unverified, *request.draft[: verdict.n_accepted])
+        before = (*self._last.get(base, ()), *told)[-NUM_BEFORE:]
+        if not vocabulary.may_follow(before, verdict.next_id):
+            raise RemoteFault(
+                f"the verifier chose id {verdict.next_id}, which the rules never allow there"
+            )
+        self._length = base + len(told) + 1
+        self._last[self._length] = (*before, verdict.next_id)[-NUM_BEFORE:]

@@ -36,11 +36,10 @@ class Broken(ValueError):
 
 @dataclass(frozen=True)
 class VerifierModel:
-    """The model of a verifier: fingerprints of model and tokenizer, language, number of ids, the
-    longest turn in seconds, a digest of the phrases of its sentences."""
+    """The model of a verifier. phrases: a digest of those of its sentences, "" for none."""
 
     fingerprint: str
-    tokenizer: str
+    tokenizer: str  # its fingerprint
     language: str
     num_ids: int
     max_turn_s: float
@@ -91,9 +90,9 @@ class VerifierTurn:
         self.is_finished = True
         self.weights = message.weights
 
-    def request(self, message: wire.Verify | wire.Decode) -> VerifyRequest:
-        """The request, checked. Raises Broken, WireError."""
-        request = wire.request_of(message)
+    def request(self, message: wire.Verify) -> VerifyRequest:
+        """The request, checked. Raises Broken."""
+        request = message.request()
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")

@@ -8,7 +8,6 @@ Every bound of a field is checked on arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -23,15 +22,15 @@ from streamer.core.rules.level_weights import FLOOR
 VERSION = 5
 PATH = "/v1/verify"
 VERSION_QUERY = "wire"  # PATH?wire=5: a verifier refuses other versions before the upgrade
-MAX_IDS = 320  # of one request: the longest answer and the longest draft, with room
+MAX_IDS = 320  # of one list: the longest answer and the longest draft, with room
 MAX_ATTRIBUTES = 16
 MAX_LEVELS = 32  # of one attribute
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
-Hash = Annotated[int, Meta(ge=0)]  # 64 bits as an integer: a byte shorter than as bytes
-PackedIds = Annotated[bytes, Meta(max_length=3 * MAX_IDS)]
+Id = Annotated[int, Meta(ge=0, lt=1 << 24)]
+Ids = Annotated[tuple[Id, ...], Meta(max_length=MAX_IDS)]
 Word = Annotated[str, Meta(max_length=200)]
 Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
 Weights = Annotated[
@@ -61,7 +60,7 @@ class Open(Message, tag=1, frozen=True):
     tokenizer: Word
     language: Word
     rules: dict[Word, bool | int | float | Word]
-    sampling: tuple[float, float, Hash]  # temperature, top-p, seed
+    sampling: tuple[float, float, Annotated[int, Meta(ge=0)]]  # temperature, top-p, seed
 
 
 class Audio(Message, tag=2, frozen=True):
@@ -108,33 +107,25 @@ class Finish(Message, tag=3, frozen=True):
 
 
 class Verify(Message, tag=4, frozen=True):
-    """One block: see VerifyRequest in core/decoding/verdict.py."""
+    """One block: see VerifyRequest in core/decoding/verdict.py.
+
+    runs_on: the verifier then decodes alone to the end, a Judged per id.
+    """
 
     number: Count
     base: Count
-    prefix: Hash
-    unverified: PackedIds
-    draft: PackedIds
+    prefix: Annotated[bytes, Meta(min_length=8, max_length=8)]
+    unverified: Ids
+    draft: Ids
+    runs_on: bool = False
 
     @classmethod
-    def of(cls, request: VerifyRequest) -> Verify:
-        prefix = int.from_bytes(request.prefix, "big")
-        packed = pack_ids(request.unverified), pack_ids(request.draft)
-        return cls(request.number, request.base, prefix, *packed)
+    def of(cls, request: VerifyRequest, runs_on: bool = False) -> Verify:
+        r = request
+        return cls(r.number, r.base, r.prefix, r.unverified, r.draft, runs_on)
 
-
-class Decode(Message, tag=5, frozen=True):
-    """A Verify without a draft; the verifier then decodes alone to the end, a Judged per id."""
-
-    number: Count
-    base: Count
-    prefix: Hash
-    unverified: PackedIds
-
-    @classmethod
-    def of(cls, request: VerifyRequest) -> Decode:
-        prefix = int.from_bytes(request.prefix, "big")
-        return cls(request.number, request.base, prefix, pack_ids(request.unverified))
+    def request(self) -> VerifyRequest:
+        return VerifyRequest(self.number, self.base, self.prefix, self.unverified, self.draft)
 
 
 class Opened(Message, tag=1, frozen=True):
@@ -156,7 +147,7 @@ class Judged(Message, tag=3, frozen=True):
 
     number: Count
     n_accepted: Count
-    next_id: Annotated[int, Meta(ge=0, lt=1 << 24)]
+    next_id: Id
     log_probs: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
 
     @classmethod
@@ -189,7 +180,7 @@ class Rejected(Message, tag=5, frozen=True):
     reason: Word
 
 
-Up = Open | Audio | Finish | Verify | Decode
+Up = Open | Audio | Finish | Verify
 Down = Opened | Heard | Judged | Refused | Rejected
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
@@ -208,31 +199,6 @@ def decode_up(data: bytes | str) -> Up:
 def decode_down(data: bytes | str) -> Down:
     """A message from a verifier. Raises WireError."""
     return _decode(_down, data)
-
-
-def request_of(message: Verify | Decode) -> VerifyRequest:
-    """The request in a message. Raises WireError."""
-    try:
-        prefix = message.prefix.to_bytes(8, "big")
-    except OverflowError:
-        raise WireError("a hash of more than 64 bits") from None
-    draft = unpack_ids(message.draft) if isinstance(message, Verify) else ()
-    unverified = unpack_ids(message.unverified)
-    return VerifyRequest(message.number, message.base, prefix, unverified, draft)
-
-
-def pack_ids(ids: Iterable[int]) -> bytes:
-    """Pack ids below 2**24 as 3 bytes each, little-endian."""
-    words = np.fromiter(ids, dtype="<u4")
-    return words.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
-
-
-def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """Raises WireError for half an id."""
-    if len(data) % 3:
-        raise WireError(f"{len(data)} bytes are no whole number of ids")
-    parts = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int64)
-    return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
 
 
 def _decode(decoder: Any, data: bytes | str) -> Any:

@@ -1,9 +1,7 @@
 """The edge's side of the link: a verifier elsewhere as a Cloud, a websocket per turn.
 
-One spare connection is kept, so a turn that begins does not wait for a handshake. Pings on the
-spare tell whether the verifier is there. Connections are paced by core/link/backoff.py. Bounds:
-turns by their KV slots on the edge; of each turn its samples (at most max_turn_s), its requests,
-and the unheard audio of core/link/edge_turn.py.
+Bounds: turns by their KV slots on the edge; of each turn its samples (at most max_turn_s), its
+requests, and the unheard audio of core/link/edge_turn.py.
 """
 
 from __future__ import annotations
@@ -11,38 +9,292 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio.abc import TaskGroup
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.link.backoff import Redial
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import one_line
+from streamer.core.link import wire
+from streamer.core.link.backoff import pause_s
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
-from streamer.net.link.dial import UNREACHABLE, VerifierAddress, VerifierSilent, dial, why
-from streamer.net.link.presence import Presence
-from streamer.net.link.remote_target import RemoteTarget
+from streamer.net.link.connections import Connections
+from streamer.net.link.dial import VerifierAddress, is_other_version, why
 from streamer.net.service.metrics import ServiceMetrics
+from streamer.stages.ports import TargetLost
 
-MAX_DIALS = 4  # at once; one while they fail
-PING_S = 1.0
-PATIENCE_S = 5.0  # for a pong
+STUCK_S = 2.0  # a verifier that does not move: it hears up to 1 s of audio before it says so
+SLOWEST = 8  # times the duration that a needed verdict is waited for: a link of 32 kbit/s
+FIRST_REOPEN = 3  # a turn that found no place asks again after 0.25 s, then more seldom
 
 
 @dataclass(eq=False)
-class _Waiting:
-    """A turn that waits for a connection."""
+class _Waiter:
+    asked_at: float  # or sent, where that came later
+    reply: Verdict | Refusal | str = ""  # a text: why there is none
+    is_given_up: bool = False
+    over: anyio.Event = field(default_factory=anyio.Event)
 
-    socket: ClientConnection | None = None
-    came: anyio.Event = field(default_factory=anyio.Event)
+
+class RemoteTarget:
+    """One turn that a verifier elsewhere serves: the Target of stages/ports.py.
+
+    `run` holds the turn's connections, one after another, until the turn is over. Other calls
+    return at once, except `verify` and `prefilled`. turn: its state.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        terms: DecodingTerms,
+        on_close: Callable[[RemoteTarget], None],
+    ) -> None:
+        self.turn = EdgeTurn(secrets.token_bytes(16), terms)
+        self._connections = connections
+        self._verifier = connections.verifier
+        self._clock = connections.clock
+        self._on_close = on_close
+        self._num_bytes_up = self._num_bytes_down = 0
+        # set when a connection is wanted: at once, or with the first request (lazy)
+        self._wanted = anyio.Event()
+        # set when there may be something to send
+        self._wake = anyio.Event()
+        # set when the verifier has heard more, or will not
+        self._moved = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._waiters: dict[int, _Waiter] = {}
+        self._asked: set[int] = set()  # numbers of requests that left, on any connection
+        self._is_cut = False  # the latest connection was lost, and there is no other yet
+        self._num_rejected = 0  # since the last verdict
+        self._is_rejected = False
+        # a verdict was wanted before its request could be sent: the verifier has to catch up
+        self._is_behind = False
+        self._lost: str | None = None
+        self._began_at = math.inf
+        self._moved_at = -math.inf  # the verifier's latest progress
+        self._num_moved = -1  # how far it was then
+
+    @property
+    def is_up(self) -> bool:
+        """Whether to ask: the turn has a place and a connection, and nothing to catch up on."""
+        is_held_up = self._is_rejected or self._is_cut
+        is_held_up |= self._is_behind and not self.turn.is_ready
+        return self._lost is None and not is_held_up
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a reply."""
+        return len(self._waiters)
+
+    @property
+    def num_unheard(self) -> int:
+        """Samples that the verifier should have heard and has not; 0 where nothing is sent yet."""
+        is_heard = self._wanted.is_set() and self._lost is None
+        return self.turn.num_unheard if is_heard else 0
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return self._num_bytes_up, self._num_bytes_down
+
+    async def hear(self, heard: Heard) -> None:
+        if heard.samples is not None and len(heard.samples):
+            self._began_at = min(self._began_at, self._clock())
+            self.turn.hear(heard.samples)
+            self._send_soon(is_wanted=self._verifier.eager)
+
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+        self.turn.finish(weights)
+        self._send_soon(is_wanted=self._verifier.eager)
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Raises TargetLost where the verifier has refused the turn, or is not there."""
+        why_not = self._lost or self._connections.why_not
+        if why_not is not None:
+            raise TargetLost(why_not)
+        early = self.turn.ask(request)
+        if early is not None:
+            return early
+        self._send_soon(is_wanted=True)
+        waiter = self._waiters[request.number] = _Waiter(self._clock())
+        try:
+            await waiter.over.wait()
+        finally:
+            self._waiters.pop(request.number, None)
+            self.turn.forget(request.number)
+        if isinstance(waiter.reply, str):
+            raise TargetLost(waiter.reply)
+        return waiter.reply
+
+    def has_sent(self, number: int) -> bool:
+        return number in self._asked
+
+    def failed(self) -> None:
+        """A verdict did not come in time.
+
+        The verifier is blamed where it was asked, or makes no progress. A request that waits here
+        for the turn's own audio, or for a place there, is this turn's own misfortune.
+        """
+        is_moving = self._is_rejected or self._clock() - self._moved_at < STUCK_S
+        if self._waiters and self._asked.isdisjoint(self._waiters) and is_moving:
+            self._is_behind = True
+            return
+        fresh = [waiter for waiter in self._waiters.values() if not waiter.is_given_up]
+        for waiter in fresh:
+            waiter.is_given_up = True
+        self._connections.failed(min((waiter.asked_at for waiter in fresh), default=math.inf))
+
+    async def prefilled(self) -> None:
+        """Wait until the verifier has heard all: it makes a recording's times those of a live turn.
+
+        Where the edge goes on without a verdict, the verifier has the audio's own duration. Where
+        the verdict is needed, a link slower than speech is waited for while it moves.
+        """
+        verifier = self._verifier
+        since = self._clock()
+        audio_s = self.turn.num_samples / SAMPLE_RATE_HZ
+        if verifier.goes_on:
+            over_at = max(since, self._began_at + audio_s)
+            stuck_s = min(STUCK_S, verifier.budget_s)
+        else:
+            over_at = max(since, self._began_at + SLOWEST * audio_s) + verifier.budget_s
+            stuck_s = verifier.budget_s
+        while self._connections.is_linked and self.num_unheard:
+            stuck_at = max(since, self._moved_at) + stuck_s
+            left_s = min(over_at, stuck_at) - self._clock()
+            if left_s <= 0:
+                self._is_behind |= verifier.goes_on and stuck_at <= over_at
+                return
+            self._moved = anyio.Event()
+            with anyio.move_on_after(left_s):
+                await self._moved.wait()
+
+    def close(self) -> None:
+        """End the turn; a second call does nothing."""
+        self._scope.cancel()
+        self._on_close(self)
+
+    def lose(self, why_not: str) -> None:
+        """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
+        self._lost = why_not
+        self._scope.cancel()
+        self._moved.set()
+        self.tell(why_not)
+
+    def tell(self, why_not: str) -> None:
+        """End the present waits of `verify`."""
+        for waiter in self._waiters.values():
+            waiter.reply = why_not
+            waiter.over.set()
+
+    async def run(self) -> None:
+        """Hold a connection, and another one after each cut, until the turn is over."""
+        with self._scope:
+            await self._wanted.wait()
+            while True:
+                try:
+                    async with self._connections.connection() as socket:
+                        since = self._clock()
+                        error = await self._use(socket)
+                finally:
+                    self._moved.set()
+                if error is not None:
+                    self._is_cut = True
+                    self._connections.cut(error, since)
+                    continue
+                num = FIRST_REOPEN + self._num_rejected
+                self._num_rejected += 1
+                await anyio.sleep(pause_s(num, self._connections.chance()))
+
+    async def _use(self, socket: ClientConnection) -> Exception | None:
+        """One connection, to its end: the error that ended it, None where it was rejected."""
+        error: Exception | None = None
+        async with anyio.create_task_group() as group:
+            self._is_cut = False
+            self._num_moved = -1
+            group.start_soon(self._write, socket)
+            try:
+                await self._read(socket)
+            except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
+                error = ended
+            group.cancel_scope.cancel()
+        if error is not None and not self.turn.is_opened and is_other_version(error):
+            self.lose(f"{self._verifier.name} refuses: {why(error)}")
+        return error
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Take messages until the turn is rejected. Raises what ended the connection."""
+        while True:
+            data = await socket.recv()
+            self._num_bytes_down += len(data)
+            message = wire.decode_down(data)
+            if isinstance(message, wire.Rejected):
+                self._rejected(message)
+                return
+            self._receive(message)
+
+    async def _write(self, socket: ClientConnection) -> None:
+        try:
+            await self._send(socket, self.turn.connect())
+            while True:
+                self._wake = anyio.Event()
+                while (message := self.turn.next_message()) is not None:
+                    await self._send(socket, message)
+                await self._wake.wait()
+        except ConnectionClosed:
+            return  # the reader says so
+
+    async def _send(self, socket: ClientConnection, message: wire.Up) -> None:
+        data = wire.encode(message)
+        await socket.send(data)
+        self._num_bytes_up += len(data)
+        if isinstance(message, wire.Verify):
+            self._asked.add(message.number)
+            if (waiter := self._waiters.get(message.number)) is not None:
+                waiter.asked_at = self._clock()
+
+    def _receive(self, message: wire.Down) -> None:
+        """Raises RemoteFault, WireError."""
+        reply = self.turn.receive(message)
+        if isinstance(message, wire.Opened):
+            self._is_rejected = False
+            self._connections.opened(self.turn.model)
+        if isinstance(message, wire.Opened | wire.Heard):
+            num_heard = message.num_samples if isinstance(message, wire.Heard) else 0
+            if num_heard > self._num_moved:  # repeated news is no progress
+                self._num_moved = num_heard
+                self._moved_at = self._clock()
+        if isinstance(reply, Verdict):
+            self._num_rejected = 0
+            self._connections.verdict_came()
+        if reply is not None and (waiter := self._waiters.get(reply.number)) is not None:
+            waiter.reply = reply
+            waiter.over.set()
+        self._moved.set()
+        self._wake.set()
+
+    def _rejected(self, message: wire.Rejected) -> None:
+        reason = one_line(message.reason)
+        if message.is_final:
+            self.lose(f"{self._verifier.name} refuses: {reason}")
+        else:
+            self._is_rejected = True
+            self._connections.trouble = reason
+
+    def _send_soon(self, is_wanted: bool) -> None:
+        if is_wanted:
+            self._wanted.set()
+        self._wake.set()
 
 
-class RemoteCloud:
+class RemoteCloud(Connections):
     """Implements stages/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
@@ -56,47 +308,10 @@ class RemoteCloud:
         chance: Callable[[], float] = random.random,
         on_model: Callable[[str], None] = lambda model: None,
     ) -> None:
-        self.name = verifier.name
-        self.presence = Presence(verifier.name, clock, on_model)
-        # connections that were lost, since the start
-        self.num_cuts = 0
-        self._verifier = verifier
+        super().__init__(verifier, clock, chance, on_model)
         self._terms = terms
-        self._clock = clock
-        self._chance = chance
-        self._redial = Redial()
-        self._edge = secrets.token_hex(8)
         self._turns: set[RemoteTarget] = set()
-        self._spare: ClientConnection | None = None
-        self._waiting: deque[_Waiting] = deque()
-        self._num_dialling = 0
-        # set when the spare should be pinged now
-        self._doubt = anyio.Event()
         self._group: TaskGroup | None = None
-
-    @property
-    def is_up(self) -> bool:
-        return self.presence.is_up
-
-    @property
-    def model(self) -> str:
-        return self.presence.model
-
-    @property
-    def is_linked(self) -> bool:
-        return self.presence.is_linked
-
-    @property
-    def trouble(self) -> str:
-        return self.presence.trouble
-
-    @property
-    def why_not(self) -> str | None:
-        return self.presence.why_not
-
-    @property
-    def rtt_s(self) -> float | None:
-        return self.presence.rtt_s
 
     @property
     def num_in_flight(self) -> int:
@@ -113,17 +328,11 @@ class RemoteCloud:
     def listen(self, rules: Rules | None = None) -> RemoteTarget:
         """Begin a turn. rules: in place of those of the cloud's terms."""
         terms = replace(self._terms, rules=rules or self._terms.rules)
-        turn = EdgeTurn(secrets.token_bytes(16), terms)
-        target = RemoteTarget(self, turn, self._verifier, self._clock, self._chance)
+        target = RemoteTarget(self, terms, self._turns.discard)
         self._turns.add(target)
         if self._group is not None:
             self._group.start_soon(target.run)
         return target
-
-    async def settled(self, within_s: float) -> None:
-        """Wait until the verifier answers or is known to be absent, at most `within_s`."""
-        with anyio.move_on_after(within_s):
-            await self.presence.settled.wait()
 
     async def run(self) -> None:
         """Keep a spare connection, and serve turns, until cancelled."""
@@ -131,136 +340,16 @@ class RemoteCloud:
             async with anyio.create_task_group() as self._group:
                 for target in self._turns:
                     self._group.start_soon(target.run)
-                self._dial_missing()
-                await anyio.sleep_forever()
+                await self.keep_spare()
         finally:
             self._group = None
-            if self._spare is not None:
-                self._spare.transport.abort()
 
-    async def connection(self) -> ClientConnection:
-        """The spare connection, or a new one, however long that takes."""
-        if self._spare is not None:
-            socket, self._spare = self._spare, None
-            self._dial_missing()
-            return socket
-        waiting = _Waiting()
-        self._waiting.append(waiting)
-        self._dial_missing()
-        try:
-            await waiting.came.wait()
-        except BaseException:
-            if waiting.socket is not None:
-                self._hand_over(waiting.socket, self._clock())
-            else:
-                self._waiting.remove(waiting)
-            raise
-        assert waiting.socket is not None
-        return waiting.socket
-
-    def verdict_came(self) -> None:
-        self._redial.succeeded()
-        self.presence.verdict_came()
-
-    def failed(self, asked_at: float) -> None:
-        self.presence.breaker.failed(self._clock(), asked_at)
-        self._doubt.set()
-
-    def cut(self, error: Exception, since: float) -> None:
-        self._lost_connection(error, since)
-        self._doubt.set()  # perhaps only this connection was cut
-
-    def leave(self, target: RemoteTarget) -> None:
-        self._turns.discard(target)
-
-    @property
-    def _has_connection(self) -> bool:
-        return self._spare is not None or any(turn.is_connected for turn in self._turns)
-
-    def _dial_missing(self) -> None:
-        """Dial for each turn that waits, and for a spare."""
-        num_missing = len(self._waiting) + (self._spare is None)
-        most = 1 if self._redial.is_failing(self._clock()) else MAX_DIALS
-        while self._group is not None and self._num_dialling < min(num_missing, most):
-            self._num_dialling += 1
-            self._group.start_soon(self._dial)
-
-    async def _dial(self) -> None:
-        try:
-            await anyio.sleep(self._redial.pause_s(self._clock(), self._chance()))
-            since = self._clock()
-            socket = await dial(self._verifier, self._edge)
-        except UNREACHABLE as error:
-            self._refused(error, since)
-        else:
-            self.presence.linked()
-            self._hand_over(socket, since)
-        finally:
-            self._num_dialling -= 1
-        self._dial_missing()
-
-    def _hand_over(self, socket: ClientConnection, since: float) -> None:
-        """Give a connection to the turn that has waited longest, or keep it as the spare."""
-        if self._waiting:
-            waiting = self._waiting.popleft()
-            waiting.socket = socket
-            waiting.came.set()
-        elif self._spare is None and self._group is not None:
-            self._spare = socket
-            self._group.start_soon(self._watch, socket, since)
-            self._group.start_soon(self._doubt_when_closed, socket)
-        else:
-            socket.transport.abort()
-
-    async def _watch(self, socket: ClientConnection, since: float) -> None:
-        """Ping the spare connection until a turn takes it."""
-        error: Exception | None = None
-        while self._spare is socket and error is None:
-            self._doubt = anyio.Event()
-            asked_at = self._clock()
-            try:
-                with anyio.fail_after(PATIENCE_S):
-                    await (await socket.ping())
-                self.presence.answered(asked_at)
-                with anyio.move_on_after(PING_S):
-                    await self._doubt.wait()
-            except TimeoutError:
-                error = VerifierSilent(f"no answer for {PATIENCE_S:g} s")
-            except ConnectionClosed as closed:
-                error = closed
-        if self._spare is socket and error is not None:
-            self._spare = None
-            socket.transport.abort()
-            self._lost_connection(error, since)
-
-    async def _doubt_when_closed(self, socket: ClientConnection) -> None:
-        await socket.wait_closed()
-        self._doubt.set()
-
-    def _refused(self, error: Exception, since: float) -> None:
-        """A dial failed. A verifier that serves turns is there, though it may be full."""
-        self._redial.failed(self._clock(), since)
-        if not (isinstance(error, InvalidStatus) and self._has_connection):
-            self._absent(error)
-
-    def _lost_connection(self, error: Exception, since: float) -> None:
-        self.num_cuts += 1
-        self._redial.failed(self._clock(), since)
-        if not self._has_connection or not isinstance(error, ConnectionClosed):
-            self._absent(error)
-        else:
-            self.presence.trouble = why(error)
-        self._dial_missing()
-
-    def _absent(self, error: Exception) -> None:
-        """Tell the turns that wait for a verdict where none will come."""
-        presence = self.presence
-        presence.unlinked(error)
+    def on_absent(self) -> None:
         for turn in list(self._turns):
-            if presence.lost is not None:
-                turn.lose(presence.lost)
-            elif presence.why_not is not None and not presence.was_linked:
-                turn.tell(presence.why_not)
+            if self.lost is not None:
+                turn.lose(self.lost)
+            elif self.why_not is not None and not self._was_linked:
+                turn.tell(self.why_not)
 
 
 def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:

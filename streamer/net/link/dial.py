@@ -6,7 +6,7 @@ import os
 import socket as sockets
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -20,7 +20,6 @@ from websockets.exceptions import (
 
 from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.backoff import Patience
 
 CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none
@@ -43,15 +42,16 @@ UNREACHABLE = (OSError, WebSocketException)
 class VerifierAddress:
     """The address of a verifier, and how to use it.
 
-    eager: send audio while someone speaks, else only when a verdict is wanted. patience: how long
-    a recording waits until the verifier has heard it.
+    eager: send audio while someone speaks, else only when a verdict is wanted. budget_s: for a
+    verdict. goes_on: without one (gated, or exact that may degrade).
     """
 
     url: str
     key: str | None = None
     tls: ssl.SSLContext | None = None
     eager: bool = True
-    patience: Patience = field(default_factory=Patience)
+    budget_s: float = 5.0
+    goes_on: bool = True
 
     @property
     def address(self) -> str:
@@ -99,13 +99,9 @@ async def dial(verifier: VerifierAddress, edge: str = "") -> ClientConnection:
     return socket
 
 
-class VerifierSilent(Exception):
-    """The verifier does not answer pings."""
-
-
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether a new attempt seems useless; it is made all the same, seldom."""
-    if isinstance(error, ssl.SSLCertVerificationError) or is_no_tls(error):
+    if isinstance(error, ssl.SSLCertVerificationError) or _is_no_tls(error):
         return not was_linked
     if not isinstance(error, InvalidStatus):
         return False
@@ -125,7 +121,7 @@ def is_other_version(error: BaseException) -> bool:
     return rcvd is not None and rcvd.code == 1008
 
 
-def is_no_tls(error: BaseException) -> bool:
+def _is_no_tls(error: BaseException) -> bool:
     """Whether a wss:// address answered in plain text."""
     return isinstance(error, ssl.SSLError) and error.reason in NO_TLS
 
@@ -152,7 +148,7 @@ def _why(error: BaseException) -> str:
             told = f"its certificate does not verify ({error.verify_message.rstrip('.')})"
             way = "name the PEM file of its authority with --cloud-ca, and the host as the "
             return f"{told}; {way}certificate does"
-    if is_no_tls(error):
+    if _is_no_tls(error):
         ways = "give it --cert and --key, or take ws:// where the network is your own"
         return f"it does not speak TLS; {ways}"
     if _is_closed_at_once(error):

@@ -3,24 +3,26 @@
 Admission, HTTP and drain are net/service/service.py's. A websocket that has opened no turn is an
 edge's spare. A turn outlives a websocket that was cut by `hold_s`, so that its edge can resume it.
 Bounds: `max_sessions` turns, where a held one makes room for a new one; websockets of each key; the
-messages of each turn that wait (served_turn.py). Websockets without a pong are closed.
+messages of each turn that wait. Websockets without a pong are closed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
+from contextlib import aclosing, suppress
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.decoding.verdict import Refusal
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
-from streamer.net.link.served_turn import ServedTurn
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
@@ -32,8 +34,137 @@ SPARE_LINKS = 8  # of each key, beyond two for each turn
 GOODBYE = 1000  # the close code of a turn that is over
 GARBAGE = (1008, "not a message of this protocol")
 RESTART = (1012, "the verifier is going down")
+# messages of one turn: more than its unheard audio in pieces of 100 ms; 4 MB at most
+MAX_WAITING = 64
+MAX_TURN_IDLE_S = 300.0  # without a message
+Message = wire.Up | Exception  # an exception is the last one: why there is no more
 OpenJudge = Callable[[VerifierTurn], Judge]
 _logger = logging.getLogger("streamer")
+
+
+class ServedTurn:
+    """One turn on a verifier: its messages in order, on one websocket after another.
+
+    A reader and a worker share each websocket. The reader always reads, so pings are answered and a
+    cut is seen at once; it pauses only where an edge sends MAX_WAITING messages ahead of the
+    worker. The turn's state changes only in the worker. Messages of a cut websocket that still wait
+    are dropped, since the edge sends them again. tenant: the owner (net/service/admission.py).
+    """
+
+    def __init__(
+        self, state: VerifierTurn, judge: Judge, tenant: str, metrics: VerifierMetrics
+    ) -> None:
+        self.state = state
+        self.judge = judge
+        self.tenant = tenant
+        # the websocket that serves the turn; None while it is held for its edge
+        self.socket: ServerConnection | None = None
+        # set when `socket` has let go of the turn
+        self.released = anyio.Event()
+        # while it is held
+        self.hold = anyio.CancelScope()
+        self._metrics = metrics
+        self._num_received = 0  # samples
+        self._is_prefilled = False  # to the turn's end
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds of audio that arrived and are not heard."""
+        return max(0, self._num_received - self.state.num_samples) / SAMPLE_RATE_HZ
+
+    def take(self, socket: ServerConnection) -> None:
+        """`socket` serves the turn now."""
+        self.hold.cancel()
+        self.socket = socket
+        self.released = anyio.Event()
+
+    async def serve(self, socket: ServerConnection, model: str) -> None:
+        """Serve one websocket until it ends.
+
+        Raises ConnectionClosed, Broken where the turn is over, wire.WireError for garbage, and the
+        judge's errors.
+        """
+        await _send(socket, wire.Opened(self.state.num_samples, model))
+        if self._is_prefilled:
+            await self._send_heard(socket)
+        self._num_received = self.state.num_samples
+        give, messages = anyio.create_memory_object_stream[Message](MAX_WAITING)
+        with give, messages:
+            failure: Exception | None = None
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._read, socket, give, messages)
+                try:
+                    await self._work(socket, messages)
+                except Exception as error:
+                    failure = error
+                group.cancel_scope.cancel()
+            assert failure is not None, "work ends by an error alone"
+            raise failure
+
+    async def _read(
+        self,
+        socket: ServerConnection,
+        give: MemoryObjectSendStream[Message],
+        messages: MemoryObjectReceiveStream[Message],
+    ) -> None:
+        """Read ahead of the worker."""
+        try:
+            while True:
+                message = wire.decode_up(await socket.recv())
+                if isinstance(message, wire.Audio):
+                    before = min(self._num_received, message.start)
+                    self._num_received = before + message.num_samples
+                await give.send(message)
+        except wire.WireError as error:
+            await give.send(error)
+        except ConnectionClosed as error:
+            with suppress(anyio.WouldBlock):
+                while True:
+                    messages.receive_nowait()
+            give.send_nowait(error)
+
+    async def _work(
+        self, socket: ServerConnection, messages: MemoryObjectReceiveStream[Message]
+    ) -> None:
+        """Do what the messages ask for, in their order. Raises what ends it."""
+        while True:
+            match await _next(messages):
+                case Exception() as ended:
+                    raise ended
+                case wire.Audio() as audio:
+                    if len(samples := self.state.audio(audio)):
+                        await self.judge.hear(samples)
+                    await self._send_heard(socket)
+                case wire.Finish() as finish:
+                    self.state.finish(finish)
+                    if not self._is_prefilled:
+                        await self.judge.finish()
+                        self._is_prefilled = True
+                    await self._send_heard(socket)
+                case wire.Verify() as verify:
+                    await self._judge(socket, verify)
+                case wire.Open():
+                    raise Broken("the turn is open already")
+
+    async def _judge(self, socket: ServerConnection, message: wire.Verify) -> None:
+        """Send one verdict, or those of a whole answer."""
+        request = self.state.request(message)
+        replies = self.judge.judge(request, message.runs_on)
+        since = anyio.current_time()
+        async with aclosing(replies):
+            async for reply in replies:
+                now = anyio.current_time()
+                self._metrics.judging.inc(now - since)
+                since = now
+                if isinstance(reply, Refusal):
+                    self._metrics.refused.labels(reply.reason).inc()
+                    await _send(socket, wire.Refused(reply.number, reply.reason))
+                else:
+                    self._metrics.verdict(request, reply)
+                    await _send(socket, wire.Judged.of(reply))
+
+    async def _send_heard(self, socket: ServerConnection) -> None:
+        await _send(socket, wire.Heard(self.state.num_samples, self._is_prefilled))
 
 
 class VerifierServer(Service):
@@ -61,7 +192,6 @@ class VerifierServer(Service):
         self._hold_s = hold_s
         self._turns: dict[bytes, ServedTurn] = {}  # the longest held come before those held later
         self._links: set[ClientSocket] = set()
-        self._num_links: Counter[str] = Counter()  # of each key
         self._group: TaskGroup
 
     def start(self, group: TaskGroup) -> None:
@@ -93,14 +223,13 @@ class VerifierServer(Service):
             return HttpRefusal(400, f"{told}; update the older of the two")
         admission = self._admission
         most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
-        if self._num_links[tenant] >= most:
+        if sum(link.tenant == tenant for link in self._links) >= most:
             return HttpRefusal(503, "too many websockets; close some", {"Retry-After": "5"})
         return None
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one websocket: the turn that its first message opens."""
         self._links.add(socket)
-        self._num_links[socket.tenant] += 1
         try:
             opened = wire.decode_up(await socket.recv())
             if not isinstance(opened, wire.Open):
@@ -114,7 +243,6 @@ class VerifierServer(Service):
             return
         finally:
             self._links.discard(socket)
-            self._num_links[socket.tenant] -= 1
 
     async def drain(self, within_s: float) -> None:
         """Let present turns end, at most `within_s`; then close every websocket."""
@@ -163,10 +291,8 @@ class VerifierServer(Service):
             turn = self._begin(socket.tenant, opened)
         else:
             turn.state.resume(opened)
-            turn.came_back.set()
             self.metrics.resumed.inc()
-        turn.socket = socket
-        turn.released = anyio.Event()
+        turn.take(socket)
         return turn
 
     def _begin(self, tenant: str, opened: wire.Open) -> ServedTurn:
@@ -206,16 +332,16 @@ class VerifierServer(Service):
             return
         del self._turns[turn.state.session]
         self._turns[turn.state.session] = turn  # after those held longer
-        turn.came_back = anyio.Event()
-        self._group.start_soon(self._end_later, turn, turn.came_back)
+        turn.hold = anyio.CancelScope()
+        self._group.start_soon(self._end_later, turn, turn.hold)
 
-    async def _end_later(self, turn: ServedTurn, came_back: anyio.Event) -> None:
-        try:
-            with anyio.move_on_after(self._hold_s):
-                await came_back.wait()
-        finally:
-            if not came_back.is_set():  # it may be set just as the time is over
-                self._end(turn)
+    async def _end_later(self, turn: ServedTurn, hold: anyio.CancelScope) -> None:
+        with hold:
+            try:
+                await anyio.sleep(self._hold_s)
+            finally:
+                if not hold.cancel_called:  # no edge came back
+                    self._end(turn)
 
     def _end(self, turn: ServedTurn) -> None:
         """Give the turn's KV slot and place back; a second call does nothing."""
@@ -223,6 +349,17 @@ class VerifierServer(Service):
             del self._turns[turn.state.session]
             turn.judge.close()
             self._admission.leave(turn.tenant)
+
+
+async def _next(messages: MemoryObjectReceiveStream[Message]) -> Message:
+    """Raises Broken where nothing comes."""
+    with anyio.move_on_after(MAX_TURN_IDLE_S):
+        return await messages.receive()
+    raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
+
+
+async def _send(socket: ServerConnection, message: wire.Down) -> None:
+    await socket.send(wire.encode(message))
 
 
 async def _reject(socket: ServerConnection, broken: Broken) -> None:

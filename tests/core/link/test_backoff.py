@@ -1,5 +1,4 @@
-"""The breaker opens and closes by itself, connections are retried ever more seldom, and a recording
-waits as long as a live turn would."""
+"""The breaker opens and closes by itself, and connections are retried ever more seldom."""
 
 import random
 
@@ -9,12 +8,9 @@ from streamer.core.link.backoff import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     PAUSES_S,
-    SLACK_S,
-    SLOWEST,
-    STUCK_S,
     Breaker,
-    Patience,
     Redial,
+    pause_s,
 )
 
 
@@ -74,7 +70,7 @@ def test_a_verifier_that_drops_every_connection_is_asked_seldom(lived_s, seed):
         dials.append(now)
         now += lived_s
         redial.failed(now, dials[-1])
-        now += redial.pause_s(now, chance.random())
+        now += pause_s(redial.num_failures(now), chance.random())
     first = sum(at < 5.0 for at in dials)
     later = max(sum(at <= other < at + 5.0 for other in dials) for at in dials if at >= 10.0)
     assert first <= 8
@@ -85,32 +81,21 @@ def test_connections_that_fail_together_count_once():
     redial = Redial()
     for i in range(64):
         redial.failed(10.0 + i / 100, dialled_at=i / 10)
-    assert redial.pause_s(11.0, 0.5) == PAUSES_S[0]
+    assert redial.num_failures(11.0) == 1
     redial.failed(12.0, dialled_at=11.0)
-    assert redial.pause_s(12.0, 0.5) == PAUSES_S[1]
+    assert redial.num_failures(12.0) == 2
 
 
 def test_a_verdict_forgets_failures():
     redial = Redial()
-    assert redial.pause_s(0.0, 0.5) == 0.0
     for at in range(10):
         redial.failed(float(at), float(at))
-    assert redial.is_failing(10.0)
-    assert redial.pause_s(10.0, 0.5) == PAUSES_S[-1]
-    assert redial.pause_s(10.0, 0.0) < redial.pause_s(10.0, 1.0), "edges do not come back together"
+    assert redial.num_failures(10.0) == len(PAUSES_S)
     redial.succeeded()
-    assert not redial.is_failing(10.0)
+    assert redial.num_failures(10.0) == 0
 
 
-def test_where_the_edge_may_go_on_the_verifier_has_the_time_of_a_live_turn():
-    patience = Patience(5.0, goes_on=True)
-    assert patience.ends_at(10.0, 11.0, 30.0) == 40.0
-    assert patience.ends_at(10.0, 45.0, 30.0) == 45.0, "the edge itself took longer"
-    assert patience.stuck_s == STUCK_S
-    assert Patience(0.3, goes_on=True).stuck_s == 0.3 + SLACK_S
-
-
-def test_where_the_verdict_is_needed_a_thin_link_has_its_time_and_an_end():
-    patience = Patience(30.0, goes_on=False)
-    assert patience.ends_at(10.0, 11.0, 60.0) == 10.0 + SLOWEST * 60.0 + 30.0
-    assert patience.stuck_s == 30.0
+def test_pauses_grow_and_edges_do_not_come_back_together():
+    assert [pause_s(num, 0.5) for num in range(9)] == [0.0, *PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]]
+    assert pause_s(6, 0.0) == 0.75 * PAUSES_S[-1]
+    assert pause_s(6, 1.0) == 1.25 * PAUSES_S[-1]

@@ -18,8 +18,8 @@ from streamer.core.link.edge_turn import (
     PIECE_SAMPLES,
     DecodingTerms,
     EdgeTurn,
+    RemoteFault,
 )
-from streamer.core.link.plausible import RemoteFault
 from streamer.core.link.verifier_turn import Broken, VerifierTurn
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -120,7 +120,7 @@ def test_verdicts_of_a_run_wait_until_they_are_asked_for():
     turn = edge_with(sound(320), {}, runs_on=True)
     served, _ = connect(turn)
     assert turn.ask(FIRST) is None
-    assert turn.next_message() == wire.Decode.of(FIRST)
+    assert turn.next_message() == wire.Verify.of(FIRST, True)
     assert turn.receive(wire.Judged(1, 0, 5)) == Verdict(1, 0, 5)
     assert turn.receive(wire.Judged(2, 0, 6)) is None
     second, third = (VerifyRequest(n, n - 1, prefix_hash((5, 6)[: n - 1]), (), ()) for n in (2, 3))
@@ -128,7 +128,7 @@ def test_verdicts_of_a_run_wait_until_they_are_asked_for():
     assert turn.ask(third) is None
     assert turn.next_message() is None, "it comes without asking"
     _, said = connect(turn, served)
-    assert said[-1] == wire.Decode.of(third), "after a cut it is asked for"
+    assert said[-1] == wire.Verify.of(third, True), "after a cut it is asked for"
 
 
 def test_what_cannot_be_is_the_verifiers_fault():
@@ -157,7 +157,7 @@ def test_what_cannot_be_is_the_verifiers_fault():
 def test_a_verifier_that_floods_is_cut_off():
     turn = edge_with(sound(320))
     connect(turn)
-    for _ in range(MAX_MESSAGES - 2):
+    for _ in range(MAX_MESSAGES - 1):
         turn.receive(wire.Heard(0, False))
     with pytest.raises(RemoteFault, match="more messages than a turn needs"):
         turn.receive(wire.Heard(0, False))
@@ -182,21 +182,21 @@ def finished(num, weights=WEIGHTS):
     return connect(edge_with(sound(num), weights))[0]
 
 
-IDS_BEYOND = b"\xff\xff\xff"
-
-
 @pytest.mark.parametrize(
     ("told", "give"),
     [
         ("samples 0 to 5 are missing", lambda: served_with(0).audio(wire.Audio(5, b"1234", False))),
-        ("320 samples here and 77", lambda: served_with(320).finish(wire.Finish(77, {}))),
+        ("3200 samples here and 77", lambda: served_with(3_200).finish(wire.Finish(77, {}))),
         ("weights of rate", lambda: served_with(0).finish(wire.Finish(0, {"rate": (-3, -2)}))),
         ("other level weights", lambda: finished(320).finish(wire.Finish(320, {}))),
         ("other level weights", lambda: finished(320).finish(wire.Finish(320, {"rate": (0, -4)}))),
         ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
         ("before the turn's end", lambda: served_with(320).request(wire.Verify.of(FIRST))),
-        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, 0, IDS_BEYOND, b""))),
-        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, 0, bytes(900), b""))),
+        (
+            "ids that",
+            lambda: finished(320).request(wire.Verify(1, 0, bytes(8), ((1 << 24) - 1,), ())),
+        ),
+        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, bytes(8), (0,) * 300, ()))),
     ],
 )
 def test_what_cannot_be_ends_the_turn(told, give):
@@ -206,12 +206,12 @@ def test_what_cannot_be_ends_the_turn(told, give):
 
 
 def test_a_repeat_is_harmless():
-    served = served_with(320)
-    again = wire.Audio.of(300, sound(60))
+    served = served_with(3_200)
+    again = wire.Audio.of(3_180, sound(60))
     assert len(served.audio(again)) == 40
     assert len(served.audio(again)) == 0
     for _ in range(2):
-        served.finish(wire.Finish(360, WEIGHTS))
+        served.finish(wire.Finish(3_240, WEIGHTS))
 
 
 @pytest.mark.parametrize("more", [0, 1])

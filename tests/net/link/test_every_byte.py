@@ -16,7 +16,6 @@ from streamer.core.link import backoff, wire
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.net.link import remote_target as far
 from streamer.stages.ports import TargetLost
 
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768
@@ -113,7 +112,6 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
     refusals, or nothing; the edge lives, and an honest verifier on the same link's next connection
     is served."""
     monkeypatch.setattr(backoff, "PAUSES_S", (0.0,))
-    monkeypatch.setattr(far, "REOPEN_S", (0.0,))
     monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.5)
     count, is_honest, told = 0, False, []
 

@@ -62,46 +62,6 @@ async def turn(describer, file, found, name):
     found[name] = text, ids, verified, event
 
 
-@pytest.mark.parametrize(
-    ("mode", "cuts"),
-    [("exact", 6), ("cloud", 3), pytest.param("exact", 100, marks=pytest.mark.long)],
-)
-async def test_cut_at_random_bytes_the_text_is_the_same(verifier, wanted, mode, cuts):
-    """The link dies anywhere, in the middle of audio, requests or verdicts, and comes back."""
-    chance, done = random.Random(cuts), 0
-    async with (
-        Proxy(port_of(verifier), Toxics(latency_s=0.002)) as proxy,
-        near(proxy.port, mode=mode) as describer,
-    ):
-        while done < cuts:
-            file = chance.choice(SAMPLES)
-            before = proxy.num_connections
-            proxy.cut_after = chance.choice(
-                [chance.randint(1, 160_000), chance.randint(100_000, 165_000)]
-            )
-            found = await describer.describe(file)
-            one = wanted["exact"][file.name]
-            assert (found.text, list(found.ids), found.stop_reason) == (
-                one["text"],
-                one["ids"],
-                one["stop_reason"],
-            )
-            done += proxy.num_connections - before
-    assert done >= cuts
-
-
-@pytest.mark.parametrize(
-    "toxics", [Toxics(jitter_s=0.03, slice_bytes=3), Toxics(latency_s=0.02, bandwidth=125_000)]
-)
-async def test_a_slow_link_changes_nothing(verifier, wanted, toxics):
-    async with (
-        Proxy(port_of(verifier), toxics) as proxy,
-        near(proxy.port, mode="exact") as describer,
-    ):
-        found = await describer.describe(SAMPLES[0])
-        assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-
-
 def check_gated(found):
     """What was said is the text; after at most one budget it went on."""
     text, ids, _, end = found
@@ -224,25 +184,6 @@ async def test_stopped_at_any_moment_and_continued(wanted, times):
     assert done == times
 
 
-async def test_hung_gated_goes_on_within_the_budget_and_asks_again_when_it_is_back():
-    """SIGSTOP: one budget is spent, then the breaker is open; SIGCONT: it closes by itself."""
-    with verifying() as (url, process):
-        async with near(port_of(url), mode="gated", threshold=0.0, verify_budget_s=3) as describer:
-            usual = await describer.describe(SAMPLES[0])
-            assert usual.verified_share > 0.5
-            process.send_signal(signal.SIGSTOP)
-            for i in range(2):
-                found = await describer.describe(SAMPLES[0])
-                assert found.verified_share == 0.0
-                assert found.stop_reason == "sentence"
-                assert found.stall_ms < (3 + 2.5) * 1000 if i == 0 else found.stall_ms < 1
-            process.send_signal(signal.SIGCONT)
-            await is_up(describer)
-            again = await describer.describe(SAMPLES[0])
-            assert again.ids == usual.ids
-            assert again.verified_share == usual.verified_share
-
-
 async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
     """It waits to the limit; committed text stays; --degrade goes on instead; gated too."""
     port = free_port()
@@ -275,28 +216,6 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             assert found.stall_ms < 3_000, "one budget, and then it asks no more"
             again = await describer.describe(SAMPLES[1])
             assert (again.stop_reason, again.cloud_calls, again.stall_ms) == ("sentence", 0, 0.0)
-
-
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 12))]
-)
-async def test_what_was_said_stays_said_when_the_verifier_dies_in_mid_sentence(seed):
-    """The deltas are the text, whatever the moment; what comes after is unverified."""
-    chance = random.Random(seed)
-    with verifying() as (url, process):
-        options = {"mode": "exact", "degrade": True, "verify_budget_s": 0.3}
-        async with near(port_of(url), **options) as describer, describer.session() as session:
-            await session.feed(SAMPLES[seed % 4].read_bytes()[44:])
-            await session.commit()
-            at, text, ids = chance.randint(1, 3), "", []
-            async for event in session:
-                if isinstance(event, TextDelta):
-                    text, at = text + event.text, at - 1
-                    ids += event.ids
-                    if at == 0:
-                        process.kill()
-            assert (event.text, list(event.ids), event.stop_reason) == (text, ids, "sentence")
-            assert 0.0 < event.verified_share <= 1.0
 
 
 BARE_EDGE = """

@@ -134,7 +134,7 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         group.start_soon(link.run)
         with anyio.fail_after(PATIENCE_S):
             await again.wait()
-        assert link.presence.lost is None
+        assert link.lost is None
         assert link.trouble in (
             "it closes connections at once; give wss:// if it has a certificate",
             "it ends the handshake of TLS; give ws:// if it has no certificate",

@@ -46,8 +46,8 @@ async def test_garbage_ends_its_websocket_at_most(verifier, wanted, tokenizer, l
                 opening(chance.randbytes(16), tokenizer=tokenizer, rules=rules),
                 wire.Audio(0, bytes(640), False),
                 wire.Finish(320, {}),
-                wire.Verify(1, 0, 0, b"", b"\x01\x00\x00"),
-                wire.Decode(1, 0, 0x4F4D4E4C4B4A4948, b""),
+                wire.Verify(1, 0, bytes(8), (), (1,)),
+                wire.Verify(1, 0, prefix_hash(()), (), (), True),
                 wire.Audio(320, bytes(7), True),
             ]
             with contextlib.suppress(ConnectionClosed):
@@ -159,10 +159,9 @@ async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tok
     opened, whole = opening(b"decodes alone   ", tokenizer=tokenizer, rules=rules), []
     for number in (1, 1, 4):
         ids = whole[: number - 1]
-        prefix = int.from_bytes(prefix_hash(ids), "big")
         async with raw(verifier) as ws:
             await say(ws, opened, SILENCE, wire.Finish(16_000, {}))
-            await say(ws, wire.Decode(number, len(ids), prefix, b""))
+            await say(ws, wire.Verify(number, len(ids), prefix_hash(ids), (), (), True))
             found = [await told(ws, wire.Judged) for _ in range(8)]
             ws.transport.abort()
         assert [one.number for one in found] == list(range(number, number + 8))
@@ -288,7 +287,7 @@ async def test_keys_share_places_and_turns_of_others_are_out_of_reach():
         assert (rejected.is_final, "of this key" in rejected.reason) == (False, True)
         await say(three, opening())
         assert "another key" in (await told(three)).reason
-        await until(lambda: server._num_links["a"] == 1)
+        await until(lambda: sum(link.tenant == "a" for link in server._links) == 1)
         for _ in range(SPARE_LINKS + 1):
             await stack.enter_async_context(by("a"))
         with pytest.raises(InvalidStatus) as refused:
