@@ -21,11 +21,9 @@ import soundfile
 import soxr
 
 from bench.common import progress
-from pipelines.embedded.labels import Measures, measure
+from pipelines.embedded.labels import Measures, f0_track, measure, speech_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.speech import speech_frames
-from pipelines.embedded.synthesis import f0_track
 
 MANIFEST = "manifest.jsonl"
 OF_TEXT = ("rate", "arousal")  # unknown without the number of syllables

@@ -218,8 +218,7 @@ class Composer:
     """Draws turns: `speech` and `silence`. One random.Random per call makes each turn
     reproducible.
 
-    `noise` is a folder of recordings.py's noise. With it come louder noise, babble, telephones and
-    breaths.
+    noise: a folder of people.py's noise, for louder noise, babble, telephones and breaths.
     """
 
     def __init__(self, corpus: Corpus, seed: int, noise: Path | None = None) -> None:
@@ -300,10 +299,10 @@ class Composer:
     def around(self, power: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """What recordings brought: breaths, other people, louder noise, a telephone's band."""
         for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.15, 0, 25)):
-            if rng.random() < chance:
+            if rng.random() < chance and kind in self.recorded:
                 layer = self.stretch_of(kind, len(power), rng)
                 power = power + layer * 10 ** ((level_db - rng.uniform(least, most)) / 10)
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and "breaths" in self.recorded:
             for _ in range(1 + len(power) // 400):
                 breath = rng.choice(self.recorded["breaths"])[: len(power)]
                 at = rng.randrange(len(power) - len(breath) + 1)
@@ -333,7 +332,7 @@ class Composer:
         """Nobody speaks: noise, hum, tones, breaths, animals, a crowd, or nothing at all."""
         power = np.full((num_frames, 128), 1e-10, np.float32)
         for _ in range(rng.randint(0, 3)):
-            if self.recorded and rng.random() < 0.5:
+            if "noise" in self.recorded and rng.random() < 0.5:
                 layer = self.stretch_of("noise", num_frames, rng)
             else:
                 layer = self.noise(num_frames, rng)

@@ -11,9 +11,10 @@ from tqdm import tqdm
 
 from pipelines.embedded.data import Composer, Corpus
 from pipelines.embedded.evaluate import open_model
-from pipelines.embedded.greedy import describe_batch
-from pipelines.embedded.joint import Heads, Prompted, optimizers, save
+from pipelines.embedded.heads import Heads
+from pipelines.embedded.joint import optimizers, save
 from pipelines.embedded.model import SIZES, tower
+from pipelines.embedded.prompted import Prompted, describe_batch
 
 # makes the cloud's usual synonym certain, and leaves true doubt between two levels in the entropy
 SHARPEN = 0.3

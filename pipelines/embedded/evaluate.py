@@ -1,247 +1,188 @@
-"""Accuracy of an edge and a cloud on shards of held-out voices, with a plot."""
+"""How often each level is right, for an edge and a cloud: voices and people that never trained.
+
+    python -m pipelines.embedded.evaluate --data .cache/embedded/held --out report
+    python -m pipelines.embedded.evaluate --people .cache/embedded/people-held --every 3
+
+--edge and --cloud take a model folder, or edge=last.pt of a run. The models speak alone: no rules
+and no measures. `python -m bench.people` evaluates the sentences of the product.
+"""
 
 import argparse
 import json
+import pickle
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import soundfile
 import torch
-from tqdm import tqdm
 
-from pipelines.embedded.data import Composer, Corpus, Turn
+from pipelines.embedded.data import Composer, Corpus
 from pipelines.embedded.export import load_run
-from pipelines.embedded.greedy import describe_batch, follow
-from pipelines.embedded.joint import Prompted
-from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, f0_track, measure, speech_frames
+from pipelines.embedded.mel import normalise, raw_log_mel
+from pipelines.embedded.prompted import Prompted, describe_all
+from pipelines.embedded.syllables import HAN
 
 LENGTHS_S = (3, 10, 30, 60)
 SEED = 77
-BATCH = 12  # turns
+GROUPS = {
+    "all": lambda row: True,
+    "Mandarin": lambda row: row["language"] in HAN,
+    "English": lambda row: row["language"] == "en",
+    "other languages": lambda row: row["language"] not in (*HAN, "en"),
+    "joined, 10 s": lambda row: row["kind"] == "joined-10",
+    "joined, 30 s": lambda row: row["kind"] == "joined-30",
+    "joined, 60 s": lambda row: row["kind"] == "joined-60",
+}
 
 
-def held_out_turns(folder: Path, num: int, seconds: float) -> list[Turn]:
-    composer, turns, attempt = Composer(Corpus(folder), SEED), [], 0
-    while len(turns) < num:
-        attempt += 1
-        rng = random.Random(f"{SEED}/{seconds}/{attempt}")
-        with suppress(ValueError):  # the drawn phrases hold too little speech
-            turns.append(composer.speech(int(100 * seconds), rng))
-    return turns
+class Row(NamedTuple):
+    """facts: of the manifest; levels: the true ones, None if unknown; mel [n_frames, 128]."""
+
+    facts: dict
+    levels: dict[str, int | None]
+    mel: np.ndarray
 
 
 def open_model(spec: str):
-    """`edge=path/last.pt` (a run) or a folder in the published layout."""
+    """`edge=path/last.pt` (a run), or a folder in the published layout."""
     if "=" in spec:
-        return load_run(spec.split("=")[0], Path(spec.split("=")[1]))
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+        size, _, path = spec.partition("=")
+        return load_run(size, Path(path))
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Thinker
 
-    return Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(
-        spec, dtype=torch.float32
-    ).eval()
+    return Thinker.from_pretrained(spec, dtype=torch.float32).eval()
 
 
 def prompted_of(spec: str) -> Prompted:
-    """With the tokenizer, prompt and phrases of that model."""
+    """With the tokenizer, prompts and phrases of that model."""
     return Prompted(None if "=" in spec else Path(spec))
 
 
-def describe_all(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
-    batches = [mels[i : i + BATCH] for i in range(0, len(mels), BATCH)]
-    return [ids for batch in batches for ids in describe_batch(model, prompted, batch)]
+def voices(folder: Path, num: int) -> list[Row]:
+    """`num` turns of each of LENGTHS_S, drawn from shards of held-out voices."""
+    composer, rows = Composer(Corpus(folder), SEED), []
+    for seconds in LENGTHS_S:
+        found: list[Row] = []
+        attempt = 0
+        while len(found) < num:
+            attempt += 1
+            rng = random.Random(f"{SEED}/{seconds}/{attempt}")
+            with suppress(ValueError):  # the drawn phrases hold too little speech
+                turn = composer.speech(int(100 * seconds), rng)
+                found.append(Row({"seconds": seconds}, turn.levels, turn.mel))
+        rows += found
+    return rows
 
 
-def score(prompted: Prompted, text: str, turn: Turn) -> dict[str, float]:
-    """Exact (1/0) per attribute, "within" one level, "well" formed: all seven said, ends in a
-    full stop."""
-    said = prompted.levels(text)
-    result = {name: float(said[name] == turn.levels[name]) for name in ATTRIBUTES}
-    near = [said[n] is not None and abs(said[n] - turn.levels[n]) <= 1 for n in ATTRIBUTES]
-    is_one = text.endswith("。") and text.count("。") == 1
-    well = is_one and all(said[n] is not None for n in ATTRIBUTES)
-    return result | {"within": float(np.mean(near)), "well": float(well)}
+def people(folder: Path) -> list[Row]:
+    """The recordings of the manifest, measured, by length. Praat takes its time, so the result is
+    kept in truth.pkl."""
+    kept = folder / "truth.pkl"
+    if kept.exists():
+        return [Row(*row) for row in pickle.loads(kept.read_bytes())]
+    rows = []
+    for line in (folder / "manifest.jsonl").read_text("utf-8").splitlines():
+        facts = json.loads(line)
+        samples, _ = soundfile.read(folder / facts["wav"], dtype="float32")
+        mel = raw_log_mel(samples)
+        with suppress(ValueError):  # no voice in it
+            f0, speech = f0_track(samples, len(mel)), speech_frames(samples)
+            levels = measure(mel, f0, facts["syllables"], speech).levels()
+            rows.append(Row(facts, levels, normalise(mel).astype(np.float32)))
+    rows.sort(key=lambda row: len(row.mel))
+    kept.write_bytes(pickle.dumps([tuple(row) for row in rows]))
+    return rows
 
 
-def blocks(matches: list[bool], k: int = 4) -> tuple[int, int]:
-    """(accepted, uploaded) of speculation with blocks of `k`, from where edge and cloud agree
-    along the answer."""
-    accepted = uploaded = at = 0
-    while at < len(matches):
-        block = matches[at : at + k]
-        run = next((i for i, same in enumerate(block) if not same), len(block))
-        accepted, uploaded, at = accepted + run, uploaded + len(block), at + run + 1
-    return accepted, uploaded
-
-
-def auc(accepted: np.ndarray, rejected: np.ndarray) -> float:
-    """Chance that a rejected id has the higher entropy."""
-    if not len(accepted) or not len(rejected):
-        return float("nan")
-    known = np.sort(accepted)
-    order = sum(np.searchsorted(known, rejected, side) for side in ("left", "right"))
-    return float(order.mean() / 2 / len(accepted))
-
-
-class Agreement:
-    """Where the edge, led along the cloud's answers, chooses the same id."""
-
-    def __init__(self) -> None:
-        self.entropies: dict[bool, list[float]] = {True: [], False: []}  # same id or not: nats
-        self.blocks = np.zeros(2)  # accepted, uploaded
-
-    def add(self, choice: torch.Tensor, entropy: torch.Tensor, answer: list[int]) -> None:
-        same = [a == b for a, b in zip(choice.tolist(), answer, strict=True)]
-        self.blocks += blocks(same)
-        for s, e in zip(same, entropy.tolist(), strict=True):
-            self.entropies[s].append(e)
-
-    @property
-    def acceptance(self) -> float:
-        return float(self.blocks[0] / self.blocks[1])
-
-    def auc(self) -> float:
-        return auc(np.array(self.entropies[True]), np.array(self.entropies[False]))
-
-    def quantiles(self) -> dict[str, list[float]]:
-        asked = {True: (0.5, 0.8, 0.9, 0.95), False: (0.05, 0.1, 0.25, 0.5, 0.9)}
-        return {
-            name: np.quantile(self.entropies[same], asked[same]).tolist()
-            if self.entropies[same]
-            else []
-            for name, same in (("accepted", True), ("rejected", False))
-        }
-
-
-def joined(parts: Iterable[Agreement]) -> Agreement:
-    """All of them as one."""
-    result = Agreement()
-    for part in parts:
-        result.blocks += part.blocks
-        for same, found in part.entropies.items():
-            result.entropies[same] += found
+def figures(rows: Sequence[Row], said: Sequence[dict]) -> dict[str, dict]:
+    """Per attribute: share exact and within one level, mean error in levels, and the share of the
+    most frequent level."""
+    result = {}
+    for name in ATTRIBUTES:
+        pairs = [
+            (row.levels[name], told[name])
+            for row, told in zip(rows, said, strict=True)
+            if row.levels[name] is not None and told[name] is not None
+        ]
+        if pairs:
+            true, heard = np.array(pairs).T
+            result[name] = {
+                "num": len(pairs),
+                "exact": float((true == heard).mean()),
+                "within": float((np.abs(true - heard) <= 1).mean()),
+                "bias": float((heard - true).mean()),
+                "majority": float(np.bincount(true, minlength=NUM_LEVELS[name]).max() / len(true)),
+            }
     return result
 
 
-def evaluate(edge, cloud, prompted: Prompted, folder: Path, num: int) -> dict:
-    report: dict = {}
-    parts = []  # of each length: with its own audio, and with the wrong clip's
-    for seconds in LENGTHS_S:
-        turns = held_out_turns(folder, num, seconds)
-        mels = [torch.from_numpy(turn.mel) for turn in turns]
-        answers = {
-            name: describe_all(model, prompted, mels)
-            for name, model in (("edge", edge), ("cloud", cloud))
-        }
-        own, other, wrong = Agreement(), Agreement(), []
-        for i, mel in enumerate(tqdm(mels, desc=f"{seconds} s")):
-            answer = answers["cloud"][i]
-            said = score(prompted, prompted.tokenizer.decode(answer), turns[i - 1])
-            wrong.append(np.mean([said[n] for n in ATTRIBUTES]))
-            own.add(*follow(edge, prompted, mel, answer), answer)
-            other.add(*follow(edge, prompted, mels[i - 1], answer), answer)
-        texts = {
-            name: [prompted.tokenizer.decode(ids) for ids in of] for name, of in answers.items()
-        }
-        report[seconds] = accuracies(prompted, texts, turns) | {
-            "wrong_clip": float(np.mean(wrong)),
-            "acceptance": own.acceptance,
-            "acceptance_wrong": other.acceptance,
-        }
-        parts.append((own, other))
-        tell(seconds, report[seconds])
-    own, other = (joined(part[i] for part in parts) for i in (0, 1))
-    report |= {"num": num, "auc": own.auc(), "auc_wrong": other.auc()}
-    report["entropy_quantiles"] = own.quantiles()
-    print("auc", report["auc"], "entropies", report["entropy_quantiles"])
-    return report | gap_of([report[s] for s in LENGTHS_S], num)
+def right(row: Row, told: dict) -> float:
+    """Share of the known attributes whose level is said."""
+    return float(
+        np.mean([told[n] == level for n, level in row.levels.items() if level is not None])
+    )
 
 
-def accuracies(
-    prompted: Prompted, texts: Mapping[str, Sequence[str]], turns: Sequence[Turn]
-) -> dict[str, Any]:
-    """Of both models' sentences about these turns, and of always the most frequent level."""
-    rows = {
-        name: [score(prompted, text, turn) for text, turn in zip(of, turns, strict=True)]
-        for name, of in texts.items()
-    }
-    means = {
-        name: {key: float(np.mean([r[key] for r in of])) for key in of[0]}
-        for name, of in rows.items()
-    }
-    each = {
-        name: np.array([[r[n] for n in ATTRIBUTES] for r in of]).mean(1)
-        for name, of in rows.items()
-    }
+def evaluated(models: dict, prompts: dict, rows: Sequence[Row], groups: dict) -> dict:
+    """{"edge": {group: figures}, "cloud": ..., "gap", "gap_se"}; gap: cloud - edge, paired."""
+    mels = [torch.from_numpy(row.mel) for row in rows]
+    report: dict = {"num": len(rows)}
+    each = {}
+    for name, model in models.items():
+        prompted = prompts[name]
+        texts = [prompted.tokenizer.decode(ids) for ids in describe_all(model, prompted, mels)]
+        said = [prompted.levels(text) for text in texts]
+        each[name] = np.array([right(row, told) for row, told in zip(rows, said, strict=True)])
+        report[name] = {"no_speech": sum(text == prompted.no_speech for text in texts)}
+        for group, inside in groups.items():
+            chosen = [i for i, row in enumerate(rows) if inside(row.facts)]
+            found = figures([rows[i] for i in chosen], [said[i] for i in chosen])
+            report[name][group] = found
+            tell(name, group, len(chosen), found)
     gap = each["cloud"] - each["edge"]
-    majorities = {
-        n: max(np.bincount([t.levels[n] for t in turns], minlength=NUM_LEVELS[n])) / len(turns)
-        for n in ATTRIBUTES
-    }
-    return {
-        "edge": means["edge"],
-        "cloud": means["cloud"],
-        "edge_mean": float(each["edge"].mean()),
-        "cloud_mean": float(each["cloud"].mean()),
-        "gap": float(gap.mean()),
-        "gap_se": float(gap.std() / len(turns) ** 0.5),
-        "majority": float(np.mean(list(majorities.values()))),
-        "majorities": majorities,
-    }
+    report["gap"], report["gap_se"] = float(gap.mean()), float(gap.std() / len(gap) ** 0.5)
+    print(f"cloud - edge {report['gap']:+.4f} (se {report['gap_se']:.4f})", flush=True)
+    return report
 
 
-def tell(seconds: float, row: Mapping[str, Any]) -> None:
-    print(json.dumps({seconds: {k: v for k, v in row.items() if not isinstance(v, dict)}}))
-    for name in ("edge", "cloud"):
-        print(f"   {name:5}", {k: round(v, 3) for k, v in row[name].items()}, flush=True)
-
-
-def gap_of(rows: Sequence[Mapping[str, Any]], num: int) -> dict[str, float]:
-    """Cloud minus edge over all lengths, with its standard error."""
-    errors = np.array([row["gap_se"] for row in rows])
-    gap = float(np.mean([row["gap"] for row in rows]))
-    error = float((errors**2).sum() ** 0.5 / len(rows))
-    print(f"cloud minus edge, {num * len(rows)} clips: {gap:+.4f} (se {error:.4f})")
-    return {"gap": gap, "gap_se": error}
-
-
-def plot(report: dict, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4))
-    left, right = figure.subplots(1, 2)
-    for name in ("edge_mean", "cloud_mean", "majority", "wrong_clip", "acceptance"):
-        label = name.removesuffix("_mean").replace("_", " ")
-        left.plot(LENGTHS_S, [report[s][name] for s in LENGTHS_S], "o-", label=label)
-    for name in ATTRIBUTES:
-        right.plot(LENGTHS_S, [report[s]["cloud"][name] for s in LENGTHS_S], "o-", label=name)
-    for axis, title in ((left, "mean over attributes"), (right, "cloud, by attribute")):
-        axis.set(xscale="log", xlabel="turn length, s", ylim=(0, 1), title=title)
-        axis.minorticks_off()
-        axis.set_xticks(LENGTHS_S, [str(s) for s in LENGTHS_S])
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+def tell(name: str, group: str, num: int, found: dict) -> None:
+    mean = np.mean([f["exact"] for f in found.values()]) if found else float("nan")
+    shown = " ".join(f"{a} {f['exact']:.2f}/{f['bias']:+.2f}" for a, f in found.items())
+    print(f"{name} {group:16s} {num:4d} mean {mean:.3f} | {shown}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--edge", default="streamer/model/embedded/edge")
     parser.add_argument("--cloud", default="streamer/model/embedded/cloud")
-    parser.add_argument("--data", type=Path, required=True, help="shards of held-out voices")
-    parser.add_argument("--num", type=int, default=165, help="clips of each length")
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--data", type=Path, help="shards of held-out voices")
+    parser.add_argument("--num", type=int, default=165, help="turns of each length")
+    parser.add_argument("--people", type=Path, help="folder of `recordings --held-out`")
+    parser.add_argument("--every", type=int, default=1, help="take each n-th recording of people")
+    parser.add_argument("--out", type=Path, help="where voices.json and people.json go")
     args = parser.parse_args()
-    if not any(args.data.glob("*.json")):
+    if args.data and not any(args.data.glob("*.json")):
         raise SystemExit(f"no shards in {args.data}; run make train first")
     torch.set_num_threads(1)
-    edge, cloud = open_model(args.edge), open_model(args.cloud)
-    report = evaluate(edge, cloud, prompted_of(args.edge), args.data, args.num)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
-    plot(report, args.out / "accuracy_against_length.png")
+    specs = {"edge": args.edge, "cloud": args.cloud}
+    models = {name: open_model(spec) for name, spec in specs.items()}
+    prompts = {name: prompted_of(spec) for name, spec in specs.items()}
+    lengths = {f"{s} s": (lambda row, s=s: row["seconds"] == s) for s in LENGTHS_S}
+    reports = {}
+    if args.data:
+        reports["voices"] = evaluated(models, prompts, voices(args.data, args.num), lengths)
+    if args.people:
+        rows = people(args.people)[:: args.every]
+        reports["people"] = evaluated(models, prompts, rows, GROUPS)
+        reports["people"]["speakers"] = len({row.facts["speaker"] for row in rows})
+    for name, report in reports.items() if args.out else ():
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def load_run(size: str, path: Path):
 
 
 def card(name: str) -> dict:
-    """streamer.json; thresholds.py puts the gate's thresholds in. The first language stands at the
+    """streamer.json; gate.py puts the gate's thresholds in. The first language stands at the
     top, the others under `languages` with the same keys."""
     first, *others = (spoken(language) for language in LANGUAGES)
     return {

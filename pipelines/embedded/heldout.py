@@ -15,10 +15,10 @@ import soundfile
 from scipy.signal import fftconvolve
 from tqdm import tqdm
 
-from pipelines.embedded.labels import Measures, measure
+from pipelines.embedded.labels import Measures, f0_track, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
-from pipelines.embedded.synthesis import f0_track, session
+from pipelines.embedded.synthesis import session
 
 
 def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures]:

@@ -1,4 +1,10 @@
-"""Train a tower and a text model together, with heads on the pooled tower, to a checkpoint."""
+"""Train a tower and a text model together, with heads on the tower, to a checkpoint.
+
+    python -m pipelines.embedded.joint --size edge --data FOLDER... --out RUN --steps 3500
+
+RUN/last.pt is saved every minute, and a run that is started again continues from it. RUN/log.jsonl
+holds the learning curve.
+"""
 
 import argparse
 import copy
@@ -12,180 +18,19 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import nn
 from tqdm import tqdm
 
 from pipelines.embedded.data import Composer, Corpus, Turn
-from pipelines.embedded.export import spoken as spoken_in
-from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
-from pipelines.embedded.model import SIZES, create, hidden_states, tower
-from pipelines.embedded.sentences import LANGUAGES, MARKS
+from pipelines.embedded.heads import Heads
+from pipelines.embedded.model import SIZES, create, tower
+from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.tokenizer import build
-from streamer.core.attributes import parse
 
 AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
 RELOAD = 200  # steps, after which new shards are found
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
-COUNT, LEVEL = 6.0, 0.5  # weights of the syllables and the level of frames
-TEMPO = 3.0  # weight of the tempo track: of all that is heard it is learnt the slowest
-
-
-class Heads(nn.Module):
-    """Classes and measures read from mean and SD over a turn's embeddings: they teach the tower
-    what to hear."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(2 * width, 2 * width)
-        classes = {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
-        self.classes = nn.ModuleDict(classes)
-        self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        # every 40 ms: voiced, f0, syllables per second of the phrase, speech, syllables, level
-        self.frames = nn.Linear(width, 6)
-
-    def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch, tempo, speech, syllables and level frame by frame, of the clean signal: targets
-        pooled over a turn teach the tower these slowly."""
-        read = self.frames(torch.cat(embeddings))
-        tracks = [
-            np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
-            for t, e in zip(turns, embeddings, strict=True)
-        ]
-        tracks = np.concatenate(tracks).reshape(-1, 4, 5)
-        counts = (tracks[..., :3] > 0).sum(1)
-        there = torch.from_numpy(counts >= 2).float()
-        mean = torch.from_numpy(tracks[..., :2].sum(1) / np.maximum(counts[:, :2], 1)).float()
-        target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
-        off = F.smooth_l1_loss(read[:, 1:3], target, reduction="none", beta=0.2) * there[:, :2]
-        off = off.sum(0) / there[:, :2].sum(0).clamp(min=1)
-        off = off[0] + TEMPO * off[1]
-        flags = F.binary_cross_entropy_with_logits(read[:, (0, 3)], there[:, (0, 2)])
-        return off + 2 * flags + self._counted(read, torch.from_numpy(tracks), there[:, 2])
-
-    def _counted(
-        self, read: torch.Tensor, tracks: torch.Tensor, speaks: torch.Tensor
-    ) -> torch.Tensor:
-        """Loss of syllables and level [n, 4, 5] in frames of speech [n]."""
-        syllables = tracks[..., 3].sum(1).float()
-        counted = (~syllables.isnan()).float() * (speaks + 0.1)
-        off = F.softplus(read[:, 4]) - torch.nan_to_num(syllables)
-        # syllables of half a second: where exactly each lies matters less than how many there are
-        near = F.avg_pool1d((off * (counted > 0))[None, None], 13, 1, 6)[0, 0]
-        density = ((near.abs() + 0.3 * off.abs()) * counted).sum() / counted.sum().clamp(min=1)
-        level = (tracks[..., 4].mean(1).float().clamp(-60, 0) + 30) / 10
-        loud = F.smooth_l1_loss(read[:, 5], level, reduction="none", beta=0.2) * speaks
-        return COUNT * density + LEVEL * loud.sum() / speaks.sum().clamp(min=1)
-
-    def forward(
-        self, embeddings: list[torch.Tensor], turns: list[Turn]
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        pooled = torch.stack([torch.cat([e.mean(0), e.std(0)]) for e in embeddings])
-        hidden = F.gelu(self.hidden(pooled))
-        spoken = [i for i, turn in enumerate(turns) if turn.levels]
-        if not spoken:
-            return pooled.sum() * 0, {}
-        loss, right = torch.zeros(()), {}
-        for name, head in self.classes.items():
-            known = [i for i in spoken if turns[i].levels[name] is not None]
-            if not known:
-                continue
-            target = torch.tensor([turns[i].levels[name] for i in known])
-            logits = head(hidden[known])
-            loss = loss + F.cross_entropy(logits, target)
-            right[name] = (logits.argmax(-1) == target).float().mean().item()
-        vectors = np.stack([turns[i].measures.vector() for i in spoken])
-        there = torch.from_numpy(~np.isnan(vectors)).float()
-        measures = torch.from_numpy(np.nan_to_num(vectors)).clamp(-3, 3)
-        off = F.smooth_l1_loss(self.measures(hidden[spoken]), measures, reduction="none") * there
-        return loss / 7 + off.sum() / there.sum() + 0.5 * self.frame_loss(embeddings, turns), right
-
-
-class Prompted:
-    """Turns into padded rows of prefix, audio, suffix, answer; and the loss on the answer."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder: a model whose own tokenizer, prompts and phrases are taken; else the recipe's."""
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json")) if folder else build()
-        card = json.loads((folder / "streamer.json").read_text("utf-8")) if folder else None
-        spoken = card_languages(card) if card else {name: spoken_in(name) for name in LANGUAGES}
-        self.prefix = self._ids(spoken["zh"]["prompt"]["prefix"])
-        self.suffixes = {name: self._ids(of["prompt"]["suffix"]) for name, of in spoken.items()}
-        self.phrases = {name: of["attributes"] for name, of in spoken.items()}
-        self.no_speech = spoken["zh"]["no_speech"]
-        self.end = self.tokenizer.token_to_id("<|im_end|>")
-
-    def _ids(self, text: str) -> torch.Tensor:
-        return torch.tensor(self.tokenizer.encode(text).ids)
-
-    def levels(self, text: str, language: str = "zh") -> dict[str, int | None]:
-        """The level of each attribute that a sentence names; None for the others."""
-        return parse(text, self.phrases[language])
-
-    def answer(self, turn: Turn) -> torch.Tensor:
-        return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
-
-    def logits(
-        self,
-        model,
-        embeddings: list[torch.Tensor],
-        answers: list[torch.Tensor],
-        rng: random.Random,
-        languages: list[str] | None = None,
-    ):
-        """What the model says before each id of the answers, [total ids, vocabulary]. languages: of
-        each answer; Chinese where none is given."""
-        embed = model.model.language_model.embed_tokens
-        rows, at, jumps = [], [], []
-        for i, (audio, answer) in enumerate(zip(embeddings, answers, strict=True)):
-            suffix = self.suffixes[languages[i] if languages else "zh"]
-            start = len(self.prefix) + len(audio) + len(suffix) - 1
-            parts = [embed(self.prefix), audio, embed(suffix), embed(answer[:-1])]
-            rows.append(torch.cat(parts))
-            at.append(torch.arange(start, start + len(answer)))
-            room = max(0, 1500 - len(audio))
-            jumps_here = rng.random() < 0.25
-            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if jumps_here else (0, 0))
-        hidden = hidden_states(model, rows, jumps)
-        return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
-
-    def known(self, turn: Turn) -> torch.Tensor:
-        """Which ids of the answer count: those that say a level nobody knows do not."""
-        unknown = {name for name, level in (turn.levels or {}).items() if level is None}
-        marks: list[bool] = []
-        for clause in clauses(turn.words):
-            levels = self.levels("".join(clause), turn.language)
-            said = {name for name, level in levels.items() if level is not None}
-            number = len(self.tokenizer.encode("".join(clause)).ids)
-            marks += [not said & unknown] * number
-        return torch.tensor([*marks, True])
-
-    def loss(self, model, embeddings, turns: list[Turn], rng: random.Random):
-        """Mean cross-entropy over answer ids that are known, and the share that is predicted
-        right."""
-        answers = [self.answer(turn) for turn in turns]
-        counts = torch.cat([self.known(turn) for turn in turns])
-        languages = [turn.language for turn in turns]
-        logits = self.logits(model, embeddings, answers, rng, languages)[counts]
-        target = torch.cat(answers)[counts]
-        right = (logits.argmax(-1) == target).float().mean().item()
-        return F.cross_entropy(logits, target), right
-
-
-def card_languages(card: dict) -> dict[str, dict]:
-    """What a streamer.json says for each language, as `export.spoken` gives it."""
-    return {card.get("language", "zh"): card, **card.get("languages", {})}
-
-
-def clauses(words: list[str]) -> list[list[str]]:
-    """A sentence's words up to each comma or full stop."""
-    parts: list[list[str]] = [[]]
-    for word in words:
-        parts[-1].append(word)
-        if word in MARKS:
-            parts.append([])
-    return parts[:-1]
 
 
 class Muon(torch.optim.Optimizer):
@@ -304,11 +149,10 @@ def average_gradients(model, heads, world: int) -> None:
 
 
 def both_losses(
-    model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args, said_share
+    model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, bf16: bool, said_share
 ):
-    """What the tower hears on all turns, and what is said on a share of their audio: (loss,
-    figures)."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+    """(loss, figures): of the heads on all turns, and of the sentences on a share of their audio."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
     embeddings = list(flat.float().split(counts))
     heard, right = heads(embeddings, turns)
@@ -319,75 +163,89 @@ def both_losses(
         wanted = max(0, wanted - counts[i])
     figures = {"heard": heard.item(), "turns": len(turns), "seconds": 0.04 * sum(counts), **right}
     if not chosen:
-        return args.heads_weight * heard, figures
+        return heard, figures | {"said": np.nan, "tokens": np.nan}
     heard_of = [embeddings[i] for i in chosen]
     said, tokens = prompted.loss(model, heard_of, [turns[i] for i in chosen], rng)
-    return said + args.heads_weight * heard, {"said": said.item(), "tokens": tokens, **figures}
+    return said + heard, {"said": said.item(), "tokens": tokens, **figures}
 
 
-def mean_of(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Mean of each figure over the rows that have it."""
-    names = {name for row in rows for name in row} | {"said", "tokens"}
-    return {n: float(np.mean([r[n] for r in rows if n in r] or [np.nan])) for n in sorted(names)}
+class Run:
+    """A model, its heads and optimisers: new, from another run, or from its own last.pt."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.out = args.out
+        self.model = create(SIZES[args.size], args.seed)
+        self.heads = Heads(SIZES[args.size].text_width)
+        dtype = torch.bfloat16 if args.bf16 else torch.float32
+        self.steppers = optimizers(self.model, self.heads, args.lr, dtype)
+        self.step, self.minutes = 0, 0.0
+        last = args.out / "last.pt"
+        if last.exists():
+            self.average = self._restore(torch.load(last, weights_only=True))
+        else:
+            if args.init:
+                warm_start(self.model, self.heads, args.init)
+            self.average = copy.deepcopy(self.model.state_dict())
+
+    def _restore(self, state: dict) -> dict[str, torch.Tensor]:
+        self.model.load_state_dict(state["model"])
+        self.heads.load_state_dict(state["heads"])
+        for stepper, own in zip(self.steppers, state["steppers"], strict=True):
+            stepper.load_state_dict(own)
+        self.step, self.minutes = state["step"], state.get("minutes", 0.0)
+        return state["average"]
+
+    def descend(self, loss: torch.Tensor, lr: float, world: int) -> None:
+        """One step of both optimisers, with the mean gradient of `world` processes."""
+        loss.backward()
+        if world > 1:
+            average_gradients(self.model, self.heads, world)
+        parameters = [*self.model.parameters(), *self.heads.parameters()]
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        for stepper in self.steppers:
+            for group in stepper.param_groups:
+                group["lr"] = lr
+            stepper.step()
+            stepper.zero_grad(set_to_none=True)
+        towards(self.average, self.model, self.step)
+
+    def save(self) -> None:
+        more = {"average": self.average}
+        save(self.out, self.model, self.heads, self.steppers, self.step, self.minutes, **more)
 
 
-def train(rank: int, args) -> None:
+def train(rank: int, args: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # several processes of one thread beat one of several
     if args.world > 1:
         store = dist.FileStore(str(args.out / f"store-{args.store}"), args.world)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=args.world)
-    model, prompted = create(SIZES[args.size], args.seed), Prompted()
-    heads = Heads(SIZES[args.size].text_width)
-    dtype = torch.bfloat16 if args.bf16 else torch.float32
-    steppers = optimizers(model, heads, args.lr, dtype)
-    last, first_step, earlier = args.out / "last.pt", 0, 0.0
-    if last.exists():
-        state = torch.load(last, weights_only=True)
-        model.load_state_dict(state["model"])
-        heads.load_state_dict(state["heads"])
-        first_step, earlier = state["step"], state.get("minutes", 0.0)
-        for stepper, saved_state in zip(steppers, state["steppers"], strict=True):
-            stepper.load_state_dict(saved_state)
-    elif args.init:
-        warm_start(model, heads, args.init)
-    average = state["average"] if last.exists() else copy.deepcopy(model.state_dict())
+    run, prompted = Run(args), Prompted()
     composer = Composer(Corpus(*args.data), args.seed, args.noise)
-    log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
-    began = time.monotonic()
-    steps = range(first_step, args.steps)
-    bar = tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
+    log = (args.out / "log.jsonl").open("a")
+    earlier, began = run.minutes, time.monotonic()
+    saved = began
+    steps = range(run.step, args.steps)
+    bar = tqdm(steps, initial=run.step, total=args.steps, desc=args.size, disable=rank > 0)
     for step in bar:
         if step % RELOAD == RELOAD - 1:
             composer = Composer(Corpus(*args.data), args.seed, args.noise)
         rng = random.Random(f"{args.seed}/{step}/{rank}")
-        minutes = earlier + (time.monotonic() - began) / 60
-        left = 1 - max(step / args.steps, minutes / args.minutes)
+        run.minutes = earlier + (time.monotonic() - began) / 60
+        left = 1 - max(step / args.steps, run.minutes / args.minutes)
         scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / DECAY))
-        said_share = args.said_share if left > DECAY else max(args.said_share, args.said_last)
-        for group in (g for s in steppers for g in s.param_groups):
-            group["lr"] = args.lr * scale
-        rows = []
-        for _ in range(args.accumulate):
-            turns = composer.batch(args.audio_s, rng)
-            loss, found = both_losses(model, heads, prompted, turns, rng, args, said_share)
-            (loss / args.accumulate).backward()
-            rows.append(found)
-        if args.world > 1:
-            average_gradients(model, heads, args.world)
-        nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
-        for stepper in steppers:
-            stepper.step()
-            stepper.zero_grad(set_to_none=True)
-        towards(average, model, step)
+        share = args.said_share if left > DECAY else max(args.said_share, args.said_last)
+        turns = composer.batch(args.audio_s, rng)
+        loss, found = both_losses(run.model, run.heads, prompted, turns, rng, args.bf16, share)
+        run.descend(loss, args.lr * scale, args.world)
+        run.step = step + 1
         if rank:
             continue
-        row = {"step": step, "minutes": round(minutes, 2), **mean_of(rows)}
-        log.write(json.dumps(row) + "\n")
+        log.write(json.dumps({"step": step, "minutes": round(run.minutes, 2), **found}) + "\n")
         log.flush()
-        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}")
-        if time.monotonic() - saved > 60 or step == args.steps - 1 or left <= 0:
+        bar.set_postfix(said=f"{found['said']:.3f}", heard=f"{found['heard']:.3f}")
+        if time.monotonic() - saved > 60 or run.step == args.steps or left <= 0:
             saved = time.monotonic()
-            save(args.out, model, heads, steppers, step + 1, minutes, average=average)
+            run.save()
         if left <= 0:
             break
 
@@ -403,7 +261,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--accumulate", type=int, default=1, help="batches of one step")
     parser.add_argument(
         "--said-share", type=float, default=1.0, help="of the audio, that sentences are learnt from"
     )
@@ -415,7 +272,6 @@ def main() -> None:
         action="store_true",
         help="matrices of the tower in bf16, if the CPU multiplies it",
     )
-    parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument(
         "--world", type=int, default=1, help="processes that average their gradients"
     )

@@ -1,28 +1,42 @@
-"""Seven measures of a clean log-mel with its f0 track and syllable count, and their levels.
+"""The truth of a clean recording: seven measures of its log-mel, F0 and syllables, as levels.
 
-Everything is measured before noise and rooms are added, and on frames, so that clips joined,
-stretched, made louder or brighter in the mel domain get exact labels without a second pass over
-samples.
+Everything is measured on frames before noise and rooms are added. Therefore clips that are joined,
+stretched or made louder in the mel domain get exact labels without a second pass over samples.
+
+Speech and pauses, for labels, measures and tests alike:
+
+- silero-vad judges frames of 512 samples (32 ms) and carries its state from frame to frame.
+- Speech begins at a probability of 0.5 and lasts until one under 0.35 (hysteresis).
+- A pause is a stretch without speech of at least 180 ms, between the first and the last speech.
+- A frame of the mel (10 ms) belongs to the 32 ms in which its first sample lies.
+
+Unlike a level under the loudest frames, this holds in noise: breaths, clicks and hum are no speech.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import parselmouth
 
+from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.measures.frames import (
     BRIGHT_HZ,
     FRAMES_PER_S,
     MIN_FRAMES,
+    SPEECH_SAMPLES,
     VOICE_HZ,
     active_level,
     frame_power,
+    on_mel_frames,
     pause_frames,
     pitch_stats,
     span_of,
+    speaking,
 )
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
 from streamer.core.measures.levels import BOUNDS, arousal_of, level_of, standardised
 from streamer.core.measures.levels import NUM_LEVELS as NUM_LEVELS
+from streamer.model.audio.vad import VoiceActivity
 
 ATTRIBUTES = tuple(BOUNDS)
 
@@ -65,7 +79,7 @@ def measure(
 ) -> Measures:
     """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz, 0 where unvoiced.
 
-    `speech` [n_frames] bool says in which frames somebody speaks (speech.py): recordings of people
+    `speech` [n_frames] bool says in which frames somebody speaks (`speech_frames`): recordings of people
     need it. Without it, every frame within 25 dB of the active level is speech, which holds for
     clean synthetic voices only. Without syllables, rate and arousal are NaN. Raises ValueError when
     too little of it is voiced.
@@ -96,3 +110,34 @@ def measure(
 def paused_frames(silent: np.ndarray) -> int:
     """Frames in stretches of `silent` that are long enough for a pause."""
     return int(pause_frames(silent).sum())
+
+
+def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
+    """f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced.
+
+    In two passes: the second searches only around where the first found most of the voice. One pass
+    over 60-500 Hz takes a noisy or high voice an octave too low every now and then.
+    """
+    sound = parselmouth.Sound(samples, SAMPLE_RATE)
+    pitch = sound.to_pitch(0.01, 60, 500)
+    voiced = pitch.selected_array["frequency"]
+    voiced = voiced[voiced > 0]
+    if len(voiced) >= 20:
+        low, high = np.percentile(voiced, (15, 85))
+        pitch = sound.to_pitch(0.01, max(60.0, 0.75 * low), min(500.0, 1.6 * high))
+    times = pitch.xs()
+    at = np.round((np.arange(num_frames) * 0.01 - times[0]) / 0.01).astype(int)
+    at = np.clip(at, 0, len(times) - 1)
+    return pitch.selected_array["frequency"][at].astype(np.float32)
+
+
+def probabilities(samples: np.ndarray) -> np.ndarray:
+    """Silero's probability of speech, one per started 512 samples [n], float32."""
+    rest = -len(samples) % SPEECH_SAMPLES
+    frames = VoiceActivity().push(np.pad(samples.astype(np.float32), (0, rest)))
+    return np.array([frame.probability for frame in frames], np.float32)
+
+
+def speech_frames(samples: np.ndarray) -> np.ndarray:
+    """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool."""
+    return on_mel_frames(speaking(probabilities(samples)), -(-len(samples) // 160))

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from bench.people_changes import Heard, opus, room, telephone
 from bench.people_clips import truth
+from pipelines.embedded.gate import half
 from pipelines.embedded.labels import Measures
 from pipelines.embedded.level_opinions import opinions
-from pipelines.embedded.people_gate import half
 from pipelines.embedded.people_held import trimmed
 from pipelines.embedded.recordings import Clip, clips, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
@@ -45,7 +45,7 @@ def side_of(clip: Clip) -> str:
 
 
 def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
-    """About `num` speakers of a side, with at most four clips of each, of all sources."""
+    """About `num` speakers of a side, of all sources, with at most four clips each."""
     chance = random.Random(seed)
     found = []
     for source in table()["source"]:
@@ -159,13 +159,18 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=300, help="speakers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each sound")
-    parser.add_argument("--opinions", action="store_true", help="ask the embedded pair, too")
+    parser.add_argument("--opinions", action="store_true", help="ask the pair, too")
+    parser.add_argument("--edge", default="embedded")
+    parser.add_argument("--cloud", default="embedded")
     args = parser.parse_args()
-    models = Models(Config(mode="gated"), calibrates=True) if args.opinions else None
-    with args.out.open("w") as file:
+    config = Config(mode="gated", edge=args.edge, cloud=args.cloud)
+    models = Models(config, calibrates=True) if args.opinions else None
+    part = args.out.with_name(args.out.name + ".part")
+    with part.open("w") as file:
         for row in rows(args.clones, args.side, args.num, args.seed, models):
             file.write(json.dumps(row) + "\n")
             file.flush()
+    part.rename(args.out)
 
 
 if __name__ == "__main__":

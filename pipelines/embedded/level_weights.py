@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", help="of level_rows.py, to fit to")
     parser.add_argument("--checks", type=Path, help="rows of other people, to judge the fit")
-    parser.add_argument("--write", action="store_true", help=f"write {ERRORS.name}")
+    parser.add_argument("--write", type=Path, nargs="?", const=ERRORS, metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
@@ -73,7 +73,7 @@ def main() -> None:
     if args.checks:
         judge(read(args.checks), found)
     if args.write:
-        write(found)
+        write(found, args.write)
 
 
 def read(file: Path) -> list[Row]:
@@ -262,15 +262,15 @@ def mean(values: object) -> float:
     return round(sum(found) / len(found), 3) if found else math.nan
 
 
-def write(found: Learnt) -> None:
+def write(found: Learnt, file: Path) -> None:
     errors = {
         name: {key: _plain(getattr(error, key)) for key in MeasureError.__slots__}
         for name, error in found.errors.items()
     }
     arousal = [round(number, 4) for number in found.arousal]
     held = {"features": FEATURES, "errors": errors, "arousal": arousal, "opinion": found.opinion}
-    ERRORS.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
-    print(f"written: {ERRORS}")
+    file.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
+    print(f"written: {file}")
 
 
 def _plain(value: float | np.ndarray) -> float | list[float]:

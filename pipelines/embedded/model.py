@@ -27,7 +27,6 @@ class Size:
 
 SIZES = {
     "edge": Size(128, 2, 4, 128, 2, 4, 384, (4, 6, 6)),
-    "small": Size(128, 2, 4, 192, 3, 4, 512, (6, 9, 9)),
     "cloud": Size(128, 6, 4, 256, 4, 4, 704, (8, 12, 12)),
 }
 
@@ -66,7 +65,7 @@ def audio_config(size: Size) -> dict[str, Any]:
 
 
 def unused_vision_config(size: Size) -> dict[str, Any]:
-    """As small as transformers lets it be: nobody looks."""
+    """As small as transformers allows: it is never used."""
     return {
         "depth": 1,
         "hidden_size": 16,

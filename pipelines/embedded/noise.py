@@ -10,18 +10,15 @@ from pipelines.embedded.mel import raw_log_mel
 
 @cache
 def recorded_noise(folder: Path) -> dict[str, list[np.ndarray]]:
-    """Noise that recordings.py brought: "noise" (rain, dogs, engines), "babble" and "breaths";
-    {} where there is none.
-
-    Lists of mel power [n_frames, 128] float32.
-    """
+    """Noise that people.py wrote: "noise" (rain, dogs, engines), "babble" and "breaths", without
+    kinds that are empty. Lists of mel power [n_frames, 128] float32."""
     found: dict[str, list[np.ndarray]] = {}
     for kind in ("noise", "babble", "breaths"):
         file = folder / f"{kind}.npz"
         if file.exists():
             with np.load(file) as stored:
                 found[kind] = [stored[name] for name in sorted(stored.files)]
-    return found
+    return {kind: banks for kind, banks in found.items() if banks}
 
 
 @cache

@@ -16,13 +16,12 @@ import soxr
 from tqdm import tqdm
 
 from pipelines.embedded.codecs import passed_on
-from pipelines.embedded.labels import PAUSE_FRAMES, frame_power
+from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speech_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
 from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import HAN, count, counted
-from pipelines.embedded.synthesis import GAP_S, Shard, f0_track, resynthesise
+from pipelines.embedded.synthesis import GAP_S, Shard, resynthesise
 
 CLIPS_PER_SESSION = 6
 SESSIONS_PER_SHARD = 40

@@ -1,8 +1,7 @@
 """A folder of held-out people: 16 kHz wav files and manifest.jsonl, for bench/people.py.
 
-Single clips as they were recorded (0.15 s kept around the speech), clips of one speaker joined to
-10, 30 and 60 s with the silence that each of them brings, and readings: all clips of one speaker,
-each once, for bench/coach.py.
+Single clips as they were recorded, with 0.15 s kept around the speech, and clips of one speaker
+joined to 10, 30 and 60 s, each with its own silence.
 """
 
 import json
@@ -14,9 +13,9 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
+from pipelines.embedded.labels import speech_frames
 from pipelines.embedded.recordings import Clip, clips, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import count
 
 EDGE_S = 0.15
@@ -34,7 +33,6 @@ PER_SPEAKER = {
     "common-voice-fa": 2,
     "common-voice-tw": 2,
 }
-READING_S = 60, 240  # at least and about at most
 JOINED_FROM = ("common-voice-zh", "speechocean762", "librispeech-other", "aishell1-sample")
 
 
@@ -103,8 +101,6 @@ def write(clones: Path, out: Path, seed: int = 3) -> None:
         for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
             chosen = by_speaker[speaker][: max(single + 2, longer)]
             rows += _single(chosen, single, known["filters"], out, whole[speaker], len(rows))
-            if longer:
-                rows += _reading(by_speaker[speaker], known["filters"], out, len(rows))
     rows += _joined(whole, out, random.Random(seed))
     (out / "manifest.jsonl").write_text(
         "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), "utf-8"
@@ -126,26 +122,6 @@ def _single(
         if len(rows) < number:
             rows.append(_save(row(clip, narrow, f"{first + len(rows):04d}"), narrow, out))
     return rows
-
-
-def _reading(chosen: list[Clip], filters: dict, out: Path, number: int) -> list[dict]:
-    least, most = READING_S
-    parts: list[np.ndarray] = []
-    for _, samples in decoded(chosen, filters):
-        part = trimmed(samples, EDGE_S)
-        if part is not None and sum(map(len, parts)) < most * SAMPLE_RATE:
-            parts.append(part)
-    whole = np.concatenate(parts) if parts else np.zeros(0)
-    if len(whole) < least * SAMPLE_RATE:
-        return []
-    facts = {
-        **row(chosen[0], whole, f"reading-{number:04d}"),
-        "kind": "reading",
-        "text": None,
-        "syllables": None,
-        "cuts": np.cumsum([len(part) for part in parts])[:-1].tolist(),  # samples
-    }
-    return [_save(facts, whole, out)]
 
 
 def _joined(whole: dict, out: Path, rng: random.Random) -> list[dict]:

@@ -99,9 +99,11 @@ class Conditions:
     def __init__(self, noise: Path | None, seed: int) -> None:
         self.chance = np.random.default_rng(seed)
         banks = recorded_noise(noise) if noise else {}
-        self.noises = [in_bands(np.log10(np.maximum(bank, 1e-10)))
-                       for kind in ("noise", "babble") for bank in banks.get(kind, [])]  # fmt: skip
-        self.num_noises = len(banks.get("noise", []))
+        self.noises = {
+            kind: [in_bands(np.log10(np.maximum(bank, 1e-10))) for bank in banks[kind]]
+            for kind in ("noise", "babble")
+            if kind in banks
+        }
         peak = band_peak().reshape(NUM_BANDS, -1).mean(1)
         self.weights = (1.0 / peak).astype(np.float32)
         self.octaves = np.log2(np.maximum(band_hz().reshape(NUM_BANDS, -1).mean(1), 20.0))
@@ -149,10 +151,10 @@ class Conditions:
     def _noise(self, num: int, babble: float) -> np.ndarray:
         """Recorded noise, a `babble` share of it of people, or a steady one."""
         chance = self.chance
-        if self.noises and chance.random() < 0.6:
-            is_babble = chance.random() < babble
-            first, end = (self.num_noises, len(self.noises)) if is_babble else (0, self.num_noises)
-            bank = self.noises[chance.integers(first, end)]
+        recorded = chance.random() < 0.6
+        found = self.noises.get("babble" if chance.random() < babble else "noise", [])
+        if found and recorded:
+            bank = found[chance.integers(len(found))]
             return bank[(chance.integers(len(bank)) + np.arange(num)) % len(bank)]
         slope = chance.uniform(-1.2, 0.3) * np.linspace(-1, 1, NUM_BANDS)
         return slope + 0.15 * chance.standard_normal((num, NUM_BANDS))

@@ -43,8 +43,9 @@ class Clip:
         return self.said.speaker
 
 
-def table(path: Path = TABLE) -> dict:
-    return tomllib.loads(path.read_text("utf-8"))
+def table() -> dict:
+    """recordings.toml: `source` and `noise`, with the `filters` of a clip."""
+    return tomllib.loads(TABLE.read_text("utf-8"))
 
 
 def git_folder(clones: Path, repository: str, commit: str) -> Path | None:

@@ -18,7 +18,7 @@ from parselmouth.praat import call
 from tqdm import tqdm
 
 from pipelines.embedded.codecs import passed_on
-from pipelines.embedded.labels import frame_power
+from pipelines.embedded.labels import f0_track, frame_power
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, phrase, speak, trim, voices
 
@@ -99,25 +99,6 @@ def resynthesise(
     call([tier, manipulation], "Replace pitch tier")
     call([durations, manipulation], "Replace duration tier")
     return call(manipulation, "Get resynthesis (overlap-add)").values[0].astype(np.float32)
-
-
-def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
-    """f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced.
-
-    In two passes: the second searches only around where the first found most of the voice. One pass
-    over 60-500 Hz takes a noisy or high voice an octave too low every now and then.
-    """
-    sound = parselmouth.Sound(samples, SAMPLE_RATE)
-    pitch = sound.to_pitch(0.01, 60, 500)
-    voiced = pitch.selected_array["frequency"]
-    voiced = voiced[voiced > 0]
-    if len(voiced) >= 20:
-        low, high = np.percentile(voiced, (15, 85))
-        pitch = sound.to_pitch(0.01, max(60.0, 0.75 * low), min(500.0, 1.6 * high))
-    times = pitch.xs()
-    at = np.round((np.arange(num_frames) * 0.01 - times[0]) / 0.01).astype(int)
-    at = np.clip(at, 0, len(times) - 1)
-    return pitch.selected_array["frequency"][at].astype(np.float32)
 
 
 class Shard:

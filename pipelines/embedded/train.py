@@ -1,6 +1,6 @@
-"""Train both embedded models from nothing to calibrated thresholds, in one resumable command.
+"""Train both embedded models from nothing to a calibrated pair with its card: one command.
 
-Each stage is a module of its own that skips or resumes finished work: run the command again after
+Each stage is a module of its own that skips or resumes finished work. Run the command again after
 an interruption.
 """
 
@@ -17,12 +17,12 @@ from pipelines.embedded.recordings import missing, table
 
 LENGTHS_S = (3, 10, 30, 60)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Job = tuple[object, ...]  # a module of this package, and its arguments
 
 
 @contextlib.contextmanager
 def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes in groups of their own: Ctrl-C is for this one, which ends them without a
-    traceback each."""
+    """Processes in groups of their own: Ctrl-C reaches this process alone, which ends them."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
@@ -36,56 +36,22 @@ def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen
             process.wait()
 
 
-def run(module: str, *arguments: object) -> None:
-    command = [sys.executable, "-m", f"pipelines.embedded.{module}", *map(str, arguments)]
-    print("+", *command[1:], flush=True)
-    with started([command]) as (process,):
-        if process.wait():
-            told = "what was done before it is kept: run it again to go on"
-            raise SystemExit(f"{module} failed (above); {told}")
-
-
-def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
-    """Training shards in `workers` processes, and shards of held-out voices beside them."""
-    base = [sys.executable, "-m", "pipelines.embedded.synthesis"]
-    per_worker = -(-shards // workers)
-    base_train = [*base, "--out", cache / "train", "--step", workers, "--num", per_worker]
-    jobs = [[*base_train, "--first", first] for first in range(workers)]
-    jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
-    together(jobs, "synthesis")
-
-
-def together(jobs: list[list], what: str) -> None:
-    """Run the commands side by side, and wait for all of them."""
-    with started([[str(part) for part in job] for job in jobs]) as processes:
-        if sum([abs(process.wait()) for process in processes]):
-            raise SystemExit(f"{what} failed; run it again, whole shards are kept")
-
-
-def people(args: argparse.Namespace) -> None:
-    """Shards of recorded people, noise beside them, and the folder of held-out people."""
-    base = [sys.executable, "-m", "pipelines.embedded.people", "--clones", args.clones]
-    base += ["--out", args.cache / "people", "--step", args.workers]
-    base += ["--num", -(-args.people_shards // args.workers)]
-    jobs = [[*base, "--first", n] for n in range(args.workers)]
-    jobs[0] += ["--noise", args.cache / "noise"]
-    together(jobs, "reading recordings")
-    count_syllables(args)
-    if not (args.cache / "people-held" / "manifest.jsonl").exists():
-        run("recordings", "--clones", args.clones, "--held-out", args.cache / "people-held")
-
-
-def count_syllables(args: argparse.Namespace) -> None:
-    """Train the syllable network on recordings of known text, and write the weights that ship."""
-    data, folder = args.cache / "rate", args.cache / "runs" / "rate"
-    run("rate_data", "--clones", args.clones, "--out", data)
-    noise, minutes = ("--noise", args.cache / "noise"), ("--minutes", args.rate_minutes)
-    run("rate_fit", "train", "--data", data, *noise, "--out", folder, *minutes)
-    run("rate_fit", "write", "--data", data, "--run", folder)
+def run(*jobs: Job) -> None:
+    """Run the jobs side by side, each in its own process. Raises SystemExit if one fails."""
+    commands = [
+        [sys.executable, "-m", f"pipelines.embedded.{module}", *map(str, arguments)]
+        for module, *arguments in jobs
+    ]
+    for command in commands:
+        print("+", *command[1:], flush=True)
+    with started(commands) as processes:
+        if sum(process.wait() != 0 for process in processes):
+            told = "finished work is kept: run it again to continue"
+            raise SystemExit(f"{jobs[0][0]} failed (see above); {told}")
 
 
 def require_recordings(clones: Path) -> None:
-    """Say in one line what to do where there is no recording at all."""
+    """Raises SystemExit with one line if there is no recording at all."""
     known = table()["source"]
     if len(missing(clones, known)) == len({row["repository"] for row in known}):
         way = f"`python -m pipelines.embedded.recordings --clones {clones}` lists what to clone"
@@ -94,53 +60,122 @@ def require_recordings(clones: Path) -> None:
         )
 
 
+def people(args: argparse.Namespace) -> None:
+    """Shards of recorded people, noise beside them, and the folder of held-out people."""
+    each = -(-args.people_shards // args.workers)
+    shards = ("--out", args.cache / "people", "--step", args.workers, "--num", each)
+    jobs = [("people", "--clones", args.clones, *shards, "--first", n) for n in range(args.workers)]
+    run((*jobs[0], "--noise", args.cache / "noise"), *jobs[1:])
+    held = args.cache / "people-held"
+    if not (held / "manifest.jsonl").exists():
+        run(("recordings", "--clones", args.clones, "--held-out", held))
+
+
+def synthesise(args: argparse.Namespace) -> None:
+    """Shards of synthetic voices, and shards of held-out voices beside them."""
+    each = -(-args.shards // args.workers)
+    shards = ("--out", args.cache / "train", "--step", args.workers, "--num", each)
+    held = ("--out", args.cache / "held", "--held-out", "--num", args.held_shards, "--seed", 9)
+    jobs = [("synthesis", *shards, "--first", first) for first in range(args.workers)]
+    run(*jobs, ("synthesis", *held))
+
+
+def count_syllables(args: argparse.Namespace) -> None:
+    """The network that counts syllables, from recordings of known text."""
+    data, folder = args.cache / "rate", args.cache / "runs" / "rate"
+    run(("rate_data", "--clones", args.clones, "--out", data))
+    learning = ("--noise", args.cache / "noise", "--minutes", args.rate_minutes)
+    run(("rate_fit", "train", "--data", data, *learning, "--out", folder))
+    weights = args.measures / "density.npz"
+    run(("rate_fit", "write", "--data", data, "--run", folder, "--weights", weights))
+
+
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
-    """The edge, the cloud that starts from its tower, the edge distilled on the cloud; the runs
-    of both."""
+    """The runs of both: the cloud, then the edge, distilled on the cloud."""
     runs, data = args.cache / "runs", [args.cache / "train"]
-    noise: list = []
+    noise: list[object] = []
     if not args.without_people:
         data, noise = [*data, args.cache / "people"], ["--noise", args.cache / "noise"]
-    run("rate_tracks", *data)
-    edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
-    common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", 60)
-    run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
-    began = ("--init", edge / "last.pt", "--lr", 1.5e-3)
-    run("joint", "--size", "cloud", *began, "--out", cloud, "--steps", args.cloud_steps, *common)
+    run(("rate_tracks", *data))
+    cloud, edge, distilled = (runs / name for name in ("cloud", "edge", "distilled"))
+    common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", args.audio_s)
+    run(("joint", "--size", "cloud", "--out", cloud, "--steps", args.cloud_steps, *common))
+    start = ("--init", cloud / "last.pt")  # the edge's layers are the first of the cloud's tower
+    run(("joint", "--size", "edge", *start, "--out", edge, "--steps", args.edge_steps, *common))
     both = ("--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise)
-    run("distil", *both, "--out", distilled, "--steps", args.distil_steps)
+    steps = ("--steps", args.distil_steps, "--audio-s", args.audio_s)
+    run(("distil", *both, "--out", distilled, *steps))
     return distilled, cloud
 
 
-def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
-    """Export both, calibrate their gate on held-out recordings, evaluate what was exported."""
+def export(args: argparse.Namespace, edge: Path, cloud: Path) -> tuple[object, ...]:
+    """Write both model folders; the options that name them."""
     for size, folder in (("edge", edge), ("cloud", cloud)):
-        run("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size)
-    clips = []
+        run(("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size))
+    return ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
+
+
+def weigh_levels(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
+    """The errors of the measures, and how much the models' opinions count beside them."""
+    folder = args.cache / "levels"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [folder / f"{side}.jsonl" for side in ("train", "calibrates")]
+    for file, more in zip(rows, ((), ("--opinions", *pair)), strict=True):
+        if not file.exists():
+            of = ("--clones", args.clones, "--side", file.stem, "--num", args.speakers)
+            run(("level_rows", *of, "--out", file, *more))
+    run(("rate_errors", rows[1], "--write", args.measures / "density.npz"))
+    run(("level_weights", *rows, "--write", args.measures / "level_errors.json"))
+
+
+def calibrate(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
+    """The gate's thresholds, from held-out voices and half the held-out people."""
+    files: list[Path] = []
     for seconds in LENGTHS_S:
         folder = args.cache / "gate" / str(seconds)
         if not (folder / "labels.jsonl").exists():
-            run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds, "--seed", 21)
-        clips += sorted(folder.glob("*.wav"))[: args.clips]
+            drawn = ("--num", args.clips, "--seconds", seconds, "--seed", 21)
+            run(("heldout", "--out", folder, *drawn))
+        files += sorted(folder.glob("*.wav"))[: args.clips]
     if not args.without_people:
-        clips += gate_people(args)
-    pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
-    report = args.cache / "report"
-    report.mkdir(parents=True, exist_ok=True)
+        files += gate_people(args, 0)
     promise = ("--risk", args.risk, "--confidence", args.confidence)
-    run("thresholds", *pair, *promise, *clips)
-    run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    if not args.without_people:
-        run("people_check", *pair, "--data", args.cache / "people-held", "--out", report)
-    run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
+    run(("gate", "fit", *files, *pair, *promise))
 
 
-def gate_people(args: argparse.Namespace) -> list[Path]:
-    """Recordings of half the held-out people; the other half checks."""
-    folder = args.cache / "gate" / "people"
+def gate_people(args: argparse.Namespace, half: int) -> list[Path]:
+    """Recordings of one half of the held-out people: 0 calibrates, 1 checks."""
+    folder = args.cache / "gate" / ("people", "others")[half]
     if not folder.exists():
-        run("people_gate", "--clones", args.clones, "--out", folder)
+        run(("gate", "clips", "--clones", args.clones, "--out", folder, "--half", half))
     return sorted(folder.glob("*.wav"))
+
+
+def report(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
+    """Evaluate the exported pair, and write its card."""
+    folder = args.cache / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    of = ["--data", args.cache / "held", "--num", args.evaluate]
+    if not args.without_people:
+        of += ["--people", args.cache / "people-held"]
+        run(("gate", "check", *gate_people(args, 1), *pair, "--out", folder / "gate.json"))
+    run(("evaluate", *pair, *of, "--out", folder))
+    run(("card", "--report", folder, "--out", args.out / "MODEL_CARD.md"))
+
+
+def train(args: argparse.Namespace) -> None:
+    """All stages, in order."""
+    if not args.without_people:
+        require_recordings(args.clones)
+        people(args)
+    synthesise(args)
+    if not args.without_people:
+        count_syllables(args)
+    pair = export(args, *learn(args))
+    if not args.without_people:
+        weigh_levels(args, pair)
+    calibrate(args, pair)
+    report(args, pair)
 
 
 def _stop(*_: object) -> None:
@@ -149,11 +184,13 @@ def _stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def main() -> int:
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
     add("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
+    measures = Path("streamer/core/measures")
+    add("--measures", type=Path, default=measures, help="where the measures' weights go")
     add("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
     add("--held-shards", type=int, default=8, help="of voices that training never hears")
     add("--clones", type=Path, default=Path(".cache/recordings"), help="clones of recordings.toml")
@@ -161,22 +198,24 @@ def main() -> int:
     add("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
     add("--workers", type=int, default=4)
     add("--rate-minutes", type=float, default=60.0, help="of the syllable network, on one core")
+    add("--audio-s", type=float, default=60.0, help="seconds of audio in a step")
     add("--edge-steps", type=int, default=3500)
     add("--cloud-steps", type=int, default=3500)
     add("--distil-steps", type=int, default=200)
+    add("--speakers", type=int, default=300, help="of each side, to weigh the measures by")
     add("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
     add("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     add("--confidence", type=float, default=0.9, help="with which it is kept")
     add("--evaluate", type=int, default=165, help="held-out turns of each length")
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    args = options()
     for number in STOPS:
         signal.signal(number, _stop)
     try:
-        if not args.without_people:
-            require_recordings(args.clones)
-            people(args)
-        synthesise(args.cache, args.shards, args.held_shards, args.workers)
-        ship(args, *learn(args))
+        train(args)
     except KeyboardInterrupt:
         print("\nstopped; run it again to go on", file=sys.stderr)
         return 130

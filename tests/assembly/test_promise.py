@@ -109,7 +109,7 @@ async def test_another_cloud_elsewhere_warns_once(another_cloud, caplog):
 
 
 def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
-    """thresholds.py copies the edge's gate into the cloud's card, after the calibration."""
+    """pipelines/embedded/gate.py copies the edge's gate into the cloud's card, after the calibration."""
     before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
     card = json.loads(file.read_text("utf-8"))
     assert (

@@ -6,8 +6,8 @@ import unicodedata
 import pytest
 import tokenizers
 
-from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
+from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.sentences import LANGUAGES, MARKS, sentence
 from pipelines.embedded.tokenizer import build
 from streamer.model.thinker import resolve

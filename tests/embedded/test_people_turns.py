@@ -10,16 +10,15 @@ import pytest
 import torch
 from people import FILTERS, SENTENCES, say
 
-from pipelines.embedded import people_gate
 from pipelines.embedded.data import Composer, Corpus, as_loud
+from pipelines.embedded.evaluate import Row, figures, right
 from pipelines.embedded.export import between
-from pipelines.embedded.joint import Prompted
+from pipelines.embedded.gate import half, turns
 from pipelines.embedded.labels import ATTRIBUTES, frame_power
 from pipelines.embedded.mel import band_hz, raw_log_mel
-from pipelines.embedded.people import sessions, spoken, write_noise, write_shard
-from pipelines.embedded.people_check import figures, right
-from pipelines.embedded.people_gate import SOURCES, half, turns
+from pipelines.embedded.people import sessions, write_shard
 from pipelines.embedded.people_held import join
+from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.sentences import LANGUAGES
 from pipelines.embedded.speak import SAMPLE_RATE
 
@@ -72,16 +71,6 @@ def test_a_rate_that_nobody_knows_is_not_learnt(corpus, tmp_path):
     assert known.sum() > 0.5 * len(known)
 
 
-def test_noise_of_recordings_is_told_apart(cloned, corpus, tmp_path):
-    clones, _ = cloned
-    chunks = corpus[1]
-    parts = spoken(chunks[0], FILTERS)
-    assert all(flags.any() and syllables for _, flags, syllables in parts)
-    write_noise(clones, tmp_path, chunks, FILTERS, random.Random(1))
-    with np.load(tmp_path / "babble.npz") as babble:
-        assert babble["arr_0"].shape[1] == 128
-
-
 def test_clips_of_one_speaker_join_to_a_length():
     one = {"text": "今天", "syllables": 2}
     rows = [(one, np.zeros(int(2.5 * SAMPLE_RATE), np.float32)) for _ in range(8)]
@@ -114,9 +103,9 @@ def test_figures_count_what_is_known_alone():
     """An attribute that the labels or the sentence lack is no error; the bias has a sign."""
     levels = dict.fromkeys(ATTRIBUTES, 1)
     rows = [
-        ({}, {**levels, "rate": None}, None),
-        ({}, {**levels, "rate": 2}, None),
-        ({}, {**levels, "rate": 0}, None),
+        Row({}, {**levels, "rate": None}, None),
+        Row({}, {**levels, "rate": 2}, None),
+        Row({}, {**levels, "rate": 0}, None),
     ]
     said = [levels, {**levels, "rate": 4}, {**levels, "rate": 0}]
     found = figures(rows, said)["rate"]
@@ -132,17 +121,3 @@ def test_half_of_the_people_calibrate_and_half_check():
     assert made
     assert all(27 <= len(turn) / SAMPLE_RATE <= 60 for turn in made)
     assert sum(map(len, made)) <= 12 * len(clip), "no clip is in two turns"
-
-
-def test_recordings_for_the_gate_are_there_when_whole(cloned, tmp_path, monkeypatch):
-    """One folder; only of the wanted half of the people that are held out."""
-    clones, source = cloned
-    everyone = {**source, "id": SOURCES[0], "side": "held"}
-    monkeypatch.setattr(people_gate, "table", lambda: {"source": [everyone], "filters": FILTERS})
-    people = {f"person{i}" for i in range(8)}
-    for part in (0, 1):
-        people_gate.write(clones, tmp_path / str(part), part)
-        chosen = [who for who in people if half(who) == part]
-        num = len(list((tmp_path / str(part)).glob("short-*.wav")))
-        assert 2 * len(chosen) <= num <= 3 * len(chosen)
-    assert not list(tmp_path.glob("*.part"))

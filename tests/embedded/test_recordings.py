@@ -12,9 +12,9 @@ import pytest
 from people import FILTERS, SENTENCES, say
 
 from pipelines.embedded.codecs import mp3, opus, passed_on, telephone
+from pipelines.embedded.labels import speech_frames
 from pipelines.embedded.recordings import TABLE, clips, decoded, git_folder, held_out, missing
 from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import count
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")

@@ -21,22 +21,20 @@ def git(folder, *arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def clone_into(clones):
-    """(the folder, a row of the table) of eight speakers, three sentences each, one pointer,
-    one that is too soft."""
+def clone_into(clones, speakers=tuple(f"person{i}" for i in range(8))):
+    """(the folder, a row of the table) of speakers with three sentences each, one pointer, one that
+    is too soft."""
     folder = clones / "someone+voices"
     (folder / "zh-CN" / "clips").mkdir(parents=True)
     rows = ["client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender"]
-    for speaker in range(8):
+    for speaker, who in enumerate(speakers):
         for i, text in enumerate(SENTENCES):
             name = f"{speaker}_{i}.mp3"
             samples = say(text, f"m{1 + speaker % 4}", 150 + 10 * speaker)
             samples = samples * (1e-4 if (speaker, i) == (0, 2) else 1.0)
             soundfile.write(folder / "zh-CN" / "clips" / name, samples, SAMPLE_RATE, format="MP3")
-            rows.append(
-                f"person{speaker}\t{name}\t{text}\t2\t0\t\t{'female' if speaker % 2 else 'male'}"
-            )
-    (folder / "zh-CN" / "clips" / "7_2.mp3").write_text(
+            rows.append(f"{who}\t{name}\t{text}\t2\t0\t\t{'female' if speaker % 2 else 'male'}")
+    (folder / "zh-CN" / "clips" / f"{len(speakers) - 1}_2.mp3").write_text(
         "version https://git-lfs.github.com/spec/v1\n"
     )
     (folder / "zh-CN" / "validated.tsv").write_text("\n".join(rows) + "\n", "utf-8")

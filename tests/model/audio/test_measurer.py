@@ -5,7 +5,7 @@ import parselmouth
 import pytest
 from speech import RATE_HZ, cuts, recording, speech
 
-from pipelines.embedded.speech import speech_frames
+from pipelines.embedded.labels import speech_frames
 from streamer.core.measures.track import LAST_S
 from streamer.model.audio.ear import TurnMeasurer
 

@@ -5,7 +5,7 @@ import parselmouth
 import pytest
 import speech
 
-from pipelines.embedded.synthesis import f0_track
+from pipelines.embedded.labels import f0_track
 from streamer.model.audio.pitch import MAX_HZ, MIN_HZ, NUM_COLUMNS, PitchTrack, f0_of
 
 

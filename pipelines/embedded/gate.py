@@ -1,0 +1,168 @@
+"""The gate of the exported pair: recordings to calibrate it, its thresholds, and its promise.
+
+    python -m pipelines.embedded.gate clips --clones DIR --out FOLDER [--half 1]
+    python -m pipelines.embedded.gate fit --edge EDGE --cloud CLOUD FILE...
+    python -m pipelines.embedded.gate check FILE...
+
+`clips` writes recordings of half the held-out people; half 0 calibrates, half 1 checks. `fit` runs
+`streamer calibrate` and copies the edge's thresholds into the cloud's card. `check` prints the loss
+at these thresholds, by length, on recordings that calibrated nothing: the share of a recording's
+blocks that are not sent up though the cloud would have changed them.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from tqdm import tqdm
+
+from pipelines.embedded.people_held import EDGE_S, trimmed
+from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.speak import SAMPLE_RATE
+from streamer.assembly.models import Models
+from streamer.commands.calibrate import hear_clip
+from streamer.config import Config
+from streamer.core.calibration import at
+from streamer.core.decoding.gate import SIGNALS
+from streamer.model.checkpoint.card import FILE, write_gate
+
+SOURCES = (
+    "common-voice-zh",
+    "speechocean762",
+    "librispeech-other",
+    "librispeech-sample",
+    "common-voice-59",
+)
+SHORT_PER_SPEAKER = {"common-voice-zh": 4, "speechocean762": 2, "librispeech-other": 4}
+LONG_S = (30, 60)
+LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61), (0, 61))
+
+
+def half(speaker: str) -> int:
+    """0 calibrates, 1 checks."""
+    return int(hashlib.sha1(f"streamer-gate:{speaker}".encode()).hexdigest()[:8], 16) % 2
+
+
+def turns(samples: list[np.ndarray], rng: random.Random) -> list[np.ndarray]:
+    """Whole clips in order, joined to 30 or 60 s as drawn; the rest is dropped."""
+    made, parts, wanted = [], [], rng.choice(LONG_S)
+    for clip in samples:
+        parts.append(clip)
+        if sum(map(len, parts)) >= 0.9 * wanted * SAMPLE_RATE:
+            made.append(np.concatenate(parts)[: 60 * SAMPLE_RATE])
+            parts, wanted = [], rng.choice(LONG_S)
+    return made
+
+
+def of_speaker(found: list[Clip], filters: dict, rng: random.Random) -> tuple[list, list]:
+    """(short recordings, long turns) of one speaker, from different clips."""
+    number = SHORT_PER_SPEAKER.get(found[0].source, 1)
+    heard = list(decoded(found, filters))
+    short = [trimmed(samples, EDGE_S) for _, samples in heard[:number]]
+    long = [trimmed(samples, 0.5) for _, samples in heard[number:]]
+    return [s for s in short if s is not None], turns([s for s in long if s is not None], rng)
+
+
+def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
+    """One folder of wav files of one half's speakers, short-* and long-*; it appears whole.
+
+    The gate keeps its promise for each folder, and long turns alone are too few for one.
+    """
+    known, rng = table(), random.Random(seed)
+    partial = out.with_name(out.name + ".part")
+    partial.mkdir(parents=True, exist_ok=True)
+    count = {"short": 0, "long": 0}
+    for source in (row for row in known["source"] if row["id"] in SOURCES):
+        by_speaker = defaultdict(list)
+        for clip in clips(clones, source):
+            if clip.held and half(clip.speaker) == part:
+                by_speaker[clip.speaker].append(clip)
+        for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
+            made = of_speaker(by_speaker[speaker], known["filters"], rng)
+            for kind, recordings in zip(count, made, strict=True):
+                for samples in recordings:
+                    path = partial / f"{kind}-{count[kind]:04d}.wav"
+                    soundfile.write(path, np.clip(samples, -1, 1), SAMPLE_RATE, subtype="PCM_16")
+                    count[kind] += 1
+    partial.rename(out)
+    print(f"{count['short']} short and {count['long']} long recordings in {out}")
+
+
+def fit(args: argparse.Namespace) -> None:
+    """Write the thresholds into both cards."""
+    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", "--force", *args.files]
+    for name in ("risk", "confidence", "edge", "cloud"):
+        command += [f"--{name}", getattr(args, name)]
+    subprocess.run([str(part) for part in command], check=True)
+    found = json.loads((Path(args.edge) / FILE).read_text("utf-8"))["gate"]
+    write_gate(Path(args.cloud), Path(args.cloud) / FILE, found)
+
+
+def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:
+    """Per preset a row of (seconds, loss, blocks sent up, blocks) for each recording with
+    speech."""
+    card = models.first.card
+    found: dict[str, list[tuple[float, float, int, int]]] = {name: [] for name in card.promises}
+    for file in tqdm(files, desc="hearing"):
+        clip = hear_clip(models, str(file))
+        if clip is None:
+            tqdm.write(f"{file}: taken for silence")
+            continue
+        seconds = soundfile.info(file).duration
+        for name, promise in card.promises.items():
+            limit = SIGNALS[promise.signal] * getattr(card.presets[name].gate, promise.signal)
+            way = at(clip.paths[name][promise.signal][0], limit)
+            blocks = len(way.decisions)
+            found[name].append((seconds, way.num_missed / blocks, way.num_uploaded, blocks))
+    return found
+
+
+def check(args: argparse.Namespace) -> list[dict]:
+    """Rows of preset, risk, length, recordings, loss, its standard error, share not sent up."""
+    from bench.common import table_of
+
+    models = Models(Config(edge=args.edge, cloud=args.cloud), calibrates=True)
+    found = []
+    for name, rows in losses(models, args.files).items():
+        for low, high in LENGTHS_S:
+            inside = np.array([row[1:] for row in rows if low <= row[0] < high])
+            if len(inside) > 1:
+                row = {"preset": name, "risk": models.first.card.promises[name].risk}
+                row |= {"length": f"{low}-{high} s", "recordings": len(inside)}
+                row["loss"] = float(inside[:, 0].mean())
+                row["se"] = float(inside[:, 0].std(ddof=1) / len(inside) ** 0.5)
+                row["skipped"] = float(1 - inside[:, 1].sum() / inside[:, 2].sum())
+                found.append(row)
+    print(table_of(found) if found else "too few recordings")
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("do", choices=("clips", "fit", "check"))
+    parser.add_argument("files", nargs="*", type=Path, help="recordings, to fit or check")
+    parser.add_argument("--clones", type=Path)
+    parser.add_argument("--out", type=Path, help="the folder of `clips`; the rows of `check`")
+    parser.add_argument("--half", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--edge", default="embedded")
+    parser.add_argument("--cloud", default="embedded")
+    parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent")
+    parser.add_argument("--confidence", type=float, default=0.9)
+    args = parser.parse_args()
+    if args.do == "clips":
+        write(args.clones, args.out, args.half)
+    else:
+        {"fit": fit, "check": check}[args.do](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The whole recipe in miniature, and how it is stopped."""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from people import FILTERS, clone_into
+
+from pipelines.embedded import card, evaluate, people, recordings, synthesis, train
+from pipelines.embedded.gate import half
+from pipelines.embedded.rate_fit import is_apart
+from streamer.core.measures import levels
+from streamer.core.measures.density import WEIGHTS
+from streamer.model.thinker import load
+
+pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+
+
+def names(wanted, num):
+    """The first `num` speakers of whom this holds."""
+    found = (f"speaker{i}" for i in range(10_000))
+    return [name for name in found if wanted(name)][:num]
+
+
+@pytest.fixture
+def clones(tmp_path, monkeypatch):
+    """People of the training side, one of them kept apart, and two of each half that is held out."""
+    apart = names(lambda name: is_apart({"speaker": name}), 1)
+    learnt = names(lambda name: not is_apart({"speaker": name}), 3)
+    others = names(lambda name: name not in (*apart, *learnt), 12)
+    held = [name for part in (0, 1) for name in [n for n in others if half(n) == part][:2]]
+    folder, source = clone_into(tmp_path / "clones", [*learnt, *apart, *held])
+    rows = {**source, "id": "common-voice-zh", "held_speakers": held, "licence": "CC0-1.0"}
+    rows = "\n".join(f"{k} = {json.dumps(v)}" for k, v in (rows | {"credit": "nobody"}).items())
+    filters = "\n".join(f"{name} = {value}" for name, value in FILTERS.items())
+    table = tmp_path / "recordings.toml"
+    table.write_text(f"noise = []\n\n[filters]\n{filters}\n\n[[source]]\n{rows}\n", "utf-8")
+    monkeypatch.setattr(recordings, "TABLE", table)
+    return folder
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """The stages as they are asked for, in this process; what they change of it is put back."""
+    told = []
+
+    def run(*jobs):
+        for module, *arguments in jobs:
+            told.append(module)
+            monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
+            importlib.import_module(f"pipelines.embedded.{module}").main()
+            torch.set_default_dtype(torch.float32)
+
+    monkeypatch.setattr(train, "run", run)
+    monkeypatch.setattr(levels, "learnt", levels.learnt)
+    for module, name, value in (
+        (train, "LENGTHS_S", (3,)),
+        (evaluate, "LENGTHS_S", (3,)),
+        (card, "LENGTHS_S", (3,)),
+        (synthesis, "SESSIONS_PER_SHARD", 2),
+        (people, "SESSIONS_PER_SHARD", 4),
+    ):
+        monkeypatch.setattr(module, name, value)
+    return told
+
+
+@pytest.mark.long
+def test_the_recipe_from_nothing(clones, done, tmp_path):
+    measures = tmp_path / "measures"
+    measures.mkdir()
+    tiny = {"shards": 1, "held_shards": 1, "people_shards": 1, "workers": 1, "rate_minutes": 0.02}
+    tiny |= {"audio_s": 6, "edge_steps": 1, "cloud_steps": 1, "distil_steps": 1, "speakers": 8}
+    tiny |= {"clips": 2, "risk": 0.9, "confidence": 0, "evaluate": 1}
+    tiny |= {"cache": tmp_path / "cache", "out": tmp_path / "out", "measures": measures}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in tiny.items()]
+    args = train.options([*words, f"--clones={clones}"])
+    train.train(args)
+    first = list(done)
+    for role in ("edge", "cloud"):
+        model = load(str(args.out / role), role)
+        assert model.card.calibrated
+        assert set(model.card.promises) == {"fluent", "quality"}
+    with np.load(measures / "density.npz") as made, np.load(WEIGHTS) as shipped:
+        assert {n: made[n].shape for n in made.files} == {n: shipped[n].shape for n in made.files}
+    assert set(json.loads((measures / "level_errors.json").read_text())) == {
+        "features", "errors", "arousal", "opinion"
+    }  # fmt: skip
+    page = (args.out / "MODEL_CARD.md").read_text("utf-8")
+    assert all(title in page for title in ("voices never", "recorded people", "The gate", "nobody"))
+    kept = {file: file.stat().st_mtime_ns for file in args.cache.rglob("*.json*")}
+    kept = {file: at for file, at in kept.items() if file.parent.name != "report"}
+    train.train(args)
+    assert len(done) < 2 * len(first), "finished stages are skipped"
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept, "finished work is kept"
+
+
+def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path):
+    """Sent to the whole group, as a terminal does, while two processes synthesise."""
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--shards=1"]
+    command += ["--held-shards=1", "--workers=1", f"--cache={tmp_path}", f"--out={tmp_path}/out"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as started:
+        said = ""
+        while said.count("shards:") < 2:  # a progress bar each: both are at work
+            said += started.stderr.read(1)
+        os.killpg(started.pid, signal.SIGINT)
+        said += started.stderr.read()  # ends when no process holds the pipe
+    assert started.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith("\nstopped; run it again to go on\n")
+    assert not (tmp_path / "out").exists()
