@@ -10,6 +10,7 @@ import soundfile
 from command_line import streamer as command
 from far import verifying
 from places import ROOT
+from speech import RATE_HZ, recording, whispered
 from websockets.asyncio.client import connect
 from wire import describe as over_the_socket
 from wire import serving, session_update
@@ -114,6 +115,43 @@ async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> 
                 for mode in ("exact", "cloud")
             }
             assert texts["exact"] == texts["cloud"]
+
+
+async def test_a_whisper_has_no_pitch_to_speak_of() -> None:
+    """Near and far; all else is said. Pitch alone is said where nothing else was asked for."""
+    whisper = whispered(recording(2)), RATE_HZ
+    async with Describer.open(mode="exact") as describer:
+        found = await describer.describe(whisper, measures=True)
+        alone = await describer.describe(whisper, attributes="pitch")
+    assert found.measures.pitch_median_hz is found.measures.pitch_sd_semitones is None
+    assert "whispered" in found.measures.warnings[0]
+    unsaid = {name for name, level in found.attributes.items() if level is None}
+    assert unsaid == {"pitch", "variation"}
+    assert found.text.endswith("。")
+    assert alone.attributes["pitch"] is not None
+    with verifying() as (url, _):
+        async with Describer.open(mode="exact", cloud=url) as describer:
+            assert (await describer.describe(whisper)).ids == found.ids
+
+
+async def test_voice_activity_alone_judges_whether_somebody_speaks() -> None:
+    """However soft they speak, they are described; and a turn without speech has no measures."""
+    voice = recording(2)
+    noise = np.random.default_rng(0).standard_normal(len(voice)).astype(np.float32)
+    async with Describer.open(mode="exact") as describer:
+        for words in (voice, whispered(voice)):
+            for dbfs in (-23, -50, -60):
+                soft = words * np.float32(10 ** (dbfs / 20) / words.std())
+                found = await describer.describe((soft, RATE_HZ), measures=True)
+                is_heard = found.measures.speech_s > 0
+                assert is_heard is (found.stop_reason != "no_speech") is (found.text != "")
+                assert is_heard or dbfs < -50
+                assert found.attributes["rate"] is not None or not is_heard
+        for dbfs in (-20, -60):
+            found = await describer.describe((noise * 10 ** (dbfs / 20), RATE_HZ), measures=True)
+            assert (found.stop_reason, found.text) == ("no_speech", "")
+            assert found.measures.rate_syllables_per_s is None
+            assert found.measures.speech_s == 0
 
 
 def test_the_form_of_a_card_is_made_once() -> None:

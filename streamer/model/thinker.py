@@ -194,6 +194,8 @@ def num_params_of(directory: Path) -> int:
 def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> SentenceForm | None:
     """The sentence's form by the phrases of the model's card, under `weights`.
 
+    It names no attribute that the weights leave out, unless nothing else would be left to say.
+
     None where the rules ask for no form, the card has none of the attributes, or the tokenizer
     cannot spell its phrases (ModelWarning, once per model).
     """
@@ -201,9 +203,10 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     said = names_of(rules.form, card.attributes)
     if not said:
         return None
+    said = tuple(name for name in said if weights.get(name) != ()) or said
 
     def make() -> SentenceForm:
-        return SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
+        return SentenceForm(thinker.vocabulary, card.attributes, said)
 
     found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
     if found.can_be_said:

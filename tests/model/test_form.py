@@ -10,7 +10,6 @@ import pytest
 from speech import recording
 
 from bench.stressed_edges import blurred
-from pipelines.embedded import sentences
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling
@@ -46,8 +45,7 @@ def thinker(request: pytest.FixtureRequest) -> Thinker:
 
 def broken(thinker: Thinker, texts: list[str]) -> list[str]:
     """Held against a form that is made here."""
-    no_speech = "".join(sentences.no_speech())
-    form = SentenceForm(thinker.vocabulary, thinker.card.attributes, no_speech)
+    form = SentenceForm(thinker.vocabulary, thinker.card.attributes)
     return [text for text in texts if not form.is_whole(text)]
 
 

@@ -69,7 +69,7 @@ def toy_form(vocabulary: Vocabulary) -> SentenceForm:
         "loudness": ("声音响亮", "声音很轻"),
     }
     card = {name: [{"phrases": [one]} for one in each] for name, each in phrases.items()}
-    return SentenceForm(vocabulary, card, "停顿，声音。")
+    return SentenceForm(vocabulary, card)
 
 
 @dataclass(frozen=True)

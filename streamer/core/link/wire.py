@@ -34,7 +34,7 @@ Ids = Annotated[tuple[Id, ...], Meta(max_length=MAX_IDS)]
 Word = Annotated[str, Meta(max_length=200)]
 Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
 Weights = Annotated[
-    dict[Word, Annotated[tuple[Weight, ...], Meta(min_length=1, max_length=MAX_LEVELS)]],
+    dict[Word, Annotated[tuple[Weight, ...], Meta(max_length=MAX_LEVELS)]],
     Meta(max_length=MAX_ATTRIBUTES),
 ]
 

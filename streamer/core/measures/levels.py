@@ -45,6 +45,7 @@ MEASURES = {  # the field of SpeechMeasures that an attribute is a level of; aro
 NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 OF_NOISE = ("rate", "variation", "pauses", "timbre")  # what noise changes
 OF_CLIPPING = ("loudness", "timbre")
+OF_PITCH = ("pitch", "variation")  # what nothing is said about where there is no pitch
 LEAST_RATE = 1.5  # syllables/s: no text of people has fewer, and what is no speech has some
 
 
@@ -180,16 +181,20 @@ def learnt() -> Learnt:
 def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelWeights:
     """The weight of each level beside a model's opinion; phrases: of the model's card.
 
-    An attribute without a measure is left out, as is one whose levels in `phrases` are not ours.
+    An attribute without a measure is flat, as is one whose levels in `phrases` are not ours. Of
+    speech without a pitch, such as a whisper, no attribute of OF_PITCH is said.
     """
     opinion = learnt().opinion
-    return quantised(
+    known = level_chances(found)
+    weights = quantised(
         {
             name: (np.log(chances) / opinion[name]).tolist()
-            for name, chances in level_chances(found).items()
+            for name, chances in known.items()
             if len(phrases.get(name, ())) == len(chances)
         }
     )
+    unsaid = [name for name in OF_PITCH if known and name in phrases and name not in known]
+    return {**weights, **dict.fromkeys(unsaid, ())}
 
 
 def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:

@@ -56,6 +56,8 @@ def _warnings(found: SpeechMeasures) -> Sequence[str]:
     told = []
     if found.speech_s < MIN_SPEECH_S:
         told.append(f"only {found.speech_s:.1f} s of speech: under {MIN_SPEECH_S} s nothing holds")
+    if found.speech_s >= MIN_SPEECH_S and found.pitch_median_hz is None:
+        told.append("no pitch: the voice is whispered, so nothing is said about pitch and melody")
     if found.clipped_share > MAX_CLIPPED:
         told.append(
             f"clipped: {100 * found.clipped_share:.1f} % of the samples are at full scale, so "

@@ -2,7 +2,8 @@
 
 A sentence is an opening and one phrase of each attribute, in any order, with commas between the
 phrases and an end after the last. No attribute is missing, none stands twice, and no phrase is a
-mixture of two. The card's sentence for a clip without speech is the only other one.
+mixture of two. There is no other sentence: voice activity alone judges whether somebody speaks, and
+a turn without speech is not described.
 
 The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
 among the allowed ones alone, by logit plus bias (streamer/model/sampler.py). The other rules are
@@ -44,9 +45,8 @@ class Place(NamedTuple):
     is_over: bool = False
 
 
-# A text that may still become the sentence without speech is a state of its own.
-State = Place | str
-BEGIN: State = ""
+State = Place
+BEGIN = Place(0, "", is_first=True)
 
 
 class Kind(NamedTuple):
@@ -141,27 +141,22 @@ class Clauses:
 class SentenceForm:
     """The sentences of `phrases`, as a vocabulary can spell them.
 
-    no_speech: the sentence without a phrase. said: the attributes that a sentence names; all where
-    it is empty. `can_be_said` is False where the vocabulary spells no phrase of some attribute:
-    then the form must not be used. Threads may share a form.
+    said: the attributes that a sentence names; all where it is empty. `can_be_said` is False where
+    the vocabulary spells no phrase of some attribute: then the form must not be used. Threads may
+    share a form.
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        phrases: Phrases,
-        no_speech: str = "",
-        said: Collection[str] = (),
+        self, vocabulary: Vocabulary, phrases: Phrases, said: Collection[str] = ()
     ) -> None:
         self._vocabulary = vocabulary
-        self._no_speech = no_speech
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
         named = list(self._named.values())
         bits = {phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)}
         whole = (1 << len(named)) - 1
         every = [phrase for levels in phrases.values() for phrase in _all(levels)]
         self._clauses = Clauses(bits, whole, every)
-        self._own = OwnIds(vocabulary, set(COMMA + END + no_speech).union(*bits))
+        self._own = OwnIds(vocabulary, set(COMMA + END).union(*bits))
         self._spells = Spelling(vocabulary)
         # Without this every sentence would stop short: an attribute that cannot be said.
         self.can_be_said = whole == sum(
@@ -196,8 +191,7 @@ class SentenceForm:
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
         move = self._clauses.go(Place(0, "", is_first=True), text)
-        is_over = move is not None and isinstance(move.state, Place) and move.state.is_over
-        return is_over or text == self._no_speech != ""
+        return move is not None and move.state.is_over
 
     def after(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
         """The state after `ids`; None: they left the form, which then says nothing more."""
@@ -263,8 +257,7 @@ class SentenceForm:
 
     def _open_after(self, state: State) -> frozenset[str]:
         """The phrases that the last clause can still become."""
-        place = Place(0, state, is_first=True) if isinstance(state, str) else state
-        rests = () if place.is_over else self._clauses.rests(place)
+        rests = () if state.is_over else self._clauses.rests(state)
         return frozenset(phrase for phrase, rest in rests if self._spells(rest))
 
     def _best_of(self, phrases: Collection[str]) -> int:
@@ -284,36 +277,24 @@ class SentenceForm:
 
     def _make(self, state: State, token: int) -> Move | None:
         if token in self._vocabulary.eos:
-            return Move(state) if self._is_end(state) else None
+            return Move(state) if state.is_over else None
         piece = self._vocabulary.texts[token]
         if not piece:
             return None
-        if isinstance(state, str):
-            text = state + piece
-            if self._no_speech.startswith(text):
-                return Move(text) if self._spells(self._no_speech[len(text) :]) else None
-            state = Place(0, "", is_first=True)
-            piece = text
         move = self._clauses.go(state, piece)
-        if move is None or not isinstance(move.state, Place) or move.state.is_over:
+        if move is None or move.state.is_over:
             return move
         rests = self._clauses.rests(move.state)
         return move if any(self._spells(rest) for _, rest in rests) else None
 
-    def _is_end(self, state: State) -> bool:
-        return state.is_over if isinstance(state, Place) else state == self._no_speech != ""
-
     def _likely(self, state: State) -> set[int]:
         """All ids that may keep the form there, by their first character, and few others."""
-        place = Place(0, state, is_first=True) if isinstance(state, str) else state
         heads: set[str] = set()
-        for _, rest in self._clauses.rests(place):
+        for _, rest in self._clauses.rests(state):
             heads.update(rest[:1] or COMMA + END)
-        if isinstance(state, str):
-            heads.update(self._no_speech[len(state) :][:1])
         found = set(self._vocabulary.eos)
         found.update(*(self._own.by_head.get(head, ()) for head in heads))
-        if self._clauses.may_open(place):
+        if self._clauses.may_open(state):
             found.update(self._own.openings, *self._own.by_head.values())
         return found
 

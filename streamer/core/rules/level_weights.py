@@ -2,8 +2,9 @@
 
 A weight is a natural logarithm in units of 1/32 nat: 0 for an attribute's best level, FLOOR for a
 level that is practically excluded (e^-32). An attribute that is absent is flat: its levels are left
-to the model. Weights are quantised once, when a turn ends. The edge and the cloud then add the same
-integers, so that both choose the same ids.
+to the model. An attribute with no weights at all, `()`, is left out of the sentence: of a whisper
+nothing is said about pitch. Weights are quantised once, when a turn ends. The edge and the cloud
+then add the same integers, so that both choose the same ids.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:
 
 
 def check_weights(weights: LevelWeights) -> None:
-    """Raise ValueError unless every attribute's best level is 0 and no weight is out of bounds."""
+    """Raise ValueError unless every attribute's best level is 0 and no weight is out of bounds.
+
+    An attribute without weights is left out of the sentence.
+    """
     for name, levels in weights.items():
-        if not levels or max(levels) != 0 or min(levels) < FLOOR:
+        if levels and (max(levels) != 0 or min(levels) < FLOOR):
             raise ValueError(f"weights of {name} must be {FLOOR} to 0, with a 0, not {levels}")
 
 

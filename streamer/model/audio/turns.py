@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from streamer.core.audio.pcm import (
     from_g711,
 )
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.model.audio.ear import Ear, TurnMeasurer
+from streamer.model.audio.ear import TurnMeasurer, TurnWindows
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.vad import (
     FRAME_MS,
@@ -64,7 +65,7 @@ class PartCutter:
         self._short = min(SHORT_SAMPLES, self._limit // 2)
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
         self._first = _after_window(self._every or 0)
-        self._ear: Ear | None = None
+        self._ear: TurnWindows | None = None
         self._measures = measures
         self._shows_measures = shows_measures
         self.measurer: TurnMeasurer | None = None
@@ -85,7 +86,7 @@ class PartCutter:
         self.measurer = TurnMeasurer(self.num_turns - 1) if self._measures else None
         # with turn detection the frames begin elsewhere than the turn, and have other bits
         is_shared = self._frames is None
-        self._ear = Ear(self.measurer.voice if self.measurer and is_shared else None)
+        self._ear = TurnWindows(self.measurer.voice if self.measurer and is_shared else None)
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
@@ -159,7 +160,11 @@ class PartCutter:
         return [self._heard(ear, windows, heard, provisional)]
 
     def _heard(
-        self, ear: Ear, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None
+        self,
+        ear: TurnWindows,
+        windows: list[MelWindow],
+        samples: Samples,
+        provisional: MelWindow | None,
     ) -> Heard:
         turn, num = self.num_turns - 1, ear.num_heard
         return Heard(turn, tuple(windows), ear.maximum, num, provisional, samples, ear.num_samples)
@@ -204,7 +209,7 @@ class PartCutter:
                 stopped_ms,
                 last_speech_ms,
                 goes_on,
-                measurer.finish if measurer else None,
+                partial(measurer.finish, ear.voice.has_speech) if measurer else None,
                 self._shows_measures,
                 measurer.curves if measurer and self._shows_measures else None,
             ),

@@ -124,7 +124,6 @@ def test_level_weights_arrive(weights):
     [
         {"rate": (0, 1)},
         {"rate": (-1024, 0)},
-        {"rate": ()},
         {"rate": (0,) * 33},
         {"rate": (-0.5, 0)},
         {"rate": None},

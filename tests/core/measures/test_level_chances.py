@@ -56,6 +56,15 @@ ANY = st.builds(
 )
 
 
+def test_of_speech_without_a_pitch_none_is_said() -> None:
+    whisper = replace(CLEAN, pitch_median_hz=None, pitch_sd_semitones=None)
+    weights = level_weights(whisper, OURS)
+    assert (weights["pitch"], weights["variation"]) == ((), ())
+    assert level_weights(whisper, {"rate": OURS["rate"]}).keys() == {"rate"}
+    assert level_weights(SpeechMeasures(), OURS) == {}
+    check_weights(weights)
+
+
 @given(ANY)
 def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None:
     for name, chances in level_chances(found).items():
@@ -104,8 +113,8 @@ def test_terms_of_arousal_are_those_of_its_definition() -> None:
 
 def test_an_attribute_without_a_measure_or_with_other_levels_has_no_weights() -> None:
     assert level_weights(SpeechMeasures(), OURS) == {}
-    found = level_weights(replace(CLEAN, pitch_median_hz=None), {**OURS, "rate": [None] * 3})
-    assert "pitch" not in found
+    found = level_weights(replace(CLEAN, level_dbfs=None), {**OURS, "rate": [None] * 3})
+    assert "loudness" not in found
     assert "rate" not in found
     assert "timbre" in found
 

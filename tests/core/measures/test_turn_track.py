@@ -51,6 +51,16 @@ def test_range_is_in_semitones():
     assert found.pitch_range_semitones == pytest.approx(4, abs=1e-3)
 
 
+def test_a_whisper_has_no_pitch():
+    """F0 that comes and goes by chance; as much of it in long stretches is a voice."""
+    by_chance = np.where(np.arange(300) % 10 < 4, 200.0, 0.0).astype(np.float32)
+    found = frames(f0=by_chance).measures()
+    assert (found.pitch_median_hz, found.pitch_sd_semitones) == (None, None)
+    assert found.warnings[0].startswith("no pitch: the voice is whispered")
+    voiced = frames(f0=np.sort(by_chance)).measures()
+    assert (voiced.pitch_median_hz, voiced.warnings) == (200, ())
+
+
 def test_an_octave_off_is_no_range():
     f0 = np.where(np.arange(300) % 10 == 0, 420.0, 195 + np.arange(300) % 10).astype(np.float32)
     found = frames(f0=f0).measures()
