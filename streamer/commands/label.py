@@ -26,6 +26,7 @@ from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
+from streamer.core.tags import DATASPEECH, dataspeech_tags
 from streamer.model.devices import is_ours
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
@@ -51,8 +52,8 @@ class Row:
     duration: float | None = None  # s
     utterance_pitch_mean: float | None = None  # Hz
     utterance_pitch_std: float | None = None  # Hz
-    speaking_rate: float | None = None  # syllables per second of speech
     snr: float | None = None  # dB
+    rate_syllables_per_s: float | None = None
     rate_level: int | None = None
     pitch_level: int | None = None
     variation_level: int | None = None
@@ -99,9 +100,12 @@ class Row:
     warning: str | None = None
     error: str | None = None
     made_with: str | None = None  # the mode, and options that are not the default
+    # with --tags dataspeech
+    noise: str | None = None
+    speech_monotony: str | None = None
 
 
-NAMES = tuple(each.name for each in fields(Row))
+NAMES = tuple(each.name for each in fields(Row) if each.name not in DATASPEECH)
 
 
 class CannotLabel(Exception):
@@ -115,7 +119,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         fail(f"{options.files[0]}: no such file")
         return 1
     files = list(dict.fromkeys(file for path in options.files for file in recordings_in(path)))
-    rows = Rows.open(Path(options.out))
+    rows = Rows.open(Path(options.out), options.tags)
     todo = rows.left_of(files, made_with(config))
     if num_other := sum(file in rows.done for file in todo):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
@@ -234,7 +238,6 @@ def label_of(found: Description, made_with: str) -> Row:
         duration=round(found.audio_s, 3),
         utterance_pitch_mean=measured.get("pitch_mean_hz"),
         utterance_pitch_std=measured.get("pitch_sd_hz"),
-        speaking_rate=measured.get("rate_syllables_per_s"),
         snr=measured.get("snr_db"),
         language=found.language if found.text else None,
         stop_reason=found.stop_reason,
@@ -247,9 +250,10 @@ def label_of(found: Description, made_with: str) -> Row:
 class Rows:
     """The rows so far, on disk after each `add`. Only one run at a time has a file."""
 
-    def __init__(self, out: Path, path: Path) -> None:
+    def __init__(self, out: Path, path: Path, tags: str | None) -> None:
         """Raises OSError, and ConfigError for a file that is no table or another run's."""
         self.path = path
+        self.names = NAMES if tags is None else (*NAMES, *DATASPEECH)
         self._out = out
         self._file = path.open("a+", **TEXT)
         try:
@@ -265,7 +269,7 @@ class Rows:
             raise
 
     @classmethod
-    def open(cls, out: Path) -> Rows:
+    def open(cls, out: Path, tags: str | None = None) -> Rows:
         """Raises ConfigError if the table cannot be made, or belongs to another run or program."""
         out = Path(os.path.realpath(out))  # a link stays a link
         path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
@@ -274,7 +278,7 @@ class Rows:
         if out.suffix.lower() == ".parquet":
             _pyarrow()
         try:
-            return cls(out, path)
+            return cls(out, path, tags)
         except OSError as error:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
@@ -282,8 +286,13 @@ class Rows:
     def add(self, row: Row) -> None:
         """Raises OSError if the disk is full."""
         self.done[row.file] = asdict(row)
-        self._file.write(_line(asdict(row)))
+        self._file.write(_line(self._told(asdict(row))))
         self._file.flush()
+
+    def _told(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The columns of this table."""
+        known = row | (dataspeech_tags(row) if len(self.names) > len(NAMES) else {})
+        return {name: known[name] for name in self.names}
 
     def close(self) -> None:
         with suppress(OSError):  # reported when the row was added
@@ -298,7 +307,8 @@ class Rows:
     def publish(self, files: Sequence[str]) -> None:
         """Write the table: rows of earlier runs, then `files` in their order. Raises OSError."""
         now = set(files)
-        rows = [self.done[file] for file in [*(f for f in self.done if f not in now), *files]]
+        order = [*(f for f in self.done if f not in now), *files]
+        rows = [self._told(self.done[file]) for file in order]
         new = self._out.with_name(self._out.name + ".new")
         if self._out.suffix.lower() == ".parquet":
             arrow, parquet = _pyarrow()
@@ -307,7 +317,7 @@ class Rows:
         else:
             with new.open("w", newline="", **TEXT) as file:
                 if self._out.suffix.lower() == ".csv":
-                    table = csv.DictWriter(file, NAMES)
+                    table = csv.DictWriter(file, self.names)
                     table.writeheader()
                     table.writerows(rows)
                 else:
@@ -333,6 +343,10 @@ def _read(whole: bytes, path: Path) -> dict[str, dict[str, Any]]:
         try:
             row = json.loads(line)
             known = {name: row.get(name) for name in NAMES}
+            # its name before 0.2
+            known["rate_syllables_per_s"] = row.get(
+                "rate_syllables_per_s", row.get("speaking_rate")
+            )
         except (ValueError, AttributeError):
             known = {"file": None}
         if not isinstance(known["file"], str):

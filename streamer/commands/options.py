@@ -81,6 +81,10 @@ class LabelOptions(Checked):
     jobs: Annotated[int | None, about("processes", "2", ge=1, le=64, unset="one for each core")] = (
         None
     )
+    tags: Annotated[
+        Literal["dataspeech"] | None,
+        about("add the columns noise and speech_monotony in dataspeech's words", "dataspeech"),
+    ] = None
     pipeline: Pipeline = None
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from streamer.cli import main
 from streamer.commands.label import NAMES, Row, Rows, made_with
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
+from streamer.core.tags import dataspeech_tags
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -49,7 +50,7 @@ def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path: Path) -> No
     assert tuple(plain) == NAMES
     assert plain["text"].startswith("说话人")
     assert 50 < float(plain["utterance_pitch_mean"]) < 500
-    assert 1 < float(plain["speaking_rate"]) < 10
+    assert 1 < float(plain["rate_syllables_per_s"]) < 10
     assert plain["rate_level"] in {"0", "1", "2", "3", "4"}
     assert plain["language"] == "zh"
     names = read_card(resolve("embedded", "edge")).attributes["rate"][int(plain["rate_level"])]
@@ -244,3 +245,31 @@ def test_a_table_that_cannot_be_made_is_one_line(
     in_the_way.rename(out)
     assert main(["label", str(SAMPLES[0]), "--out", str(out)]) == 2
     assert "labels.csv is a directory; give a file" in capsys.readouterr().err
+
+
+def test_tags_are_those_of_dataspeech(tmp_path: Path) -> None:
+    """Bounds belong to the bin above; the tags are those columns of the same rows."""
+    assert dataspeech_tags({"snr": 25.4, "utterance_pitch_std": 70.0}) == {
+        "noise": "very noisy",
+        "speech_monotony": "expressive and animated",
+    }
+    assert dataspeech_tags({"snr": 80.0, "utterance_pitch_std": None}) == {
+        "noise": "very clean",
+        "speech_monotony": None,
+    }
+    out = tmp_path / "labels.csv"
+    assert label(SAMPLES[0], "--out", out, "--mode", "edge", "--tags", "dataspeech").returncode == 0
+    (row,) = csv_of(out)
+    assert tuple(row) == (*NAMES, "noise", "speech_monotony")
+    wanted = dataspeech_tags({name: float(row[name]) for name in ("snr", "utterance_pitch_std")})
+    assert {name: row[name] for name in wanted} == wanted
+    assert label(SAMPLES[0], "--out", out, "--mode", "edge").returncode == 0
+    assert tuple(csv_of(out)[0]) == NAMES
+
+
+def test_rows_of_before_0_2_keep_their_rate(tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    out.write_text('{"file": "a.wav", "speaking_rate": 4.5}\n', "utf-8")
+    found = Rows.open(out)
+    found.close()
+    assert found.done["a.wav"]["rate_syllables_per_s"] == 4.5
