@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from far import (
     FIRST,
-    TERMS,
     Slow,
     be,
     finish,
@@ -27,10 +26,8 @@ from patience import PATIENCE_S
 from websockets.asyncio.server import serve
 
 from bench.proxy import Proxy, Toxics
-from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES
-from streamer.net.link.client import RemoteCloud
 from streamer.net.link.connections import MAX_TRIES
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.ports import TargetLost
@@ -51,16 +48,6 @@ async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake
             target.close()
             await until(lambda: len(server._links) == 1)
             assert not server._turns, "its slot is free at once"
-
-
-async def test_many_turns_at_once_are_served_side_by_side():
-    async with (
-        serving_judges(max_sessions=16) as (port, _),
-        linked(port) as link,
-        anyio.create_task_group() as group,
-    ):
-        for _ in range(16):
-            group.start_soon(speak_and_ask, link, 0.5, 5)
 
 
 @asynccontextmanager
@@ -208,27 +195,6 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
         target.close()
         await until(lambda: not link.is_up)
         assert link.trouble == "HTTP 503 (full)"
-
-
-async def test_turns_that_miss_one_outage_are_one_failure():
-    """The pause after it is the shortest one; a later outage is another failure."""
-    now = 0.0
-    link = RemoteCloud(VerifierAddress("ws://127.0.0.1:9"), TERMS, lambda: now)
-    async with anyio.create_task_group() as group:
-        targets = [link.listen() for _ in range(4)]
-        for target in targets:
-            group.start_soon(target.verify, FIRST)
-        await anyio.wait_all_tasks_blocked()
-        for target in targets:
-            now += 0.5
-            target.failed()
-        assert link.breaker.num_failures == 1
-        now += 1.0
-        group.start_soon(targets[0].verify, VerifyRequest(2, 0, prefix_hash(()), (), ()))
-        await anyio.wait_all_tasks_blocked()
-        targets[0].failed()
-        assert link.breaker.num_failures == 2
-        group.cancel_scope.cancel()
 
 
 async def test_a_link_that_is_ended_leaves_no_connection_behind():

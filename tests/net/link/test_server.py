@@ -94,16 +94,6 @@ async def test_an_older_edge_is_refused_with_the_way_out():
             )
 
 
-async def test_an_edge_that_does_not_fit_is_told_why():
-    """Before a slot is taken; tests/core/link/test_turns.py has all the reasons."""
-    async with serving_judges() as (port, server), raw(url_of(port)) as ws:
-        await say(ws, opening(tokenizer="other"))
-        assert (rejected := await told(ws)).is_final
-        assert "different tokenizers" in rejected.reason
-        await ws.wait_closed()
-        assert not server._turns
-
-
 async def test_what_cannot_be_ends_the_turn():
     async with serving_judges() as (port, server):
         for messages in ([SILENCE, REQUEST], [wire.Finish(77, {})], [opening(b"x" * 16)]):
@@ -243,27 +233,6 @@ async def test_one_that_comes_back_just_as_its_hold_is_over_keeps_its_turn(leave
             await until(lambda: server.num_held == 1)
         assert len(server._turns) == 1
         assert server._admission.num_sessions == 1
-
-
-async def test_a_turn_that_two_websockets_open_at_once_is_one_turn():
-    async with serving_judges() as (port, server):
-        await hold(port, 1, server)
-        async with raw(url_of(port)) as one, raw(url_of(port)) as two:
-            for ws in (one, two):
-                await say(ws, opening(bytes(16)))
-            ends = 0
-            for ws in (one, two):
-                try:
-                    await told(ws, wire.Opened)
-                    await say(ws, wire.Finish(320, {}))
-                    await told(ws, wire.Rejected)
-                except ConnectionClosed:
-                    ends += 1
-                except TimeoutError:
-                    pass
-                if ends:
-                    break
-            assert len(server._turns) == server._admission.num_sessions == 1
 
 
 async def test_keys_share_places_and_turns_of_others_are_out_of_reach():

@@ -45,24 +45,6 @@ def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wante
     assert not row["is_cut"]
 
 
-def test_a_gate_that_never_fires_warns_of_nothing():
-    """Of the bundled recordings some have not one doubtful block."""
-    rows = describe(
-        *SAMPLES,
-        "--cloud",
-        f"ws://127.0.0.1:{free_port()}",
-        "--verify-budget-s",
-        0.3,
-        "--threshold",
-        99,
-    )[1]
-    calm = [row for row in rows if row["warning"] is None]
-    assert calm
-    for row in calm:
-        assert row["verified_share"] == 0
-        assert row["stop_reason"] == "sentence"
-
-
 def test_warnings_of_parts_and_of_the_file_are_one_line():
     def part(n):
         counts = Counts(blocks_unverified=n)
