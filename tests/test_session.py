@@ -154,8 +154,6 @@ async def test_streams_do_not_mix(options):
                 group.start_soon(describe, seed, together)
         assert together == alone
         assert len(set(alone.values())) >= 6, "they must differ for this to mean anything"
-        statistics = describer._parts.edge.batcher.statistics
-        assert statistics.num_rows > statistics.num_rounds, "rows of several streams in one step"
         assert set(free_of(describer)) == {4}
 
 

@@ -21,33 +21,14 @@ CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
 
-class Outcome(Protocol):
-    """The result of one submission."""
-
-    @property
-    def key(self) -> Any: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def error(self) -> Exception | None: ...
-
-
 class Scheduler(Protocol):
     """model/scheduler.py's StepScheduler: steps come in under a key, every `run` feeds one row of
-    each of them."""
+    each of them, and returns those that are done: with key, value and error."""
 
     def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...
-    def run(self) -> Sequence[Outcome]: ...
+    def run(self) -> Sequence[Any]: ...
     def __len__(self) -> int: ...
-
-
-@dataclass
-class Statistics:
-    """Since the start: rounds, and rows of all rounds together."""
-
-    num_rounds: int = 0
-    num_rows: int = 0
 
 
 @dataclass(eq=False)
@@ -62,16 +43,17 @@ class Batcher:
     """`async with Batcher(rounds): await batcher.submit(steps)`, from any task of one loop."""
 
     def __init__(self, rounds: Scheduler, name: str) -> None:
-        self.statistics = Statistics()
         self._rounds = rounds
         self._name = name
         self._inbox: queue.SimpleQueue[tuple[_Ticket, bool] | None] = queue.SimpleQueue()
         self._in_hand: set[_Ticket] = set()
         self._is_closed = False
-        self._post: Callable[[Callable[[], object]], object] | None = None
+        self._post: Callable[[Callable[[], object]], object] = lambda call: None
 
     async def __aenter__(self) -> Batcher:
-        self._post = post_to_this_loop()
+        # asyncio's or trio's; it does not wait for the call's result, as anyio's from_thread does
+        loop: Any = anyio.lowlevel.current_token().native_token
+        self._post = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
         atexit.register(self._forgotten)
@@ -125,10 +107,7 @@ class Batcher:
         while self._take():
             if not len(self._rounds):
                 continue
-            self.statistics.num_rows += len(self._rounds)
-            finished = self._rounds.run()
-            self.statistics.num_rounds += 1
-            for done in finished:
+            for done in self._rounds.run():
                 done.key.value = done.value
                 done.key.error = done.error
                 self._finish(done.key)
@@ -158,19 +137,7 @@ class Batcher:
 
     def _finish(self, ticket: _Ticket) -> None:
         self._in_hand.discard(ticket)
-        assert self._post is not None
         try:
             self._post(ticket.is_done.set)
         except RuntimeError:  # the event loop is gone, and with it all that waited
             return
-
-
-def post_to_this_loop() -> Callable[[Callable[[], object]], object]:
-    """A function for other threads that hands a call to the present event loop, asyncio's or
-    trio's, and does not wait for its result, as anyio's from_thread does.
-    """
-    loop: Any = anyio.lowlevel.current_token().native_token
-    post: Callable[[Callable[[], object]], object] = (
-        getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-    )
-    return post

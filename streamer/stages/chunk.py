@@ -19,7 +19,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.ports import Hearing, HearingThreads
-from streamer.stages.queues import Answer, AudioPiece, Clear, Command, Commit, Mark, Outlet, put
+from streamer.stages.queues import Answer, AudioPiece, Clear, Command, Commit, Mark, Outlet
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
@@ -80,9 +80,9 @@ class Chunk:
                 self._last_committed = hearing.num_turns - 1
             case Mark(num_left):
                 await self._hand_on(await self._on_thread(_settle, hearing, num_left))
-                await put(self._items, (command, self._fed_at))
+                await self._items.send((command, self._fed_at))
             case Answer():
-                await put(self._items, (command, self._fed_at))
+                await self._items.send((command, self._fed_at))
         return None
 
     async def _hear(self, first: AudioPiece | Commit) -> Command | None:
@@ -117,7 +117,7 @@ class Chunk:
             if isinstance(item, Closed):
                 self.last_closed = item.turn
             await _tell(item, self._outlet)
-            await put(self._items, (item, self._fed_at))
+            await self._items.send((item, self._fed_at))
         self._observers.wake()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -12,13 +12,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.stages.batcher import Batcher
-from streamer.stages.ports import Hearer, Side, Steps
-
-
-class BlockVerifier(Protocol):
-    """model/verifier.py's LocalVerifier, on a hearer whose turn is over."""
-
-    def verify(self, request: VerifyRequest) -> Steps: ...
+from streamer.stages.ports import Hearer, Side
 
 
 class LocalTarget:
@@ -32,7 +26,7 @@ class LocalTarget:
         self,
         batcher: Batcher,
         hearer: Hearer,
-        verifier_of: Callable[[Any, LevelWeights], BlockVerifier],
+        verifier_of: Callable[[Any, LevelWeights], Any],
         prefills: Callable[[], bool],
     ) -> None:
         self._batcher = batcher
@@ -40,11 +34,9 @@ class LocalTarget:
         self._verifier_of = verifier_of
         self._prefills = prefills
         self.is_up = True
-        self._verifier: BlockVerifier | None = None
-        self._weights: LevelWeights | None = None
-        self._one_at_a_time = anyio.Lock(
-            fast_acquire=True
-        )  # a late verdict's request is not overtaken
+        self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
+        # a late verdict's request is not overtaken
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:
@@ -57,7 +49,7 @@ class LocalTarget:
         """Hear the last window. Prefill it now if `prefills` says so, else at the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._weights = weights
+        self._verifier = self._verifier_of(self._hearer, weights)
 
     async def prefilled(self) -> None:
         """Nothing to do: `hear` waits for it."""
@@ -65,9 +57,6 @@ class LocalTarget:
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Raises the model's errors."""
         async with self._one_at_a_time:
-            if self._verifier is None:
-                assert self._weights is not None, "the turn is not finished"
-                self._verifier = self._verifier_of(self._hearer, self._weights)
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             self.is_up = True
@@ -101,10 +90,7 @@ class LocalCloud:
     trouble = "it is slow"
 
     def __init__(
-        self,
-        side: Side,
-        verifier_of: Callable[[Any, Rules, LevelWeights], BlockVerifier],
-        follows_edge: bool,
+        self, side: Side, verifier_of: Callable[[Any, Rules, LevelWeights], Any], follows_edge: bool
     ) -> None:
         """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
         verifier_of: of a listener, by rules and level weights."""

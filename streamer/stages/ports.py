@@ -49,15 +49,12 @@ class Measurer(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether the turn's last sample was pushed."""
-        ...
 
     def is_due(self, is_told: bool) -> bool:
         """Whether `work` would do anything."""
-        ...
 
     def work(self, is_told: bool) -> Measures | None:
         """Hear the samples that wait, on a worker thread. is_told: return news, 5 per second."""
-        ...
 
 
 class Hearing(Protocol):
@@ -68,12 +65,10 @@ class Hearing(Protocol):
     @property
     def measurer(self) -> Measurer | None:
         """The measurer of the turn in hand; None between turns, and where nothing is measured."""
-        ...
 
     @property
     def coach(self) -> LiveCoach | None:
         """The session's coach, where one was asked for."""
-        ...
 
     def push(self, pcm: bytes) -> list[Item]: ...
     def commit(self) -> list[Item]: ...
@@ -94,7 +89,6 @@ class Drafter(Protocol):
 
     def draft(self, n: int) -> Steps:
         """Steps that return up to `n` ids, and their signals."""
-        ...
 
 
 class Target(Protocol):
@@ -103,41 +97,32 @@ class Target(Protocol):
 
     async def hear(self, heard: Heard) -> None:
         """Prefill these windows; a target elsewhere takes them and returns at once."""
-        ...
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
         """The turn is over. weights: of the levels."""
-        ...
 
     async def prefilled(self) -> None:
         """Wait until all windows are prefilled; briefly where the target is away."""
-        ...
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Verify a block. Raises TargetLost where waiting is in vain."""
-        ...
 
     @property
     def is_up(self) -> bool:
         """Whether it is worth asking for this turn now, where its Cloud is up."""
-        ...
 
     def has_sent(self, number: int) -> bool:
         """Whether the request of this number has left for the target."""
-        ...
 
     def failed(self) -> None:
         """A verdict did not come in time."""
-        ...
 
     @property
     def traffic(self) -> tuple[int, int]:
         """Bytes up and down, on the way to a target elsewhere."""
-        ...
 
     def close(self) -> None:
         """Give the KV slot back."""
-        ...
 
 
 class Judge(Protocol):
@@ -145,7 +130,6 @@ class Judge(Protocol):
 
     async def hear(self, samples: Any) -> None:
         """Samples [n] float32 at 16 kHz."""
-        ...
 
     async def finish(self) -> None: ...
 
@@ -153,11 +137,9 @@ class Judge(Protocol):
         self, request: VerifyRequest, runs_on: bool
     ) -> AsyncGenerator[Verdict | Refusal, None]:
         """The reply; with `runs_on` also those to the empty drafts that would follow."""
-        ...
 
     def close(self) -> None:
         """Give the KV slot back."""
-        ...
 
 
 class TargetLost(RuntimeError):
@@ -174,36 +156,29 @@ class Cloud(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether it has other turns in hand: it then hears an end only when it is asked."""
-        ...
 
     @property
     def name(self) -> str:
         """For error messages."""
-        ...
 
     @property
     def model(self) -> str:
         """The last known fingerprint of a verifier elsewhere; "" for one in this process."""
-        ...
 
     @property
     def is_linked(self) -> bool:
         """Whether it can be reached now."""
-        ...
 
     @property
     def trouble(self) -> str:
         """Why it may be away, for error messages."""
-        ...
 
     @property
     def unheard_s(self) -> float:
         """Seconds of audio on their way to a verifier elsewhere."""
-        ...
 
     def listen(self, rules: Rules) -> Target:
         """Begin a turn that is verified by these rules."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,35 +217,28 @@ class Parts(Protocol):
     @property
     def max_turn_s(self) -> float:
         """A turn that reaches it goes on as another turn."""
-        ...
 
     @property
     def threads(self) -> HearingThreads:
         """The worker threads that hear, of all streams together."""
-        ...
 
     @property
     def slots(self) -> Semaphore:
         """An anyio.Semaphore: a turn holds one from its first sample to its Description."""
-        ...
 
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def target(self) -> Target | None:
         """Begin a turn on the target; None where turns are not verified."""
-        ...
 
     def weights(self, closed: Closed) -> LevelWeights:
         """Log-weights of the levels in the turn's sentence. Blocks until its measures are known."""
-        ...
 
     def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
         """For a turn that is over. weights: of the levels."""
-        ...
 
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
         """Steps that return the ids of a sentence on the audio so far."""
-        ...
 
     def text_of(self, ids: Sequence[int]) -> str: ...
     def emitter(self) -> Emitter: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import anyio
 import anyio.to_thread
@@ -15,7 +14,7 @@ from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpe
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.stages.events import LiveUpdate, TurnFailed
 from streamer.stages.ports import Hearer, Parts
-from streamer.stages.queues import Answer, Mark, OpenTurn, Outlet, Ready, put, reason_of
+from streamer.stages.queues import Answer, Mark, OpenTurn, Outlet, Ready, reason_of
 
 SLOT_WAIT_S = 120.0  # twice the longest turn
 FULL = (
@@ -42,21 +41,13 @@ async def prefill(
                 case Heard():
                     await stage.hear(item)
                 case Closed():
-                    await put(ready, await stage.finish(await stage.leave(), item, fed_at))
+                    await ready.send(await stage.finish(await stage.leave(), item, fed_at))
                 case Dropped():
                     turns.close(await stage.leave())
                 case Answer() | Mark():
                     if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
-                    await put(ready, item)
-
-
-@dataclass(frozen=True)
-class _Update:
-    """A live update that is being written."""
-
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    is_over: anyio.Event = field(default_factory=anyio.Event)
+                    await ready.send(item)
 
 
 class _Prefill:
@@ -68,7 +59,7 @@ class _Prefill:
         self._outlet = outlet
         self._group = group
         self.turn: OpenTurn | None = None
-        self._update: _Update | None = None
+        self._update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
 
     async def hear(self, heard: Heard) -> None:
         """Prefill complete windows on every model; begin a live update where one is due."""
@@ -84,8 +75,8 @@ class _Prefill:
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
-            self._update = _Update()
-            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, self._update)
+            self._update = anyio.CancelScope(), anyio.Event()
+            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, *self._update)
 
     async def leave(self) -> OpenTurn:
         """Let go of the turn: it goes to the next stage, or is dropped."""
@@ -134,12 +125,17 @@ class _Prefill:
             await self._parts.edge.batcher.submit(steps)
 
     async def _describe_so_far(
-        self, turn: OpenTurn, edge: Hearer, heard: Heard, update: _Update
+        self,
+        turn: OpenTurn,
+        edge: Hearer,
+        heard: Heard,
+        scope: anyio.CancelScope,
+        is_over: anyio.Event,
     ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
         assert self._parts.edge is not None
         try:
-            with update.scope:
+            with scope:
                 steps = self._parts.update(edge, heard.provisional)
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
@@ -148,12 +144,13 @@ class _Prefill:
                 )
         finally:
             self._update = None
-            update.is_over.set()
+            is_over.set()
 
     async def _stop_update(self) -> None:
-        if (update := self._update) is not None:
-            update.scope.cancel()
-            await update.is_over.wait()
+        if self._update is not None:
+            scope, is_over = self._update
+            scope.cancel()
+            await is_over.wait()
 
 
 class OpenTurns:

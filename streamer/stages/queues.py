@@ -1,14 +1,12 @@
-"""Messages between the stages of one stream, in flow order, and how they are handed on."""
+"""Messages between the stages of one stream, in flow order, and its events' way out."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import anyio
 from anyio import BrokenResourceError, WouldBlock
-from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Closed
@@ -18,7 +16,6 @@ from streamer.stages.ports import Hearer, Target
 
 MAX_EVENTS = 256
 MAX_WAIT_S = 10.0
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +78,6 @@ class Ready:
     closed: Closed
     fed_at: float
     weights: LevelWeights
-
-
-async def put(queue: MemoryObjectSendStream[Item], item: Item) -> None:
-    """`queue.send(item)`, at once where there is room: `send` goes through the event loop first."""
-    try:
-        queue.send_nowait(item)
-    except WouldBlock:
-        await queue.send(item)
-    except BrokenResourceError:
-        await checkpoint()  # mostly the stream is being left: then this raises
-        raise
 
 
 class SlowReader(RuntimeError):

@@ -34,7 +34,6 @@ from streamer.stages.queues import (
     Mark,
     Outlet,
     Ready,
-    put,
 )
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
@@ -80,7 +79,9 @@ class LiveSession:
         self._parts = parts
         self._options = options
         self._clock = clock
-        piece_s = piece_s_of(options)
+        piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
+        if options.is_recording:
+            piece_s = RECORDED_PIECE_S
         self._sample_bytes = options.sample_bytes
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
@@ -107,7 +108,7 @@ class LiveSession:
         if self._is_ended:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
-            await put(self._commands, AudioPiece(pcm, self._clock()))
+            await self._commands.send(AudioPiece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
             return
         at = 0
@@ -125,7 +126,7 @@ class LiveSession:
         if last:
             self._hold(last)
         command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
-        await put(self._commands, command)
+        await self._commands.send(command)
         if command.rest is not None:
             del self._held[: len(command.rest.pcm)]
         await command.is_done.wait()
@@ -271,14 +272,11 @@ class _Iteration:
 
 
 def _only(error: BaseException) -> BaseException:
-    """The error that a task group wrapped, if it is one alone: callers catch it as raised."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    """The error that task groups wrapped, if it is one alone: callers catch it as raised. Stages
+    beside it may have found their queues closed."""
+    while isinstance(error, BaseExceptionGroup):
+        causes = [e for e in error.exceptions if not isinstance(e, anyio.BrokenResourceError)]
+        if len(causes) > 1:
+            return error
+        error = (causes or error.exceptions)[0]
     return error
-
-
-def piece_s_of(options: SessionOptions) -> float:
-    """Seconds of one piece."""
-    if options.is_recording:
-        return RECORDED_PIECE_S
-    return PIECE_S if options.turn_detection is None else VOICE_PIECE_S
