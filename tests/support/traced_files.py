@@ -1,17 +1,22 @@
-"""Files of streamer/ that one turn executes: `python tests/support/traced_files.py [MODE]`.
+"""Files of streamer/ that one turn executes: `python tests/support/traced_files.py [MODE] [link]`.
 
-Two parts: feeding 3 s until its windows are prefilled, and the commit until the Description.
+Two parts: feeding 3 s until its windows are prefilled, and the commit until the Description. `link`:
+with a verifier elsewhere, in this process too, so the files of both ends are counted.
 """
 
 import sys
 import threading
 from collections import Counter
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import numpy as np
+from in_process import in_process
 
 from streamer import Describer, Description
+from streamer.commands.service_options import VerifierOptions
+from streamer.commands.verifier import open_verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(ROOT / "streamer")
@@ -61,12 +66,25 @@ async def turn(describer, feeding, answering):
                     print(event.text)
 
 
-async def main(mode):
+@asynccontextmanager
+async def cloud(is_far):
+    """Where the cloud is."""
+    if not is_far:
+        yield "embedded"
+        return
+    async with open_verifier(VerifierOptions(port=0), None) as server, in_process(server) as port:
+        yield f"ws://127.0.0.1:{port}"
+
+
+async def main(mode="gated", where="here"):
     # profiles are per thread: those of engines and workers start inside the first block
     feeding, answering = Tracer(), Tracer()
     threading.setprofile(lambda *given: (feeding if STATE[0] else answering)(*given))
     STATE[0] = True
-    async with Describer.open(mode=mode) as describer:
+    async with (
+        cloud(where == "link") as at,
+        Describer.open(mode=mode, cloud=at, threshold=0.0) as describer,
+    ):
         await describer.load()
         feeding.functions.clear()
         await turn(describer, Part(feeding, True), Part(answering, False))
@@ -92,4 +110,4 @@ class Part:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *(sys.argv[1:] or ["gated"]))
+    anyio.run(main, *sys.argv[1:])
