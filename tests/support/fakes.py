@@ -1,5 +1,4 @@
-"""Fakes for delay, loss and hostility, and a toy model over a few tokens. In: seeds. Out: models,
-drafters, links.
+"""A toy model over a few tokens, and its drafters: honest, random and hostile.
 
 The toy stands for a thinker where thousands of runs are needed; the same properties are proved
 again on the shipped pair (tests/test_pair.py). Its logits are a pure function of the whole context,
@@ -9,7 +8,7 @@ so any wrong id in it shows.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,32 +188,3 @@ class ToyDrafter:
 def _worst(vocabulary: Vocabulary, answer: Sequence[int]) -> list[int]:
     """Ids that no rule allows: repeats, EOS, specials, commas."""
     return [*answer[-2:], *vocabulary.eos, vocabulary.num_ids - 2, 5, 9]
-
-
-class FlakyLink:
-    """A link without a socket: requests and verdicts may be lost, doubled, delayed and
-    reordered."""
-
-    def __init__(self, verifier: ToyVerifier, chance: random.Random, loss: float = 0.2) -> None:
-        self._verifier, self._chance, self._loss = verifier, chance, loss
-        self._requests: list[VerifyRequest] = []
-        self._replies: list[Verdict | Refusal] = []
-
-    def send(self, request: VerifyRequest) -> None:
-        copies = self._chance.choices(
-            (0, 1, 2), (self._loss, 1 - 1.5 * self._loss, self._loss / 2)
-        )[0]
-        self._requests += [request] * copies
-
-    def receive(self) -> Iterator[Verdict | Refusal]:
-        """Replies that arrive now: some requests are handled, in any order, and some replies come
-        through."""
-        for request in self._some(self._requests):
-            self._replies.append(self._verifier.verify(request))
-        for reply in self._some(self._replies):
-            if self._chance.random() >= self._loss:
-                yield reply
-
-    def _some(self, queue: list) -> list:
-        self._chance.shuffle(queue)
-        return [queue.pop() for _ in range(self._chance.randint(0, len(queue)))]

@@ -25,7 +25,7 @@ CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none
 # A pong may wait for the audio before it on a thin link: 2 s of it take 16 s at 32 kbit/s.
 PING_S, PONG_S = 5.0, 20.0
-# in our buffer before a send waits: a request does not queue behind more audio than that
+# in our buffer before a send waits: at most this much audio is ahead of a request
 WRITE_BYTES = 4_096
 UNSENT_BYTES = 16_384  # the same in the kernel's
 _NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)

@@ -108,7 +108,7 @@ def test_gated_over_the_wire(seed):
 )
 def test_what_degraded_exact_calls_verified_is_the_targets(seed):
     """The link comes up when the edge has committed alone: each id called verified is the target's
-    behind what stands before it, and none waits for a verdict that was given to another request."""
+    after the ids before it, and none waits for a verdict that was given to another request."""
     chance, rules, sampling, samples = settings(15_000 + seed)
     plan = Plan(
         "exact",

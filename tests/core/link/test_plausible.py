@@ -1,5 +1,4 @@
-"""What a verifier elsewhere may choose: all that clean rules ever choose, however it is asked for,
-and nothing else."""
+"""A verifier elsewhere may choose all ids that clean rules ever choose, and no others."""
 
 import random
 

@@ -1,5 +1,4 @@
-"""What the tests of the link share: verifier processes, and what one process says about the bundled
-recordings."""
+"""Fixtures of the link's tests: a verifier process, and the answers of a single process."""
 
 import os
 
@@ -27,7 +26,7 @@ def wanted():
 
 @pytest.fixture(scope="package")
 def tokenizer():
-    """Of the shipped models' tokenizer."""
+    """The fingerprint of the shipped models' tokenizer."""
     from streamer.model.checkpoint.tokenizer import vocabulary_of
     from streamer.model.thinker import EMBEDDED, shapes_of
 

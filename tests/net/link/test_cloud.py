@@ -145,8 +145,8 @@ async def test_an_older_verifier_is_told_apart():
     ("status", "is_final"), [(400, True), (404, True), (401, True), (503, False), (500, False)]
 )
 async def test_an_address_that_was_right_is_tried_again(status, is_final):
-    """404 and 400 at first mean a wrong address; after a connection they may pass, as behind a
-    proxy."""
+    """404 and 400 at first mean a wrong address; after a connection they may pass: the
+    address may be that of a proxy."""
     is_refusing = True
 
     async def decide(websocket, request):
@@ -230,8 +230,8 @@ async def test_a_cut_in_mid_turn_is_no_failure():
 
 
 async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
-    """Of a turn of 60 s that it hears at a quarter of real time. A deadline that the turn misses
-    before its request could leave is not blamed on the verifier."""
+    """A turn of 60 s is heard at a quarter of real time. A deadline that the turn misses before its
+    request could leave is not blamed on the verifier."""
     judges = []
 
     def open_judge(turn):

@@ -85,7 +85,7 @@ async def test_a_slow_upload_is_told(verifier, wanted, bytes_per_s, options, is_
 
 
 async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):
-    """What breaks the form is chosen again, here and there: at T 1.5 that is often."""
+    """Tokens that break the form are chosen again on both sides: at T 1.5 that is often."""
     texts = []
     for mode, cloud in (("cloud", "embedded"), ("exact", verifier), ("cloud", verifier)):
         async with Describer.open(mode=mode, cloud=cloud, temperature=1.5, seed=2) as d:

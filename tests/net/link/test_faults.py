@@ -38,7 +38,7 @@ def port_of(url):
 
 
 def near(port, **options):
-    """A describer whose cloud is behind `port`."""
+    """A describer whose cloud is at `port`."""
     return Describer.open(cloud=f"ws://127.0.0.1:{port}", **options)
 
 
@@ -63,7 +63,7 @@ async def turn(describer, file, found, name):
 
 
 def check_gated(found):
-    """What was said is the text; after at most one budget it went on."""
+    """The deltas are the text; it went on after at most one budget."""
     text, ids, _, end = found
     assert (end.text, list(end.ids)) == (text, ids)
     assert end.stop_reason in ENDS
@@ -204,7 +204,7 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             assert 0.4 < time.perf_counter() - started < 20.0
             assert "within 0.5 s" in events[-1].message
             assert "--degrade" in events[-1].message
-            # The turn before has waited for it: this one is told at once.
+            # The turn before has waited for it: this one fails at once.
             with pytest.raises(
                 TargetLost, match=r"the verifier at ws://127\.0\.0\.1.+ is not there"
             ):

@@ -1,5 +1,4 @@
-"""What a server tells Prometheus of its link to a verifier; and the table in docs/realtime.md,
-which names all that there is."""
+"""The metrics of a server's link to a verifier, and the table of all metrics in docs/realtime.md."""
 
 import re
 from types import SimpleNamespace
@@ -51,7 +50,7 @@ async def both(metrics):
 
 
 def everything():
-    """Of a server with a link to a verifier, and of a verifier: what is told before any event."""
+    """The metrics of a server with a link, and of a verifier, before any event."""
     servers = RealtimeServer(None, Admission((), 7)), VerifierServer(None, MODEL, Admission((), 7))
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
     watch_link(link, servers[0].metrics)

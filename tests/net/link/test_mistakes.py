@@ -96,7 +96,7 @@ async def test_where_nobody_listens_each_file_of_a_batch_is_told_at_once():
 
 
 async def test_a_host_that_nobody_knows():
-    """Without a network nobody knows any host: so it is one that is not there."""
+    """Without a network no host is known: so it is one that is not there."""
     line = await told_of_a_file("ws://nowhere.invalid:8766")
     assert "the verifier at ws://nowhere.invalid:8766 is not there (" in line
     async with Describer.open(cloud="ws://nowhere.invalid:8766", threshold=0.0) as describer:

@@ -177,7 +177,7 @@ async def hold(port, num, server):
 
 
 async def test_many_that_come_at_once_never_take_more_than_there_is():
-    """Held turns make room, each once; a turn without a place is told, and may come again."""
+    """Held turns make room, each once; a turn without a place is rejected, and may come again."""
     judges, rejected = [], []
 
     def open_judge(turn):

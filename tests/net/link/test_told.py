@@ -1,5 +1,5 @@
-"""What a person is told of a verifier that is not there, gives no verdict, or refuses: one line,
-and few of them."""
+"""The lines about a verifier that is not there, gives no verdict, or refuses: each is one line, and
+they are few."""
 
 import re
 import signal
@@ -40,7 +40,7 @@ def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wante
         f"the verifier at {url} gave no verdict (Connection refused): "
     )
     assert row["warning"].endswith(f"blocks{wanted} went unverified")
-    # behind that of the gate's promise
+    # after that of the gate's promise
     assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"
     assert not row["is_cut"]
 
@@ -84,7 +84,7 @@ def test_notices_are_few_and_the_last_state_is_told(caplog):
 
 
 async def until_gauges(url, is_so):
-    """Of the link of the server there, when they are as wanted."""
+    """The gauges of the server's link, once they are as wanted."""
     with anyio.fail_after(PATIENCE_S):
         while not is_so(found := link_gauges(http(url, "/metrics")[1])):
             await anyio.sleep(0.05)
