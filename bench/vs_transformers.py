@@ -137,7 +137,7 @@ def one_shot(
     windows = [*mel.push(trimmed(samples)), *mel.finish()]
     features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
     audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.n_frames) for w in windows)
-    prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffix_ids]
+    prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffix_in()]
     ids = torch.tensor([prompt])
     clock = Clock(tell)
     # assisted generation refuses a streamer

@@ -59,6 +59,16 @@ class Config:
     mode edge the sentence then follows none; verified ids still follow them.
     """
 
+    language: Annotated[
+        str | None,
+        about(
+            "language of the sentence, such as zh or en; the model must speak it",
+            "en",
+            SENTENCE,
+            metavar="L",
+            unset="the model's first",
+        ),
+    ] = None
     attributes: Annotated[
         str | None,
         about(

@@ -84,8 +84,18 @@ class Describer:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attribute -> its levels, lowest first, with names and phrases. Raises ModelError."""
+        """Attribute -> its levels, lowest first, with names and phrases, in the describer's
+        language. Raises ModelError."""
         return self._models.phrases
+
+    def attributes_in(self, language: str) -> Mapping[str, Any]:
+        """The same in one of `languages`. Raises ModelError, and ValueError for another one."""
+        return self._models.phrases_in(self._models.speaking(language))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of sentences, the describer's own first. Raises ModelError."""
+        return self._models.languages
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -102,6 +112,7 @@ class Describer:
         measures: bool = False,
         attributes: str | None = None,
         profile: Profile = "full",
+        language: str | None = None,
         channel: int | None = None,
         track: int | None = None,
     ) -> Description:
@@ -114,6 +125,7 @@ class Describer:
         where a verifier elsewhere keeps it waiting for more than a second (no part of the
         Description's times). measures: show `measures`, numbers with units, in the Description.
         attributes, profile: the ones that the sentence names, as in Config, among the describer's.
+        language: of the sentence, one of `languages`; None: the describer's.
         channel: this one alone, from 0, such as one speaker of a telephone call; None: all, mixed.
         track: the sound track of a film, from 0; None: the one that is flagged default.
 
@@ -132,9 +144,15 @@ class Describer:
         try:
             parts = await self._live_parts()
             said = self._models.said(attributes, profile)
+            speaks = self._models.speaking(language)
             async with self._at_once:
                 result = await describe_recording(
-                    parts.patient().saying(said), source, listeners, measures, channel, track
+                    parts.patient().saying(said, speaks),
+                    source,
+                    listeners,
+                    measures,
+                    channel,
+                    track,
                 )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
@@ -156,6 +174,7 @@ class Describer:
         measures: bool = False,
         attributes: str | None = None,
         profile: Profile = "full",
+        language: str | None = None,
         encoding: Encoding = "pcm16",
         coach: bool | CoachOptions = False,
     ) -> AsyncIterator[LiveSession]:
@@ -167,6 +186,7 @@ class Describer:
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
         attributes, profile: the ones that sentences name, as in Config, among the describer's.
+        language: of the sentences, one of `languages`; None: the describer's.
         coach: True, or a Coach with thresholds and a baseline: Nudge events where the speaker
         leaves their usual way, BaselineKnown, and CoachNews 5 times a second.
 
@@ -192,7 +212,8 @@ class Describer:
             coach=(load("coach")() if coach else None) if isinstance(coach, bool) else coach,
         )
         await self.load()
-        options = replace(options, said=self._models.said(attributes, profile))
+        said, speaks = self._models.said(attributes, profile), self._models.speaking(language)
+        options = replace(options, said=said, language=speaks)
         async with self.stream(options) as stream:
             yield stream
 
@@ -200,7 +221,7 @@ class Describer:
     async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
         """The bare stream of a session, for servers: every event of every turn."""
         parts = await self._live_parts()
-        async with open_stream(parts.saying(options.said), options) as stream:
+        async with open_stream(parts.saying(options.said, options.language), options) as stream:
             yield stream
 
     async def _live_parts(self) -> LiveParts:

@@ -14,7 +14,7 @@ from far import free_port
 from places import ROOT
 from speech import SAMPLES
 
-from streamer.core.attributes import ATTRIBUTES, with_english
+from streamer.core.attributes import ATTRIBUTES, page_levels
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -52,7 +52,7 @@ def test_the_table_of_attributes_is_that_of_the_models(role):
     shown = {
         name: [cell.strip() for cell in cells.split("|") if cell.strip()] for name, cells in table
     }
-    attributes = with_english(read_card(resolve("embedded", role)).attributes)
+    attributes = page_levels({"zh": read_card(resolve("embedded", role)).attributes})
     assert shown == {
         name: [
             f"**{level['name']}** {level['english']}: {' / '.join(level['phrases'])}"

@@ -53,11 +53,12 @@ def card(name: str) -> dict:
 
 
 def spoken(language: str) -> dict:
-    """The prompt, the phrases and the sentence without speech of one language."""
+    """The prompt, the words and the sentence without speech of one language."""
     return {
         "language": language,
         "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIXES[language]},
         "attributes": attributes(language),
+        "openings": [text.replace("|", "") for text in LANGUAGES[language].openings],
         "no_speech": "".join(no_speech(language)),
     }
 

@@ -72,13 +72,12 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     verifier = VerifierAddress(config.cloud, key, *given)
     terms = DecodingTerms(
         vocabulary.fingerprint,
-        first.card.language,
         vocabulary.num_ids,
         plan.rules,
         config.sampling(),
         runs_on=plan.mode == "cloud",
         vocabulary=vocabulary,
-        phrases=first.card.phrases,
+        phrases={name: first.card.speaking(name).phrases for name in first.card.spoken},
     )
     link = RemoteCloud(
         verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
@@ -123,10 +122,9 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
     return VerifierModel(
         fingerprint_of(thinker.directory),
         vocabulary.fingerprint,
-        card.language,
         vocabulary.num_ids,
         card.max_turn_s,
-        card.phrases,
+        {language: card.speaking(language).phrases for language in card.spoken},
     )
 
 
@@ -143,7 +141,7 @@ class ModelJudge:
         self._turn = turn
         self._threads = threads
         self._mel = StreamingLogMel()
-        self._listener: Any = side.listen()
+        self._listener: Any = side.listen(turn.rules.language)
         self._target = LocalTarget(
             side.batcher,
             self._listener,

@@ -38,8 +38,8 @@ class Models:
         self.config = config
         self._promise_checked = calibrates  # the promise is about to be made
         self._calibrates = calibrates
-        # attributes that a warning was given for: 2^7 sets at most
-        self._doubted: set[str] = set()
+        # (attributes, language) that were looked at: 2^7 sets of each language at most
+        self._doubted: set[tuple[str, str]] = set()
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -80,6 +80,7 @@ class Models:
         edge, _ = self.pair
         if edge is not None and self.config.draft == "generate":
             _ = self._stock_edge
+        self._check_language()
         self._check_said()
         self.check_promise()
 
@@ -90,6 +91,17 @@ class Models:
 
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
+
+    def _check_language(self) -> None:
+        """Raises ModelError where a model does not speak the wanted language."""
+        from streamer.model.checkpoint.weights import ModelError
+
+        for thinker in self.pair:
+            if thinker is not None:
+                try:
+                    thinker.card.speaking(self.language)
+                except ValueError as error:
+                    raise ModelError(thinker.directory, str(error)) from None
 
     def _check_said(self) -> None:
         """Raises ModelError where these models cannot say the wanted attributes alone."""
@@ -109,18 +121,23 @@ class Models:
         if self._promise_checked or edge is None or self.plan.mode != "gated":
             return
         self._promise_checked = True
-        warn_of_options(self.config, edge.card)
+        card = edge.card.speaking(self.language)
+        warn_of_options(self.config, card)
         self._check_attributes(self.config.said)
-        if cloud is not None and self.config.preset in edge.card.promises:
-            warn_of_cloud(self.config, edge.card, self.cloud_model)
+        if cloud is not None and self.config.preset in card.promises:
+            warn_of_cloud(self.config, card, self.cloud_model)
 
-    def _check_attributes(self, said: str) -> None:
-        """Warn once where the promise was not proven for sentences that name `said`."""
+    def _check_attributes(self, said: str, language: str = "") -> None:
+        """Warn once where the promise was not proven for sentences in `language` that name
+        `said`."""
         edge = self.pair[0]
-        if self._calibrates or edge is None or said in self._doubted:
+        language = language or self.language
+        if self._calibrates or edge is None or (said, language) in self._doubted:
             return
-        self._doubted.add(said)
-        warn_of_attributes(self.config, edge.card, said)
+        self._doubted.add((said, language))
+        card = edge.card.speaking(language)
+        warn_of_attributes(self.config, card, said)
+        warn_of_language(self.config, card, edge.card.language)
 
     @property
     def first(self) -> Thinker:
@@ -131,30 +148,36 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How answers are decoded; with a verifier elsewhere the edge drafts ahead."""
-        plan = self.plan_of(self.first.card.presets[self.config.preset])
+        """How answers in the describer's language are decoded."""
+        return self.plan_in(self.language)
+
+    def plan_in(self, language: str) -> Plan:
+        """The same in `language`; with a verifier elsewhere the edge drafts ahead."""
+        card = self.first.card.speaking(language)
+        plan = self.plan_of(card.presets[self.config.preset], language)
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
             return plan
         return replace(plan, ahead=ahead, credits=CREDITS)
 
-    def plan_of(self, preset: Preset) -> Plan:
-        """The config's plan under a preset. Without phrases these models have no form, and a
-        verifier elsewhere is asked for none."""
+    def plan_of(self, preset: Preset, language: str = "") -> Plan:
+        """The config's plan under a preset, in a language. Without phrases these models have no
+        form, and a verifier elsewhere is asked for none."""
+        language = language or self.language
         plan = self.config.plan(preset)
-        if self._is_one_form and self.first.card.phrases:
-            return plan
-        return replace(plan, rules=replace(plan.rules, form=""))
+        has_form = self._is_one_form(language) and self.first.card.speaking(language).phrases
+        form = plan.rules.form if has_form else ""
+        return replace(plan, rules=replace(plan.rules, form=form, language=language))
 
-    @property
-    def _is_one_form(self) -> bool:
-        """Whether all of these models say the same phrases."""
-        return len({thinker.card.phrases for thinker in self.pair if thinker is not None}) <= 1
+    def _is_one_form(self, language: str) -> bool:
+        """Whether all of these models say the same phrases in `language`."""
+        cards = [thinker.card for thinker in self.pair if thinker is not None]
+        return len({card.speaking(language).phrases for card in cards}) <= 1
 
     @property
     def can_say(self) -> tuple[str, ...]:
         """The attributes that may be asked for alone: none where models say different phrases."""
-        return tuple(self.phrases) if self._is_one_form else ()
+        return tuple(self.phrases) if self._is_one_form(self.language) else ()
 
     def said(self, names: str | None, profile: Profile = "full") -> str:
         """The attributes that sentences name, of `names` that a caller asks for and the config
@@ -175,21 +198,43 @@ class Models:
 
     @property
     def phrases(self) -> Mapping[str, Any]:
-        """Attribute phrases to read a sentence back, of the first model that has some."""
+        """Attribute phrases to read a sentence back, in the describer's language."""
+        return self.phrases_in(self.language)
+
+    def phrases_in(self, language: str) -> Mapping[str, Any]:
+        """Attribute phrases of a language, of the first model that has some."""
         for thinker in self.pair:
-            if thinker is not None and thinker.card.attributes:
-                return thinker.card.attributes
+            if thinker is not None and (found := thinker.card.speaking(language).attributes):
+                return found
         return {}
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Those that all of these models speak, the describer's first."""
+        cards = [thinker.card for thinker in self.pair if thinker is not None]
+        both = [each for each in cards[0].spoken if all(each in card.spoken for card in cards)]
+        return tuple(sorted(both, key=lambda each: each != self.language))
+
+    @functools.cached_property
     def level_names(self) -> LevelNames:
         """attribute -> the names of its levels, lowest first, by language."""
-        return level_names({self.language: self.phrases})
+        return level_names({each: self.phrases_in(each) for each in self.languages})
 
     @property
     def language(self) -> str:
-        """Of the sentences."""
-        return self.first.card.language
+        """Of sentences for which no other language is asked."""
+        return self.config.language or self.first.card.language
+
+    def speaking(self, language: str | None) -> str:
+        """The language of a turn whose caller asks for `language`. Raises ValueError for one that
+        these models do not all speak. Warns once (PromiseWarning) of one without a promise."""
+        if language is None:
+            return self.language
+        if language not in self.languages:
+            told = f"language is {language!r}; these models speak {' and '.join(self.languages)}"
+            raise ValueError(told)
+        self._check_attributes(self.config.said, language)
+        return language
 
     def drafter(
         self, listener: Listener, rules: Rules, weights: LevelWeights
@@ -240,6 +285,17 @@ def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
     if said not in proven.values():
         profiles = " and ".join(proven)
         _warn(f"sentences of profile {profiles}, not for {said} alone; take mode exact to be sure")
+
+
+def warn_of_language(config: Config, card: ModelCard, first: str) -> None:
+    """Warn where the promise was proven with sentences of other languages. first: the language of a
+    promise that names none."""
+    promise = card.promises.get(config.preset)
+    if config.mode != "gated" or promise is None:
+        return
+    proven = promise.languages or (first,)
+    if card.language not in proven:
+        _warn(f"sentences in {' and '.join(proven)}, not in {card.language}; take mode exact")
 
 
 def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from collections.abc import Sequence as Ids
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,7 +17,7 @@ from anyio import Semaphore
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
-from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.attributes import ATTRIBUTES, Phrases, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed
 from streamer.core.confidence import confidence_of, fused_confidence
@@ -63,7 +64,7 @@ async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
     from streamer.model.scheduler import StepScheduler
 
     async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
-        yield Side(batcher, lambda: Listener(thinker))
+        yield Side(batcher, partial(Listener, thinker))
 
 
 async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
@@ -93,13 +94,27 @@ class LiveParts:
         self.cloud = cloud
         self._plan = models.plan
         self.mode = self._plan.mode
+        self._side = edge
         self.max_turn_s = models.max_turn_s
-        # with a verifier elsewhere it is there for its vocabulary
-        self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
         self._pace = Pace()  # shared by all turns
         self.slots = Semaphore(models.config.num_slots)
-        self._weighs = models.config.words == "measured" and self._plan.rules.form != ""
+
+    @property
+    def language(self) -> str:
+        """Of the sentences."""
+        return self._plan.rules.language or self._models.language
+
+    @property
+    def edge(self) -> Side | None:
+        """None in mode cloud: with a verifier elsewhere it is there for its vocabulary."""
+        if self._side is None or self.mode == "cloud":
+            return None
+        return replace(self._side, listen=partial(self._side.listen, self.language))
+
+    @property
+    def _weighs(self) -> bool:
+        return self._models.config.words == "measured" and self._plan.rules.form != ""
 
     def patient(self) -> LiveParts:
         """The same for recordings: for a file, a slow cloud is waited for."""
@@ -109,12 +124,16 @@ class LiveParts:
         found._plan = replace(self._plan, verify_budget_s=math.inf)
         return found
 
-    def saying(self, said: str) -> LiveParts:
-        """The same for sentences that name the attributes `said`; "" stands for the describer's."""
-        if not said:
+    def saying(self, said: str, language: str = "") -> LiveParts:
+        """The same for sentences in `language` that name the attributes `said`; "" stands for the
+        describer's."""
+        if not said and not language:
             return self
         found = copy.copy(self)
-        found._plan = replace(self._plan, rules=self._plan.rules.saying(said))
+        budget_s = self._plan.verify_budget_s
+        plan = self._models.plan_in(language) if language else self._plan
+        rules = plan.rules.saying(said) if said else plan.rules
+        found._plan = replace(plan, rules=rules, verify_budget_s=budget_s)
         return found
 
     def target(self) -> Target | None:
@@ -142,7 +161,7 @@ class LiveParts:
     def weights(self, closed: Closed) -> LevelWeights:
         if closed.measures is None or not self._weighs:
             return FLAT
-        return level_weights(closed.measures(), self._models.phrases)
+        return level_weights(closed.measures(), self._phrases)
 
     def drafter(self, edge: Any, weights: LevelWeights) -> Any:
         return self._models.drafter(edge, self._plan.rules, weights)
@@ -151,7 +170,7 @@ class LiveParts:
         first = self._models.first
         if edge is not None:
             return Speculator(self._plan, first.vocabulary, edge.sequence, self._pace)
-        sequence = Sequence(first.suffix_ids)  # ids alone: nothing is drafted on it
+        sequence = Sequence(first.suffix_in(self.language))  # ids alone: nothing is drafted on it
         sequence.start_answer()
         return Speculator(self._plan, first.vocabulary, sequence, self._pace)
 
@@ -159,6 +178,10 @@ class LiveParts:
         from streamer.model.decoding import describe_so_far
 
         return describe_so_far(edge, window, self._plan.rules, self._models.config.sampling())
+
+    @property
+    def _phrases(self) -> Phrases:
+        return self._models.phrases_in(self.language)
 
     def text_of(self, ids: Ids[int]) -> str:
         return self._models.first.vocabulary.text_of(list(ids))
@@ -183,7 +206,7 @@ class LiveParts:
             mode=w.mode,
             counts=w.counts,
             audio_s=audio_s,
-            attributes=parse(w.text, self._models.phrases),
+            attributes=parse(w.text, self._phrases),
             ttft_ms=w.ttft_ms,
             total_ms=w.total_ms,
             prefill_ms=w.prefill_ms,
@@ -193,7 +216,7 @@ class LiveParts:
             turn=closed.turn,
             measures=closed.measures() if closed.measures and closed.shows_measures else None,
             confidence=self._confidence(w),
-            language=self._models.language,
+            language=self.language,
             level_names=self._models.level_names,
             curves=closed.curves() if closed.curves is not None else None,
         )
@@ -201,7 +224,7 @@ class LiveParts:
     def _confidence(self, written: Written) -> dict[str, float | None] | None:
         """By the models alone, None where the edge's card has no curves, or nothing is said."""
         models, pieces = self._models, written.pieces
-        curves = models.first.card.confidence
+        curves = models.first.card.speaking(self.language).confidence
         if not pieces:
             return None
         found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)
@@ -209,10 +232,10 @@ class LiveParts:
             cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
             seconds = written.closed.num_samples / SAMPLE_RATE_HZ
             is_known = cloud == curves.fingerprint
-            found = confidence_of(pieces, models.phrases, curves, seconds, is_known)
+            found = confidence_of(pieces, self._phrases, curves, seconds, is_known)
         if written.closed.measures is not None and self._weighs:
             chances = level_chances(written.closed.measures())
-            found |= fused_confidence(pieces, models.phrases, chances, learnt().opinion)
+            found |= fused_confidence(pieces, self._phrases, chances, learnt().opinion)
         elif curves is None:
             return None
         return found

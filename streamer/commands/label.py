@@ -33,7 +33,7 @@ from streamer.workers import Workers, each_done
 
 WORDS = (
     *("preset", "k", "threshold", "draft", "edge", "cloud", "engine"),
-    *("temperature", "top_p", "seed", "min_new_tokens", "max_new_tokens"),
+    *("temperature", "top_p", "seed", "min_new_tokens", "max_new_tokens", "language"),
 )
 UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
 MAX_SHOWN = 5  # errors on stderr; the table holds all

@@ -105,7 +105,8 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},
         "levels": levels,
-        "level_names": level_names({card.language: card.attributes}),
+        "languages": list(card.spoken),
+        "level_names": level_names({each: card.speaking(each).attributes for each in card.spoken}),
         "num_levels": {name: len(names) for name, names in levels.items()},
     }
 

@@ -108,7 +108,7 @@ async def open_server(
         terms = ServerTerms(
             options.resume_s,
             options.live_updates,
-            describer.attributes,
+            {each: describer.attributes_in(each) for each in describer.languages},
             describer.said,
             options.coaching(),
         )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from streamer.core.rules.settings import ALL
+from streamer.core.text.characters import is_han
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 # Attributes that a sentence may name. acoustic leaves out the one nearest to a feeling.
@@ -87,14 +88,26 @@ def level_names(spoken: Mapping[str, Phrases]) -> LevelNames:
     return found
 
 
-def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:
-    """The same with `english` beside each level's name, "" where that is not known."""
+def page_levels(spoken: Mapping[str, Phrases]) -> dict[str, list[dict[str, Any]]]:
+    """attribute -> levels for the page, each {"name", "english", "phrases"}.
+
+    name: the Chinese one, or the first one. english: "" where it is unknown. phrases: those of all
+    languages.
+    """
     return {
         attribute: [
-            {**level, "english": ENGLISH.get(attribute, {}).get(level["name"], "")}
-            for level in levels
+            {
+                "name": next(filter(None, names.values()), ""),
+                "english": names["en"] or "",
+                "phrases": [
+                    phrase
+                    for phrases in spoken.values()
+                    for phrase in phrases[attribute][level]["phrases"]
+                ],
+            }
+            for level, names in enumerate(levels)
         ]
-        for attribute, levels in phrases.items()
+        for attribute, levels in level_names(spoken).items()
     }
 
 
@@ -145,10 +158,17 @@ def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
 
 
 def _places(text: str, phrase: str) -> list[int]:
-    """Every place where `phrase` stands in `text`."""
+    """Every place where `phrase` stands in `text`, not inside a longer word of Latin letters."""
     places = []
     at = text.find(phrase)
     while at >= 0:
-        places.append(at)
+        end = at + len(phrase)
+        if not (_is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1])):
+            places.append(at)
         at = text.find(phrase, at + 1)
     return places
+
+
+def _is_one_word(two: str) -> bool:
+    """Whether a word goes on over two characters; Han has no such words."""
+    return len(two) == 2 and all(c.isalpha() and not is_han(c) for c in two)

@@ -11,6 +11,7 @@ from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
@@ -181,7 +182,7 @@ def join_parts(
     last = _last_spoken(parts)
     return Description(
         file=file,
-        text="".join(p.text for p in parts),
+        text=marks_of(last.language).gap.join(p.text for p in parts if p.text),
         stop_reason=last.stop_reason,
         mode=last.mode,
         counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),

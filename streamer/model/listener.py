@@ -27,8 +27,10 @@ from streamer.model.thinker import Thinker
 class Listener:
     """`hear` windows, `finish` the turn, `feed` the answer's ids; `close` gives the slot back."""
 
-    def __init__(self, thinker: Thinker) -> None:
+    def __init__(self, thinker: Thinker, language: str = "") -> None:
+        """language: of the sentence; "" is the model's first."""
         self.thinker = thinker
+        self._suffix = thinker.suffix_in(language)
         prompt = thinker.engine.prompt_ids
         self.sequence = Sequence(prompt, n_cached=len(prompt))
         self._slot: int | None = thinker.engine.open()
@@ -67,7 +69,7 @@ class Listener:
         fork = copy.copy(self)
         fork.sequence = Sequence(self.sequence.ids, self.sequence.n_cached)
         fork._hold((yield from fork._encode(window, self._ledger.clip_max(window))))
-        fork.sequence.extend(self.thinker.suffix_ids)
+        fork.sequence.extend(self._suffix)
         fork.sequence.start_answer()
         return fork
 
@@ -87,7 +89,7 @@ class Listener:
             yield from self._append(window, is_urgent=True)
         if prefills:
             yield from self._prefill()
-        self.sequence.extend(self.thinker.suffix_ids)
+        self.sequence.extend(self._suffix)
         self.sequence.start_answer()
 
     def feed(self, num_logits: int) -> Steps[NDArray[np.float32]]:

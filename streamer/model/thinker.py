@@ -10,7 +10,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
@@ -61,10 +61,14 @@ class Thinker:
     card: ModelCard
     shapes: Shapes
     vocabulary: Vocabulary
-    suffix_ids: tuple[int, ...]
+    suffixes: Mapping[str, tuple[int, ...]]  # language -> ids after the audio
     tower: Tower
     engine: Engine
     num_params: int
+
+    def suffix_in(self, language: str = "") -> tuple[int, ...]:
+        """The ids after the audio for sentences in `language`; "" is the first one."""
+        return self.suffixes[language or self.card.language]
 
 
 def resolve(spec: str, role: Role) -> Path:
@@ -127,7 +131,8 @@ def load(
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
-    prompt = prompt_of(tokenizer, card, shapes.audio_id)
+    prompts = prompts_of(tokenizer, card, shapes.audio_id)
+    prompt = max(prompts.values(), key=lambda each: len(each.after))
     most_s = card.max_turn_s + AROUND_SAMPLES / SAMPLE_RATE_HZ
     length = len(prompt.turn(math.ceil(most_s * EMBEDDINGS_PER_S))) + SPARE_IDS
     if length > shapes.text.max_positions:
@@ -139,7 +144,8 @@ def load(
         check_memory(directory, shapes, engine, num_slots * length)
     tower, text = _functions(directory, shapes, num_params, device, engine, told)
     steps = Engine(text, text.slots(num_slots, length), list(prompt.before), tower)
-    return Thinker(directory, card, shapes, vocabulary, prompt.after, tower, steps, num_params)
+    suffixes = {language: each.after for language, each in prompts.items()}
+    return Thinker(directory, card, shapes, vocabulary, suffixes, tower, steps, num_params)
 
 
 def _functions(
@@ -192,30 +198,33 @@ def num_params_of(directory: Path) -> int:
 
 
 def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> SentenceForm | None:
-    """The sentence's form by the phrases of the model's card, under `weights`.
+    """The sentence's form by the phrases of the model's card in the rules' language, under
+    `weights`.
 
     It names no attribute that the weights leave out, unless nothing else would be left to say.
 
     None where the rules ask for no form, the card has none of the attributes, or the tokenizer
     cannot spell its phrases (ModelWarning, once per model).
     """
-    card = thinker.card
+    card = thinker.card.speaking(rules.language)
     said = names_of(rules.form, card.attributes)
     if not said:
         return None
     said = tuple(name for name in said if weights.get(name) != ()) or said
 
     def make() -> SentenceForm:
-        return SentenceForm(thinker.vocabulary, card.attributes, said)
+        marks = marks_of(card.language)
+        return SentenceForm(thinker.vocabulary, card.attributes, said, card.openings, marks)
 
-    found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
+    key = ("form", card.language, card.phrases, *said)
+    found: SentenceForm = thinker.vocabulary.cached(key, make)
     if found.can_be_said:
         return found.weighted(weights)
     # Warn once per model here: the cached form is shared between models.
     if thinker not in _TOLD_OF_PHRASES:
         _TOLD_OF_PHRASES.add(thinker)
         why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
-        way = f"give {FILE} phrases of characters that are tokens"
+        way = f"give {FILE} phrases and openings of characters that are tokens"
         warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
     return None
 
@@ -228,7 +237,10 @@ def check_pair(edge: Thinker, cloud: Thinker) -> None:
             f"{edge.directory} and {cloud.directory}",
             "edge and cloud have different tokenizers; take two models of one family",
         )
-    if edge.card.phrases != cloud.card.phrases:
+    shared = [each for each in edge.card.spoken if each in cloud.card.spoken]
+    if any(
+        edge.card.speaking(each).phrases != cloud.card.speaking(each).phrases for each in shared
+    ):
         why = "say different phrases, so their sentences are held to no form"
         way = "take two models that were trained together"
         message = f"{edge.directory} and {cloud.directory}: {why}; {way}"
@@ -246,6 +258,14 @@ class Prompt:
     def turn(self, num_embeddings: int) -> list[int]:
         """All ids before the answer."""
         return [*self.before, *[self.audio_id] * num_embeddings, *self.after]
+
+
+def prompts_of(tokenizer: Tokenizer, card: ModelCard, audio_id: int) -> dict[str, Prompt]:
+    """The prompt of each language that the card spells; they differ after the audio alone."""
+    return {
+        language: prompt_of(tokenizer, card.speaking(language), audio_id)
+        for language in card.spoken
+    }
 
 
 def prompt_of(tokenizer: Tokenizer, card: ModelCard, audio_id: int) -> Prompt:

@@ -153,6 +153,8 @@ class SessionOptions:
     measures: bool = False
     # the attributes that sentences name, as Rules.form has them; "": the describer's
     said: str = ""
+    # of the sentences; "": the describer's
+    language: str = ""
     # pcm16: little-endian; pcmu, pcma: a byte per sample, as telephones send it
     encoding: Encoding = "pcm16"
     # gives CoachEvents, of the whole session

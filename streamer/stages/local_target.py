@@ -105,7 +105,7 @@ class LocalCloud:
     def listen(self, rules: Rules) -> LocalTarget:
         return LocalTarget(
             self.side.batcher,
-            self.side.listen(),
+            self.side.listen(rules.language),
             lambda listener, weights: self._verifier_of(listener, rules, weights),
             self._has_time,
         )

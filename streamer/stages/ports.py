@@ -183,10 +183,11 @@ class Cloud(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One model: its thread, and how a turn begins on it."""
+    """One model: its thread, and how a turn begins on it. listen: takes the sentence's language;
+    without one it is the model's first."""
 
     batcher: Batcher
-    listen: Callable[[], Hearer]
+    listen: Callable[..., Hearer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def vocabulary() -> Vocabulary:
 @cache
 def edge_terms() -> DecodingTerms:
     return DecodingTerms(
-        "tokenizer", "zh", vocabulary().num_ids, Rules(), Sampling(), vocabulary=vocabulary()
+        "tokenizer", vocabulary().num_ids, Rules(), Sampling(), vocabulary=vocabulary()
     )
 
 
@@ -100,7 +100,9 @@ def read_up(data: bytes) -> None:
             assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
             match found:
                 case wire.Open() if turn is None:
-                    turn = VerifierTurn(VerifierModel("model", "tokenizer", "zh", 101, 60.0), found)
+                    turn = VerifierTurn(
+                        VerifierModel("model", "tokenizer", 101, 60.0, {"zh": ""}), found
+                    )
                 case _ if turn is None:
                     continue
                 case wire.Open():
@@ -123,7 +125,7 @@ def up_seeds() -> Seeds:
     edge.finish()
     edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
     yield framed(*map(wire.encode, (opened, *iter(edge.next_message, None))))
-    terms = DecodingTerms("tokenizer", "zh", 99, Rules(), Sampling(), True)
+    terms = DecodingTerms("tokenizer", 99, Rules(), Sampling(), True)
     runs_on = EdgeTurn(bytes(16), terms)
     opened = runs_on.connect()
     runs_on.hear(SOUND)

@@ -29,8 +29,8 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 
-MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
-TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
+MODEL = VerifierModel("model", "tokenizer", 1_000, 60.0, {"zh": ""})
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.num_ids, Rules(language="zh"), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 QUERY = f"?{wire.VERSION_QUERY}={wire.VERSION}"
 
@@ -192,13 +192,20 @@ async def until(condition, within_s=PATIENCE_S):
             await anyio.sleep(0.01)
 
 
+def wire_rules(phrases, **changed):
+    """The default rules as an Open has them, with a digest of the phrases."""
+    rules = vars(Rules(**changed)) | {"phrases": phrases}
+    del rules["language"]
+    return rules
+
+
 def opening(session=b"s" * 16, **changed):
     """The message that opens a turn, by hand."""
     fields = {
         "model": "",
         "tokenizer": MODEL.tokenizer,
         "language": "zh",
-        "rules": vars(Rules()) | {"phrases": ""},
+        "rules": wire_rules(""),
         "sampling": (0.0, 1.0, 0),
     }
     return wire.Open(session, **(fields | changed))

@@ -12,7 +12,7 @@ from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.stop import stop
 
 VOCABULARY = toy_vocabulary()
-MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": ""})
 
 
 def prompt_of(samples):

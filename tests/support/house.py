@@ -88,7 +88,6 @@ class House:
         goes_on = plan.mode == "gated" or plan.degrade
         terms = DecodingTerms(
             VOCABULARY.fingerprint,
-            "zh",
             VOCABULARY.num_ids,
             plan.rules,
             self._decoding.sampling,

@@ -171,7 +171,7 @@ def run(
     """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is
     up; said: of Emits."""
     terms = DecodingTerms(
-        VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud"
+        VOCABULARY.fingerprint, VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud"
     )
     turn = EdgeTurn(bytes(16), terms)
     link = Wire(Far(plan.rules, sampling), turn, chance, loss, cut_share, restart_share)

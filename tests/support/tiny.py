@@ -7,12 +7,14 @@ The real architecture and the real file layout at a size that tests can afford; 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pipelines.embedded import tokenizer as words
+from pipelines.embedded.export import card
 
 CARD = {
     "version": 1,
@@ -93,10 +95,23 @@ def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:
     return model
 
 
-def save_tiny(directory: Path, seed: int, seed_size: int = 1, vocab: int | None = None) -> Path:
+def save_tiny(
+    directory: Path,
+    seed: int,
+    seed_size: int = 1,
+    vocab: int | None = None,
+    card: Mapping[str, Any] = CARD,
+) -> Path:
     """A thinker alone, one shard, with its tokenizer and card."""
     directory.mkdir(parents=True, exist_ok=True)
     random_thinker(thinker_config(seed_size, vocab), seed).save_pretrained(directory)
     words.save(directory)
-    (directory / "streamer.json").write_text(json.dumps(CARD, ensure_ascii=False), encoding="utf-8")
+    (directory / "streamer.json").write_text(json.dumps(card, ensure_ascii=False), encoding="utf-8")
     return directory
+
+
+def save_bilingual(home: Path) -> tuple[str, str]:
+    """(edge, cloud) that speak Chinese and English, by the phrases of the training."""
+    words = card("tiny")
+    edge = save_tiny(home / "edge", 1, card=words)
+    return str(edge), str(save_tiny(home / "cloud", 3, seed_size=2, card=words))

@@ -27,7 +27,7 @@ from streamer.core.text.vocabulary import Emitter
 from streamer.stages.ports import HearingThreads, Side
 
 VOCABULARY = toy_vocabulary()
-MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": ""})
 EDGE_PROMPT = (3, 7, 1)
 RATE_HZ = 16_000
 EDGE_SEED, CLOUD_SEED = 1, 2

@@ -7,7 +7,8 @@ since the websocket may be cut. For each websocket call `connect` and send the O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,18 +36,17 @@ class DecodingTerms:
     """How the edge decodes, and what the verifier must agree to.
 
     num_ids: of the tokenizer's vocabulary. runs_on: the edge does not draft, so the verifier
-    decodes alone. vocabulary: to check the ids that the verifier chooses. phrases: a digest of the
-    phrases of the rules' form, "" for none.
+    decodes alone. vocabulary: to check the ids that the verifier chooses. phrases: language -> a
+    digest of the phrases of its form, "" for none.
     """
 
     tokenizer: str
-    language: str
     num_ids: int
     rules: Rules
     sampling: Sampling
     runs_on: bool = False
     vocabulary: Vocabulary | None = None
-    phrases: str = ""
+    phrases: Mapping[str, str] = field(default_factory=dict)
 
 
 class RemoteFault(RuntimeError):
@@ -119,9 +119,11 @@ class EdgeTurn:
         self._sent.clear()
         self._run_from = None
         t = self.terms
-        rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
+        language = t.rules.language
+        rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases.get(language, "")}
+        del rules["language"]  # a field of the message
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
-        return wire.Open(self.session, self.model, t.tokenizer, t.language, rules, chance)
+        return wire.Open(self.session, self.model, t.tokenizer, language, rules, chance)
 
     def next_message(self) -> wire.Up | None:
         """The next message for this websocket; None until something happens."""

@@ -6,7 +6,8 @@ decides what a request does to the target's sequence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -36,14 +37,14 @@ class Broken(ValueError):
 
 @dataclass(frozen=True)
 class VerifierModel:
-    """The model of a verifier. phrases: a digest of those of its sentences, "" for none."""
+    """The model of a verifier. phrases: for each language that it speaks a digest of the phrases of
+    its sentences, "" for none."""
 
     fingerprint: str
     tokenizer: str  # its fingerprint
-    language: str
     num_ids: int
     max_turn_s: float
-    phrases: str = ""
+    phrases: Mapping[str, str]
 
 
 class VerifierTurn:
@@ -105,22 +106,24 @@ def _terms(model: VerifierModel, opened: wire.Open) -> tuple[Rules, Sampling]:
     """How the edge decodes. Raises Broken where edge and verifier do not fit."""
     if opened.tokenizer != model.tokenizer:
         raise Broken("edge and verifier have different tokenizers; take two models of one family")
-    if opened.language != model.language:
-        told = f"the verifier's model describes in {model.language!r}"
-        raise Broken(f"{told}, the edge's in {opened.language!r}")
+    if opened.language not in model.phrases:
+        told = f"the verifier's model speaks {' and '.join(model.phrases)}"
+        raise Broken(f"{told}, and the turn is to be described in {opened.language!r}")
     if opened.model and opened.model != model.fingerprint:
         raise Broken("the verifier's model is not the one that the turn began with")
-    if opened.rules.get("form") and opened.rules.get("phrases", "") != model.phrases:
+    phrases = model.phrases[opened.language]
+    if opened.rules.get("form") and opened.rules.get("phrases", "") != phrases:
         way = "take two models that were trained together"
         raise Broken(f"edge and verifier say different phrases; {way}")
     try:
-        return _rules(opened.rules), Sampling(*opened.sampling)
+        rules = replace(_rules(opened.rules), language=opened.language)
+        return rules, Sampling(*opened.sampling)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise Broken(f"the verifier cannot follow the edge's rules: {str(error)[:120]}") from None
 
 
 def _rules(raw: dict[str, Any]) -> Rules:
-    known = set(vars(Rules()))
+    known = set(vars(Rules())) - {"language"}
     if set(raw) - {"phrases"} != known:
         told = f"it knows {len(known)} rules, the edge has others"
         raise ValueError(f"{told}; use one version on both sides")

@@ -3,7 +3,8 @@
 A sentence is an opening and one phrase of each attribute, in any order, with commas between the
 phrases and an end after the last. No attribute is missing, none stands twice, and no phrase is a
 mixture of two. There is no other sentence: voice activity alone judges whether somebody speaks, and
-a turn without speech is not described.
+a turn without speech is not described. Each language has its own phrases, openings and marks, and
+so a form of its own.
 
 The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
 among the allowed ones alone, by logit plus bias (streamer/model/sampler.py). The other rules are
@@ -29,11 +30,26 @@ from streamer.core.text.vocabulary import Vocabulary
 
 # attribute -> levels, each with its phrases, as core/attributes.py reads them
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
-COMMA = "，"
-END = "。"
 MAX_OPENING = 8  # characters before the first phrase
 MAX_ROWS = 1 << 10  # states whose row is kept
 MAX_MOVES = 1 << 14  # pairs of state and id that are kept
+
+
+class Marks(NamedTuple):
+    """The punctuation of a language. gap: before each phrase."""
+
+    comma: str
+    end: str
+    gap: str = ""
+
+
+CHINESE = Marks("，", "。")
+LATIN = Marks(",", ".", " ")
+
+
+def marks_of(language: str) -> Marks:
+    """The marks of a language by its code, such as zh, zh-Hans or en."""
+    return CHINESE if language.partition("-")[0] in ("zh", "yue", "ja") else LATIN
 
 
 class Place(NamedTuple):
@@ -67,21 +83,32 @@ class Move(NamedTuple):
 class Clauses:
     """The texts that the phrases allow; characters only, no ids.
 
-    bits: the attribute of each phrase. whole: the bits of all attributes. every: all phrases of the
-    card. An opening holds no two neighbouring characters of any of them, or it would read as one.
+    bits: the attribute of each phrase, which stands there with its gap. whole: the bits of all
+    attributes. every: all phrases of the card. openings: a sentence begins with one of these.
+    Without any it may begin with Han characters that hold no two neighbouring characters of any
+    phrase, or they would read as one; and with none.
     """
 
-    def __init__(self, bits: Mapping[str, int], whole: int, every: Collection[str]) -> None:
+    def __init__(
+        self,
+        bits: Mapping[str, int],
+        whole: int,
+        every: Collection[str],
+        marks: Marks = CHINESE,
+        openings: Sequence[str] = (),
+    ) -> None:
         self.bits = bits
         self._whole = whole
+        self._marks = marks
+        self._openings = tuple(openings)
         self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
 
     def go(self, place: Place, piece: str) -> Move | None:
         """The state after `piece`; None where no sentence goes on so."""
         if place.is_over:
             return None
-        body, end, rest = (place.clause + piece).partition(END)
-        *clauses, last = body.split(COMMA)
+        body, end, rest = (place.clause + piece).partition(self._marks.end)
+        *clauses, last = body.split(self._marks.comma)
         said = place.said
         completed = []
         for i, clause in enumerate([*clauses, last] if end else clauses):
@@ -99,7 +126,7 @@ class Clauses:
         return Move(Place(said, last, place.is_first and not clauses), tuple(completed))
 
     def opens(self, opening: str) -> bool:
-        """Whether `opening` may be one, the beginning of one, or none.
+        """Whether `opening` may be one, the beginning of one, or none, where none is listed.
 
         Its characters are Han and all different, so that no rule against loops concerns it.
         """
@@ -107,12 +134,16 @@ class Clauses:
         return is_plain and self._pairs.isdisjoint(pairwise(opening))
 
     def may_open(self, place: Place) -> bool:
-        """Whether an opening may go on there."""
-        return place.is_first and len(place.clause) < MAX_OPENING and self.opens(place.clause)
+        """Whether an opening that is not listed may go on there."""
+        is_free = place.is_first and not self._openings
+        return is_free and len(place.clause) < MAX_OPENING and self.opens(place.clause)
 
     def rests(self, place: Place) -> Iterator[tuple[str, str]]:
         """The phrases that the clause can still become, each with the text that is missing."""
         clause = place.clause
+        if place.is_first and self._openings:
+            yield from self._after_listed(place)
+            return
         most = min(len(clause), MAX_OPENING) if place.is_first else 0
         for at in range(most, -1, -1):  # an opening first: most phrases may follow it
             if not self.opens(clause[:at]):
@@ -123,8 +154,22 @@ class Clauses:
                 if is_open and self._may_meet(clause[at - 1 : at], phrase[0]):
                     yield phrase, phrase[len(begun) :]
 
+    def _after_listed(self, place: Place) -> Iterator[tuple[str, str]]:
+        clause = place.clause
+        for opening in self._openings:
+            if not (opening.startswith(clause) or clause.startswith(opening)):
+                continue
+            left, begun = opening[len(clause) :], clause[len(opening) :]
+            for phrase, bit in self.bits.items():
+                if not bit & place.said and phrase.startswith(begun):
+                    yield phrase, left + phrase[len(begun) :]
+
     def _phrase(self, clause: str, is_first: bool) -> str:
         """The phrase of a clause, after an opening if it is the first; "" where there is none."""
+        if is_first and self._openings:
+            begun = filter(clause.startswith, self._openings)
+            after = (clause[len(opening) :] for opening in begun)
+            return next((phrase for phrase in after if phrase in self.bits), "")
         starts = range(min(len(clause), MAX_OPENING + 1)) if is_first else range(1)
         for at in starts:
             phrase = clause[at:]
@@ -141,27 +186,37 @@ class Clauses:
 class SentenceForm:
     """The sentences of `phrases`, as a vocabulary can spell them.
 
-    said: the attributes that a sentence names; all where it is empty. `can_be_said` is False where
-    the vocabulary spells no phrase of some attribute: then the form must not be used. Threads may
-    share a form.
+    said: the attributes that a sentence names; all where it is empty. openings: see Clauses; marks
+    with a gap need some. `can_be_said` is False where the vocabulary spells no phrase of some
+    attribute, or no opening: then the form must not be used. Threads may share a form.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, phrases: Phrases, said: Collection[str] = ()
+        self,
+        vocabulary: Vocabulary,
+        phrases: Phrases,
+        said: Collection[str] = (),
+        openings: Sequence[str] = (),
+        marks: Marks = CHINESE,
     ) -> None:
         self._vocabulary = vocabulary
+        self._marks = marks
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
         named = list(self._named.values())
-        bits = {phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)}
+        bits = {
+            marks.gap + phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)
+        }
         whole = (1 << len(named)) - 1
         every = [phrase for levels in phrases.values() for phrase in _all(levels)]
-        self._clauses = Clauses(bits, whole, every)
-        self._own = OwnIds(vocabulary, set(COMMA + END).union(*bits))
         self._spells = Spelling(vocabulary)
+        spelled = [opening for opening in openings if self._spells(opening)]
+        self._clauses = Clauses(bits, whole, every, marks, spelled)
+        own = set(marks.comma + marks.end).union(*bits, *openings)
+        self._own = OwnIds(vocabulary, own, marks.comma + marks.end)
         # Without this every sentence would stop short: an attribute that cannot be said.
-        self.can_be_said = whole == sum(
-            {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
-        )
+        clauses = {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
+        needs_opening = bool(openings) or marks.gap != ""
+        self.can_be_said = whole == sum(clauses) and (bool(spelled) or not needs_opening)
         self._moves: dict[tuple[State, int], Move | None] = {}
         self._rows: dict[State, Ids] = {}
         self._kinds: dict[State, tuple[list[Kind], NDArray[np.int64]]] = {}
@@ -174,7 +229,7 @@ class SentenceForm:
         Weights of an attribute that has another number of levels here are ignored.
         """
         weight_of = {
-            phrase: weight
+            self._marks.gap + phrase: weight
             for name, levels in self._named.items()
             if len(weights.get(name, ())) == len(levels)
             for level, weight in zip(levels, weights[name], strict=True)
@@ -265,7 +320,8 @@ class SentenceForm:
         return max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
 
     def _can_be_clause(self, phrase: str) -> bool:
-        return COMMA not in phrase and END not in phrase and self._spells(phrase)
+        comma, end, _ = self._marks
+        return comma not in phrase and end not in phrase and self._spells(phrase)
 
     def _move(self, state: State, token: int) -> Move | None:
         try:
@@ -288,35 +344,49 @@ class SentenceForm:
         return move if any(self._spells(rest) for _, rest in rests) else None
 
     def _likely(self, state: State) -> set[int]:
-        """All ids that may keep the form there, by their first character, and few others."""
-        heads: set[str] = set()
-        for _, rest in self._clauses.rests(state):
-            heads.update(rest[:1] or COMMA + END)
+        """All ids that may keep the form there, and few others.
+
+        An id is the beginning of a missing text, or it goes on past a mark.
+        """
+        missing = {rest for _, rest in self._clauses.rests(state)}
+        begun = {rest[:n] for rest in missing for n in range(1, len(rest) + 1)}
+        heads = {head for rest in missing for head in rest[:1] or self._marks[:2]}
+        own = self._own
         found = set(self._vocabulary.eos)
-        found.update(*(self._own.by_head.get(head, ()) for head in heads))
+        found.update(*(own.of_text.get(text, ()) for text in begun))
+        found.update(*(own.past_marks.get(head, ()) for head in heads))
         if self._clauses.may_open(state):
-            found.update(self._own.openings, *self._own.by_head.values())
+            found.update(own.openings, *own.of_text.values())
         return found
 
 
 class OwnIds:
-    """The ids that can stand in a sentence of `characters` and an opening.
+    """The ids that can stand in a sentence of `characters`, `marks` among them, and an opening.
 
     A vocabulary of 150,000 ids is searched once; searching it for each state would take
     milliseconds.
     """
 
-    def __init__(self, vocabulary: Vocabulary, characters: set[str]) -> None:
+    def __init__(self, vocabulary: Vocabulary, characters: set[str], marks: str) -> None:
         self._vocabulary = vocabulary
         self._own = characters
+        self._marks = frozenset(marks)
 
     @cached_property
-    def by_head(self) -> Mapping[str, Sequence[int]]:
-        """The ids of own characters alone, by their first one."""
+    def of_text(self) -> Mapping[str, Sequence[int]]:
+        """The ids of own characters alone, by their text."""
         found: dict[str, list[int]] = {}
         for token in self._where(lambda piece: piece != "" and self._own.issuperset(piece)):
-            head = (self._vocabulary.texts[token] or "")[0]
-            found.setdefault(head, []).append(token)
+            found.setdefault(self._vocabulary.texts[token] or "", []).append(token)
+        return found
+
+    @cached_property
+    def past_marks(self) -> Mapping[str, Sequence[int]]:
+        """Those of them that hold a mark, by their first character."""
+        found: dict[str, list[int]] = {}
+        for text, ids in self.of_text.items():
+            if not self._marks.isdisjoint(text):
+                found.setdefault(text[0], []).extend(ids)
         return found
 
     @cached_property

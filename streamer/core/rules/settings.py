@@ -54,6 +54,8 @@ class Rules:
     # Each sentence names these attributes once each, and no other, by the phrases of the model's
     # card: their names with commas between them, or "all" of the card; "" is any sentence
     form: str = ALL
+    # of the sentence: one that the model's card has; "" is the card's first
+    language: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 
-from streamer.core.rules.form import COMMA, END, Phrases
+from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import TuneError, Turn, as_bytes
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
@@ -118,12 +118,12 @@ def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]
     for i, (attribute, named) in enumerate(phrases.items()):
         level = turn.levels.get(attribute)
         drawn = rng.randrange(len(named))
-        text += COMMA if i else ""
+        text += CHINESE.comma if i else ""
         phrase = named[drawn if level is None else level]["phrases"][0]
         if level is None:
             unknown.append((len(text), len(text) + len(phrase)))
         text += phrase
-    return text + END, unknown
+    return text + CHINESE.end, unknown
 
 
 def stock_name(name: str) -> str:

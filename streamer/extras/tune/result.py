@@ -195,11 +195,12 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
 def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str) -> str:
     """The base model's card under a new name, with the phrases of `words`.
 
-    Thresholds and confidence curves are left out: they were found for other weights.
+    Thresholds and confidence curves are left out: they were found for other weights. Further
+    languages are left out: sentences in the first one were learnt.
     """
     file = directory / FILE
     raw: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    for found in CALIBRATED:
+    for found in (*CALIBRATED, "languages"):
         raw.pop(found, None)
     plain = {
         "version": 1,
@@ -207,7 +208,8 @@ def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str)
         "max_turn_s": card.max_turn_s,
         "prompt": {"prefix": PREFIX, "suffix": SUFFIX},
     }
-    said = {"name": name, "attributes": words.attributes, "no_speech": words.no_speech}
+    said: dict[str, Any] = {"name": name, "attributes": words.attributes}
+    said |= {"no_speech": words.no_speech, "openings": list(words.openings)}
     return json.dumps(plain | raw | said, ensure_ascii=False, indent=1) + "\n"
 
 

@@ -1,7 +1,7 @@
 """What a directory says beside its weights. In: `streamer.json`, if there is one. Out: a ModelCard.
 
 Prompt, turn length, calibrated gate thresholds per preset, and the attribute phrases to read a
-sentence back.
+sentence back. The first language stands at the top, further ones under `languages`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ RANGES = {
 THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")
 # (hidden, layers) of Qwen2.5-Omni 3B and 7B, which come without a card
 PUBLISHED = {(2048, 36), (3584, 28)}
+# of a further language: its words, and what it may have in place of the first language's
+WORDS = ("attributes", "no_speech", "openings")
+OF_A_LANGUAGE = ("language", "prompt", *WORDS, "gate", "confidence")
 # For checkpoints without a card. The instruction stands BEFORE the audio, so that only the few ids
 # of the suffix are left to prefill after the last sample: 26 ms against 190 after 29 s (2026-11).
 PREFIX = (
@@ -52,8 +55,8 @@ class Promise:
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
     keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
-    fingerprint_of makes of it, "" where the card does not say. profiles: whose
-    sentences it holds for.
+    fingerprint_of makes of it, "" where the card does not say. profiles, languages: whose
+    sentences it holds for; no language: those of the card's first one.
     """
 
     risk: float
@@ -65,11 +68,13 @@ class Promise:
     cloud: str
     fingerprint: str = ""
     profiles: tuple[Profile, ...] = ("full",)
+    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """prefix, suffix: the prompt's text around the audio, special ids spelled."""
+    """prefix, suffix: the prompt's text around the audio, special ids spelled. openings: a sentence
+    begins with one of these (core/rules/form.py). languages: further ones, each as a card."""
 
     name: str
     language: str = "zh"
@@ -83,6 +88,22 @@ class ModelCard:
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip in which nobody speaks
     confidence: Curves | None = None  # how right the levels are that it says, with its cloud
+    openings: tuple[str, ...] = ()
+    languages: Mapping[str, ModelCard] = field(default_factory=dict)
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """The languages of its sentences, the first one first."""
+        return self.language, *self.languages
+
+    def speaking(self, language: str = "") -> ModelCard:
+        """The card for sentences in `language`, "" for the first one. Raises ValueError."""
+        if language in ("", self.language):
+            return self
+        if language not in self.languages:
+            told = f"language is {language!r}, but this model speaks {' and '.join(self.spoken)}"
+            raise ValueError(f"{told}; leave it out, or take a model that speaks it")
+        return self.languages[language]
 
     @cached_property
     def phrases(self) -> str:
@@ -92,7 +113,8 @@ class ModelCard:
         told = {
             name: [level["phrases"] for level in levels] for name, levels in self.attributes.items()
         }
-        content = json.dumps([told, self.no_speech], sort_keys=True).encode()
+        begin = [list(self.openings)] if self.openings else []
+        content = json.dumps([told, self.no_speech, *begin], sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
@@ -137,6 +159,37 @@ def warn_of_defaults(directory: Path, shape: TextShape) -> None:
 
 def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError, KeyError."""
+    first = _spoken(raw, name)
+    further = an_object(raw.get("languages", {}), "languages")
+    languages = {key: _further(first, raw, key, own) for key, own in further.items()}
+    return replace(first, languages=languages)
+
+
+def _further(first: ModelCard, raw: Mapping[str, Any], language: str, own: Any) -> ModelCard:
+    """The card of a further language, with the first one's values where it has none."""
+    at = f"language {language}"
+    own = an_object(own, at)
+    if unknown := set(own) - set(OF_A_LANGUAGE):
+        raise ValueError(f"{at} has no {sorted(unknown)[0]!r}; it takes {', '.join(OF_A_LANGUAGE)}")
+    if language == first.language or own.get("language", language) != language:
+        raise ValueError(f"{at} stands there twice, or under another name")
+    prompt = {**raw.get("prompt", {}), **an_object(own.get("prompt", {}), f"prompt of {at}")}
+    shared = {key: value for key, value in raw.items() if key not in WORDS}
+    found = _spoken({**shared, **own, "prompt": prompt, "language": language}, first.name)
+    if found.prefix != first.prefix:
+        why = "audio is prefilled before the language is known"
+        raise ValueError(f"{at} has another prompt before the audio; {why}")
+    if _num_levels(found) != _num_levels(first):
+        raise ValueError(f"{at} has other attributes or levels than {first.language}")
+    return found
+
+
+def _num_levels(card: ModelCard) -> dict[str, int]:
+    return {name: len(levels) for name, levels in card.attributes.items()}
+
+
+def _spoken(raw: Mapping[str, Any], name: str) -> ModelCard:
+    """The card of the language at the top of `raw`."""
     prompt = an_object(raw.get("prompt", {}), "prompt")
     gate = an_object(raw.get("gate", {}), "gate")
     return ModelCard(
@@ -155,7 +208,14 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
         no_speech=text(raw["no_speech"], "no_speech") if "no_speech" in raw else "",
         confidence=_confidence(raw["confidence"]) if "confidence" in raw else None,
+        openings=_texts(raw.get("openings", []), "openings"),
     )
+
+
+def _texts(raw: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise ValueError(f"{name} is {shown(raw)}, not a list of texts")
+    return tuple(text(each, name) for each in raw)
 
 
 def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
@@ -197,6 +257,7 @@ def _promise(raw: Any, name: str) -> Promise:
         cloud=line(own["cloud"], "cloud"),
         fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
         profiles=_profiles(own.get("profiles", ["full"]), name),
+        languages=_texts(own.get("languages", []), f"languages of the promise of {name}"),
     )
 
 

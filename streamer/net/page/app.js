@@ -14,6 +14,7 @@ const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 const at = (id) => document.getElementById(id);
 const view = new View();
 const screen = { view, list: null, coach: null, attributes: null };
+let spoken = []; // languages of the server's sentences
 let listening = null; // the job of the microphone
 let isOpening = false;
 let isEnding = false; // the last sentence is being written
@@ -26,7 +27,8 @@ function server() {
   const url = new URL("v1/realtime", location.href);
   url.searchParams.set("intent", "transcription");
   url.protocol = url.protocol.replace("http", "ws");
-  return { url: url.href, key: at("key").value.trim(), wantsLive: at("live").checked };
+  const language = spoken.find((one) => one === at("language").value);
+  return { url: url.href, key: at("key").value.trim(), wantsLive: at("live").checked, language };
 }
 
 function tell(error) {
@@ -176,13 +178,17 @@ function chooseLanguage() {
   at("language").addEventListener("change", ({ target }) => speakLanguage(target.value));
 }
 
-async function start() {
-  chooseLanguage();
-  const response = await fetch("attributes.json").catch(() => {
+async function read(name) {
+  const response = await fetch(name).catch(() => {
     throw new Problem("unreachable");
   });
   if (!response.ok) throw new Problem("incomplete");
-  screen.attributes = await response.json();
+  return response.json();
+}
+
+async function start() {
+  chooseLanguage();
+  [screen.attributes, spoken] = await Promise.all(["attributes.json", "languages.json"].map(read));
   screen.list = new List(at("attributes"), screen.attributes);
   screen.coach = new CoachView(screen.list);
   wire();

@@ -119,19 +119,23 @@ export class List {
 }
 
 // A sentence read back, as streamer/core/attributes.py does: attribute -> level or null. Longest phrase first, then
-// leftmost, without overlap: 不太快 is not read as 快.
+// leftmost, without overlap: 不太快 is not read as 快, and low not in slow.
 export function parse(text, attributes) {
   const found = Object.fromEntries(Object.keys(attributes).map((attribute) => [attribute, null]));
   const taken = new Array(text.length).fill(false);
   for (const { phrase, attribute, level } of longestFirst(attributes)) {
     for (let at = text.indexOf(phrase); at >= 0; at = text.indexOf(phrase, at + 1)) {
-      if (taken.slice(at, at + phrase.length).includes(true)) continue;
-      taken.fill(true, at, at + phrase.length);
+      const end = at + phrase.length;
+      const isInWord = INSIDE.test(text.slice(Math.max(0, at - 1), at + 1)) || INSIDE.test(text.slice(end - 1, end + 1));
+      if (isInWord || taken.slice(at, end).includes(true)) continue;
+      taken.fill(true, at, end);
       found[attribute] ??= level;
     }
   }
   return found;
 }
+
+const INSIDE = /^(?!.*\p{Script=Han})\p{L}\p{L}$/u; // two letters, neither of them Han
 
 function longestFirst(attributes) {
   const all = Object.entries(attributes).flatMap(([attribute, levels]) =>

@@ -76,7 +76,7 @@ export class View {
   soFar(text, heardS) {
     this.#clear();
     put(at("now-title"), ["so-far", heardS.toFixed(0)]);
-    at("sentence").textContent = text;
+    this.#show(text);
   }
 
   // A live update is shown no longer, and the last turn's sentence stays in the history.
@@ -93,16 +93,21 @@ export class View {
   }
 
   append(text) {
-    at("sentence").append(text);
+    this.#show(at("sentence").textContent + text);
   }
 
   // facts: words. warning: one line, or null.
   end(text, facts, warning = null) {
     at("sentence").setAttribute("aria-busy", "false");
-    at("sentence").textContent = text;
+    this.#show(text);
     at("facts").replaceChildren(...spans(facts));
     at("warning").textContent = warning ?? "";
     this.#finished = [text, facts, warning];
+  }
+
+  // Screen readers need the language of the sentence, whatever that of the page.
+  #show(text) {
+    Object.assign(at("sentence"), { textContent: text, lang: languageOf(text) });
   }
 
   #clear() {
@@ -112,12 +117,16 @@ export class View {
   }
 
   #remember(text, facts, warning) {
-    const parts = [element("p", { lang: "zh-Hans" }, [text]), element("p", { className: "facts" }, spans(facts))];
+    const parts = [element("p", { lang: languageOf(text) }, [text]), element("p", { className: "facts" }, spans(facts))];
     if (warning) parts.push(element("p", { className: "facts" }, [warning]));
     const list = at("history");
     list.prepend(element("li", {}, parts));
     while (list.children.length > MAX_HISTORY) list.lastChild.remove();
   }
+}
+
+function languageOf(text) {
+  return /\p{Script=Han}/u.test(text) ? "zh-Hans" : "en";
 }
 
 function spans(facts) {

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from streamer.core.attributes import chosen
+from streamer.core.attributes import Phrases, chosen
 from streamer.core.audio.pcm import G711_RATE_HZ, Encoding
 from streamer.extras import load
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
@@ -76,14 +76,18 @@ class Extensions(Struct, forbid_unknown_fields=True):
     # those that sentences name, among the server's
     attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
+    # of the sentences, one of the server's; its first where it is left out
+    language: Id | UnsetType | None = UNSET
     # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
     # set by the server, accepted so that a client may send a session back unchanged
     rate: int | UnsetType = UNSET
+    languages: list[str] | UnsetType = UNSET
     ignored: list[str] | UnsetType = UNSET
 
 
-OPTIONS = [name for name in Extensions.__struct_fields__ if name not in ("rate", "ignored")]
+TOLD = ("rate", "languages", "ignored")  # by the server
+OPTIONS = [name for name in Extensions.__struct_fields__ if name not in TOLD]
 
 
 class SessionConfig(Struct):
@@ -269,8 +273,8 @@ class ServerTerms:
     hold_s: float = 30.0
     # seconds between live updates, for clients that ask for events and name no interval
     live_update_s: float | None = None
-    # attribute -> levels, for the page (core/attributes.py's Phrases)
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    # language of sentences -> attribute -> levels, the first language is the default
+    spoken: Mapping[str, Phrases] = field(default_factory=dict)
     # the attributes that a client may ask for
     may_say: tuple[str, ...] = ()
     # for clients that ask for a coach without thresholds
@@ -338,8 +342,17 @@ def _extended(
     if asked.attributes or asked.profile not in (UNSET, "full"):
         names = ",".join(asked.attributes) if asked.attributes else None
         said = chosen(names, asked.profile or "full", terms.may_say)
+    language = asked.language or ""
+    if language and language not in terms.spoken:
+        known = " and ".join(terms.spoken)
+        raise ValueError(f"language is {language!r}; this server speaks {known}")
     options = replace(
-        options, live_update_s=seconds, measures=asked.measures, said=said, coach=coach
+        options,
+        live_update_s=seconds,
+        measures=asked.measures,
+        said=said,
+        language=language,
+        coach=coach,
     )
     # the coach's thresholds are in the options
     in_force = msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)

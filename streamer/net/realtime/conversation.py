@@ -284,6 +284,9 @@ class Conversation:
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
         extensions = msgspec.to_builtins(self.wants) | {"ignored": list(ignored)}
+        if languages := list(self._terms.spoken):
+            language = self.settings.options.language or languages[0]
+            extensions |= {"language": language, "languages": languages}
         return s.session(self.settings.kind, self.id, self.options, extensions)
 
     def _count_own(self) -> int:

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from streamer.core.attributes import with_english
+from streamer.core.attributes import page_levels
 from streamer.net.realtime.client_events import ServerTerms
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
@@ -70,9 +70,15 @@ class RealtimeServer(Service):
         self._terms = terms or ServerTerms()
         self._places: dict[str, Place] = {}  # by their sessions' ids
         self._group: TaskGroup
-        levels = msgspec.json.encode(with_english(self._terms.attributes))
-        row = answer(200, levels, "application/json")
-        self._files = read_page(PAGE) | {"/attributes.json": row}
+        told = {
+            "/attributes.json": page_levels(self._terms.spoken),
+            "/languages.json": list(self._terms.spoken),
+        }
+        answers = {
+            path: answer(200, msgspec.json.encode(found), "application/json")
+            for path, found in told.items()
+        }
+        self._files = read_page(PAGE) | answers
 
     @property
     def sessions(self) -> list[ClientSession]:

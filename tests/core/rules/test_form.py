@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.embedded import sentences
+from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.form import BEGIN, SentenceForm
+from streamer.core.rules.form import BEGIN, LATIN, SentenceForm, marks_of
 from streamer.core.rules.level_weights import UNITS_PER_NAT, LevelWeights
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
@@ -48,11 +49,11 @@ def is_well_formed(text: str) -> bool:
     return re.fullmatch(r"[^#，。]{0,8}#(，#){6}。", rest) is not None
 
 
-def drawn(seed: int) -> str:
+def drawn(seed: int, language: str = "zh") -> str:
     rng = random.Random(seed)
     levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
     prominence = {name: rng.random() for name in sentences.CHINESE}
-    return "".join(sentences.sentence(levels, prominence, rng))
+    return "".join(sentences.sentence(levels, prominence, rng, language))
 
 
 @pytest.mark.parametrize("text", [drawn(seed) for seed in range(40)])
@@ -256,6 +257,119 @@ def test_an_opening_is_of_different_han_characters(family, opening: str, may_sta
     """So it is no loop and no role word: no other rule concerns it."""
     _, _, form = family
     assert form.is_whole(opening + drawn(0)[3:]) == may_stand
+
+
+class Listed(NamedTuple):
+    """The form of a language whose openings are listed."""
+
+    language: str
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    words: dict[str, Any]
+    form: SentenceForm
+
+
+@pytest.fixture(scope="module", params=["zh", "en"])
+def listed(request: pytest.FixtureRequest, family) -> Listed:
+    tokenizer, vocabulary, _ = family
+    words = export.spoken(request.param)
+    given = words["attributes"], (), words["openings"]
+    form = SentenceForm(vocabulary, *given, marks_of(request.param))
+    return Listed(request.param, tokenizer, vocabulary, words, form)
+
+
+def levels_by_hand(listed: Listed, text: str) -> dict[str, int]:
+    """By another wording: an opening, then each attribute once between the language's marks."""
+    comma, end, gap = marks_of(listed.language)
+    opening = next(filter(text.startswith, listed.words["openings"]))
+    assert text.endswith(end)
+    clauses = (comma + text[len(opening) : -len(end)]).split(comma)[1:]
+    level_of = {
+        gap + phrase: (name, number)
+        for name, levels in listed.words["attributes"].items()
+        for number, level in enumerate(levels)
+        for phrase in level["phrases"]
+    }
+    found = dict(level_of[clause] for clause in clauses)
+    assert len(found) == len(clauses) == len(listed.words["attributes"])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_languages_say_the_sentences_of_the_training(listed: Listed, seed: int) -> None:
+    _, tokenizer, vocabulary, _, form = listed
+    text = drawn(seed, listed.language)
+    ids = tokenizer.encode(text)
+    for i, token in enumerate(ids):
+        assert keeps(form, ids[:i], token), vocabulary.text_of(ids[: i + 1])
+    assert form.is_whole(text)
+    assert all(keeps(form, ids, end) for end in vocabulary.eos)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(
+    listed: Listed, seed: int
+) -> None:
+    """No dead end, the same ids as each id by itself, and the biases add up to the weights."""
+    _, _, vocabulary, words, form = listed
+    chance = random.Random(seed)
+    weights = {
+        name: tuple(chance.sample([0, *chance.sample(range(-99, 0), len(levels) - 1)], len(levels)))
+        for name, levels in words["attributes"].items()
+    }
+    held, answer, total = form.weighted(weights), [], 0.0
+    while not form.is_whole(vocabulary.text_of(answer)):
+        state = form.after(answer)
+        ids = held.allowed(state)
+        if chance.random() < 0.2:
+            each = np.flatnonzero(~vocabulary.never).tolist() + sorted(vocabulary.eos)
+            assert sorted(i for i in each if form.step(state, i) is not None) == ids.tolist()
+        i = chance.randrange(len(ids))
+        total += held.biases(state)[i]
+        answer.append(int(ids[i]))
+    text = vocabulary.text_of(answer)
+    found = levels_by_hand(listed, text)
+    assert parse(text, words["attributes"]) == found
+    assert total * UNITS_PER_NAT == sum(weights[name][level] for name, level in found.items())
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ("The speaker is", "the speaker is"),
+        ("The speaker is", "The speaker"),
+        ("The speaker is", ""),
+        (", ", ","),
+        (", ", "， "),
+        (", ", " "),
+        (", ", ",  "),
+        (".", "。"),
+        (".", ""),
+        (" calm", " calm calm"),
+        (" calm", " very calm"),
+        (" calm", " deep"),
+    ],
+)
+def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad) -> None:
+    _, vocabulary, _ = family
+    words = export.spoken("en")
+    given = words["attributes"], (), words["openings"]
+    form = SentenceForm(vocabulary, *given, LATIN)
+    text = "The speaker is deep, dark, very slow, flat, soft, flowing, calm."
+    assert form.is_whole(text)
+    assert not form.is_whole(text.replace(good, bad, 1))
+    assert not form.is_whole(text.replace(good, bad))
+
+
+def test_english_without_openings_has_no_form(family) -> None:
+    """Its sentence would begin with a space and a small letter."""
+    _, vocabulary, _ = family
+    words = export.spoken("en")
+    assert not SentenceForm(vocabulary, words["attributes"], marks=LATIN).can_be_said
+    unspelled = ["Nobody 龘"]
+    narrow = replace(vocabulary, texts=tuple(t if t != "龘" else "" for t in vocabulary.texts))
+    form = SentenceForm(narrow, words["attributes"], openings=unspelled, marks=LATIN)
+    assert not form.can_be_said
 
 
 def words_of(vocabulary: Vocabulary, text: str) -> list[int]:

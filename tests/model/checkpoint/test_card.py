@@ -50,6 +50,23 @@ PROMISE = {
         ({"prompt": {"prefix": LONE}}, "prefix is '.ud800', not a text"),
         ({"name": LONE}, "name is '.ud800', not a text"),
         ({"name": "two\nlines"}, "name is .*, not one printable line"),
+        ({"openings": "The speaker is"}, "openings is 'The speaker is', not a list of texts"),
+        ({"languages": []}, r"languages is \[\], not an object"),
+        ({"languages": {"en": "x"}}, "language en is 'x', not an object"),
+        (
+            {"languages": {"en": {"max_turn_s": 3}}},
+            "language en has no 'max_turn_s'; it takes language, prompt, ",
+        ),
+        ({"languages": {"zh": {}}}, "language zh stands there twice, or under another name"),
+        ({"languages": {"en": {"language": "de"}}}, "stands there twice, or under another name"),
+        (
+            {"languages": {"en": {"prompt": {"prefix": "Listen."}}}},
+            "language en has another prompt before the audio; audio is prefilled before",
+        ),
+        (
+            {"attributes": {"rate": [SLOW]}, "languages": {"en": {"no_speech": "None."}}},
+            "language en has other attributes or levels than zh",
+        ),
         ({"gate": {"fluent": []}}, r"gate fluent is \[\], not an object"),
         (
             {"gate": {"fluent": {"entropy": 1, "margins": 0.1}}},
@@ -174,3 +191,35 @@ def test_a_command_tells_it_in_one_line(tiny_pair, tmp_path):
     first, *others = done.stderr.splitlines()
     assert first.startswith(f"streamer: {copy}: has no streamer.json and is no published")
     assert (len(others), done.returncode) == (0, 0)
+
+
+def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
+    """An own suffix, words and gate; the first one's turn length, prefix and thresholds."""
+    gate = {"fluent": {"entropy": 0.3, "promise": PROMISE}}
+    english = {"prompt": {"suffix": "<en>"}, "openings": ["It is"]}
+    english["attributes"] = {"rate": [{"name": "very slow", "phrases": ["slow"]}]}
+    raw = {
+        "name": "two",
+        "max_turn_s": 30,
+        "prompt": {"prefix": "a", "suffix": "<zh>"},
+        "attributes": {"rate": [SLOW]},
+        "no_speech": "无声。",
+        "gate": gate,
+        "languages": {"en": english},
+    }
+    card = read_card(write(tmp_path, raw))
+    found = card.speaking("en")
+    assert card.spoken == ("zh", "en")
+    assert card.speaking() is card.speaking("zh") is card
+    assert (found.language, found.prefix, found.suffix) == ("en", "a", "<en>")
+    assert (found.max_turn_s, found.openings, found.no_speech) == (30, ("It is",), "")
+    assert found.presets["fluent"].gate.entropy == 0.3
+    assert found.phrases not in ("", card.phrases)
+    assert found.promises["fluent"].languages == ()
+    with pytest.raises(
+        ValueError, match="language is 'de', but this model speaks zh and en; leave"
+    ):
+        card.speaking("de")
+    english["gate"] = {"fluent": {"entropy": 0.7}}
+    assert read_card(write(tmp_path, raw)).speaking("en").presets["fluent"].gate.entropy == 0.7
+    assert read_card(write(tmp_path, raw)).presets["fluent"].gate.entropy == 0.3

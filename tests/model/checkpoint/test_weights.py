@@ -256,7 +256,11 @@ def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_pat
     target = broken(tiny_pair, tmp_path, harm_card(**card))
     preset = read_card(target).presets["fluent"]
     assert (preset.gate.entropy, preset.gate.surprise) == (None, 0.3)
-    assert vars(read_card(target).promises["fluent"]) == {**promise, "profiles": ("full",)}
+    assert vars(read_card(target).promises["fluent"]) == {
+        **promise,
+        "profiles": ("full",),
+        "languages": (),
+    }
     gate = Config(threshold=0.7).plan(preset).gate
     assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
 

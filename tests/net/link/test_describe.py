@@ -11,6 +11,7 @@ from dataclasses import replace
 import anyio
 import pytest
 import soundfile
+import tiny
 from far import verifying
 from processes import ENVIRONMENT, describe, run_here
 from speech import RATE_HZ, SAMPLES, speech
@@ -30,6 +31,7 @@ from streamer.core.decoding.gate import Gate
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.thinker import EMBEDDED
 from streamer.recording import describe_recording
+from streamer.stages.ports import TargetLost
 
 
 @pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
@@ -105,6 +107,30 @@ async def test_each_turn_names_what_it_is_asked_for(verifier):
             one, two = await near.describe(source, **asked), await far.describe(source, **asked)
             assert (one.text, one.stop_reason) == (two.text, two.stop_reason)
             assert ("attributes" in asked) == (one.attributes["pitch"] is None)
+
+
+async def test_each_turn_has_its_language(tmp_path):
+    """One link, turns in two languages: exact equals cloud in both. A verifier that lacks one
+    refuses its turns in a line, and goes on with the others."""
+    edge, cloud = tiny.save_bilingual(tmp_path)
+    source, languages = (speech(4, 3), RATE_HZ), ("zh", "en", "zh")
+    async with Describer.open(mode="cloud", edge=edge, cloud=cloud) as near:
+        wanted = [await near.describe(source, language=each) for each in languages]
+    with verifying("--cloud", cloud) as (url, _):
+        async with Describer.open(mode="exact", edge=edge, cloud=url) as d:
+            found = [await d.describe(source, language=each) for each in languages]
+    assert [one.ids for one in found] == [one.ids for one in wanted]
+    assert [one.text.isascii() for one in found] == [False, True, False]
+    card = tmp_path / "cloud" / "streamer.json"
+    words = json.loads(card.read_text("utf-8"))
+    del words["languages"]
+    card.write_text(json.dumps(words), "utf-8")
+    with verifying("--cloud", cloud) as (url, _):
+        async with Describer.open(mode="exact", edge=edge, cloud=url) as d:
+            told = "the verifier's model speaks zh, and the turn is to be described in 'en'"
+            with pytest.raises(TargetLost, match=told):
+                await d.describe(source, language="en")
+            assert (await d.describe(source)).ids == wanted[0].ids
 
 
 async def test_an_edge_without_phrases_asks_for_no_form(verifier, tmp_path):

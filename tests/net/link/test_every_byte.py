@@ -25,7 +25,7 @@ EMPTY = prefix_hash(())
 
 
 def terms_of(tokenizer, runs_on=False):
-    return DecodingTerms(tokenizer, "zh", NUM_IDS, Rules(form=""), Sampling(), runs_on=runs_on)
+    return DecodingTerms(tokenizer, NUM_IDS, Rules(form="", language="zh"), Sampling(), runs_on)
 
 
 async def decode(link, num=None):

@@ -228,7 +228,7 @@ from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
 from streamer.core.rules.settings import Rules
 import numpy as np
 
-turn = EdgeTurn(secrets.token_bytes(16), DecodingTerms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))
+turn = EdgeTurn(secrets.token_bytes(16), DecodingTerms(sys.argv[2], 1 << 20, Rules(language="zh"), Sampling(), runs_on=True))
 with connect(f"{sys.argv[1]}{wire.PATH}?wire={wire.VERSION}", compression=None) as socket:
     socket.send(wire.encode(turn.connect()))
     turn.hear(np.frombuffer(open(sys.argv[3], "rb").read()[44:], "<i2").astype(np.float32) / 32768)

@@ -9,7 +9,19 @@ import time
 import anyio
 import msgspec
 import pytest
-from far import QUERY, Slow, mutated, opening, raw, say, serving_judges, told, until, verifying
+from far import (
+    QUERY,
+    Slow,
+    mutated,
+    opening,
+    raw,
+    say,
+    serving_judges,
+    told,
+    until,
+    verifying,
+    wire_rules,
+)
 from patience import EXIT_S, PATIENCE_S
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -19,7 +31,6 @@ from wire import http
 from streamer import Describer
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.server import SPARE_LINKS
@@ -37,7 +48,7 @@ def url_of(port):
 async def test_garbage_ends_its_websocket_at_most(verifier, wanted, tokenizer, links):
     """Nearly right messages on many websockets; an honest edge beside them is served as ever."""
     chance, count = random.Random(links), 0
-    rules = vars(Rules()) | {"phrases": PHRASES}
+    rules = wire_rules(PHRASES)
 
     async def fuzz():
         nonlocal count
@@ -128,7 +139,7 @@ async def test_a_judge_that_fails_ends_one_turn():
 
 async def test_a_turn_outlives_its_websocket_and_a_repeat_is_answered_again(verifier, tokenizer):
     """Also where the first websocket is there still: the later one has the turn."""
-    rules = vars(Rules()) | {"phrases": PHRASES}
+    rules = wire_rules(PHRASES)
     opened = opening(b"repeated request", tokenizer=tokenizer, rules=rules)
     async with raw(verifier) as old, raw(verifier) as new:
         await say(old, opened, SILENCE, wire.Finish(16_000, {}), REQUEST, REQUEST)
@@ -145,7 +156,7 @@ async def test_a_turn_outlives_its_websocket_and_a_repeat_is_answered_again(veri
 
 async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
     """After a cut the verifier is further on than its edge, and says again what was lost."""
-    rules = vars(Rules()) | {"phrases": PHRASES}
+    rules = wire_rules(PHRASES)
     opened, whole = opening(b"decodes alone   ", tokenizer=tokenizer, rules=rules), []
     for number in (1, 1, 4):
         ids = whole[: number - 1]

@@ -59,9 +59,7 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         await ws.send(message.replace('"events"', '"evnts"'))
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
-        known = (
-            "; known are events, binary, acks, live_update_s, measures, attributes, profile, coach"
-        )
+        known = "; known are events, binary, acks, live_update_s, measures, attributes, profile, language, coach"
         assert event["error"]["message"].endswith(known)
         session = events[-1]["session"]
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came

@@ -204,6 +204,7 @@ async def test_empty_commits_and_early_answers_are_errors(server):
             ('{"type": "response.cancel"}', "response_cancel_not_active"),
             (session_update(rate=4_000), "invalid_value"),
             (session_update(attributes=["tempo"]), "invalid_value"),
+            (session_update(language="en"), "invalid_value"),
             (
                 '{"type": "session.update", "session": {"audio": {"input": {"format": '
                 '{"type": "audio/pcmu", "rate": 16000}}}}}',

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+import tiny
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import (
@@ -17,6 +18,7 @@ from wire import (
     COMMIT,
     STRICT,
     describe,
+    http,
     pcm,
     serving,
     session_update,
@@ -55,6 +57,39 @@ async def test_live_updates_come_while_someone_speaks(server):
         events = await until(ws, "streamer.live_update")
         assert events[-1]["text"]
         assert events[-1]["heard_s"] <= 6
+
+
+@pytest.mark.parametrize("headers", [{}, {"OpenAI-Beta": "realtime=v1"}])
+async def test_the_language_is_the_session_s_and_changes_between_turns(headers, tmp_path):
+    """In both generations of the protocol. One that the server does not speak is refused."""
+    edge, cloud = tiny.save_bilingual(tmp_path)
+    delta = "response.text.delta" if headers else "response.output_text.delta"
+    with serving("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en") as (
+        url,
+        _,
+    ):
+        assert json.loads(http(url, "/languages.json")[1]) == ["en", "zh"]
+        levels = json.loads(http(url, "/attributes.json")[1])["rate"][0]
+        assert (levels["name"], levels["english"]) == ("很慢", "very slow")
+        assert {"extremely slow", "语速极慢"} <= set(levels["phrases"])
+        async with connect(url, additional_headers=headers) as ws:
+            (created,) = await until(ws, "session.created")
+            ours = created["session"]["streamer"]
+            assert (ours["language"], ours["languages"]) == ("en", ["en", "zh"])
+            for asked in ({}, {"language": "zh"}, {"language": None}):
+                await ws.send(session_update(events=True, binary=True, **asked))
+                language = asked.get("language") or "en"
+                told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]
+                assert told["language"] == language
+                events = await describe(ws, pcm(speech(3, 1)))
+                text = "".join(e["delta"] for e in events if e["type"] == delta)
+                assert text.isascii() == (language == "en")
+                found = json.loads(await ws.recv())["description"]
+                assert (found["language"], found["text"]) == (language, text)
+                assert found["levels"]["rate"]["level"] == found["attributes"]["rate"]
+            await ws.send(session_update(language="de"))
+            refused = (await until(ws, "error"))[-1]["error"]
+            assert refused["message"] == "language is 'de'; this server speaks en and zh"
 
 
 async def test_many_clients_do_not_mix(server, wanted):

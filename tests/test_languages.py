@@ -1,0 +1,182 @@
+"""Sentences in Chinese and in English, by a tiny random pair that speaks both."""
+
+import json
+import re
+import warnings
+
+import anyio
+import pytest
+import tiny
+from speech import RATE_HZ, SAMPLES, recording, speech
+
+from pipelines.embedded.export import card
+from streamer import ConfigError, Describer, ModelError, describe
+from streamer.assembly.models import PromiseWarning
+from streamer.cli import main
+from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.description import Description, join_parts
+from streamer.core.rules.form import marks_of
+from streamer.model.checkpoint.card import read_card
+
+CARD = card("tiny")
+WORDS = {"zh": CARD, "en": CARD["languages"]["en"]}
+SOURCE = (speech(4, 3), RATE_HZ)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Keywords of a describer."""
+    edge, cloud = tiny.save_bilingual(tmp_path_factory.mktemp("bilingual"))
+    return {"edge": edge, "cloud": cloud}
+
+
+def levels_of(text, language):
+    """By another wording: clauses between the language's marks, each a phrase of its own attribute."""
+    words, (comma, end, gap) = WORDS[language], marks_of(language)
+    opening = next(filter(text.startswith, words["openings"]))
+    clauses = (comma + text[len(opening) :].removesuffix(end)).split(comma)[1:]
+    assert text.endswith(end)
+    assert len(clauses) == len(ATTRIBUTES), text
+    level_of = {
+        gap + phrase: (name, number)
+        for name, levels in words["attributes"].items()
+        for number, level in enumerate(levels)
+        for phrase in level["phrases"]
+    }
+    return dict(level_of[clause] for clause in clauses)
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+@pytest.mark.parametrize("chance", [{}, {"temperature": 1.5, "seed": 2}])
+async def test_exact_says_what_the_cloud_says_in_either_language(pair, language, chance):
+    found = {}
+    for mode in ("cloud", "exact", "gated", "edge"):
+        async with Describer.open(mode=mode, words="models", **pair, **chance) as d:
+            assert d.languages == ("zh", "en")
+            found[mode] = one = await d.describe(SOURCE, language=language)
+            assert one.language == language
+            assert one.attributes == levels_of(one.text, language)
+            names = WORDS["en"]["attributes"]["rate"]
+            level = one.attributes["rate"]
+            assert one.levels["rate"]["en"] == names[level]["name"]
+            assert one.as_json()["language"] == language
+    assert found["exact"].ids == found["cloud"].ids != found["edge"].ids
+
+
+async def test_the_measures_weigh_the_levels_of_either_language(pair):
+    """A random model has no opinion that outweighs a sure measure: both languages say its level."""
+    async with Describer.open(mode="exact", **pair) as d:
+        both = [await d.describe((recording(1), RATE_HZ), language=each) for each in ("zh", "en")]
+        for name in ("pitch", "loudness"):
+            assert both[0].attributes[name] == both[1].attributes[name], name
+        free = await d.describe((recording(1), RATE_HZ), language="en", attributes="rate,pitch")
+    named = {name for name, level in free.attributes.items() if level is not None}
+    assert named == {"rate", "pitch"}
+    assert free.text.count(",") == 1
+
+
+async def test_a_session_has_a_language_of_its_own(pair):
+    """Streamed as a whole recording; live updates speak it, too. Two at once on one pair."""
+    samples = speech(6, 5)
+    pcm = (samples * 32767).astype("<i2").tobytes()
+
+    async def said(d, language):
+        async with d.session(RATE_HZ, language=language, live_update_s=2) as session:
+            for at in range(0, len(pcm), 20_000):
+                await session.feed(pcm[at : at + 20_000])
+            await session.commit()
+            events = [event async for event in session]
+        assert isinstance(events[-1], Description)
+        for event in events:
+            if text := getattr(event, "text", ""):
+                assert text.isascii() == (language == "en"), text
+        return events[-1]
+
+    async with Describer.open(mode="exact", **pair) as d:
+        found = {}
+
+        async def keep(language):
+            found[language] = await said(d, language)
+
+        async with anyio.create_task_group() as group:
+            for language in ("zh", "en"):
+                group.start_soon(keep, language)
+        from_pcm = (samples * 32767).astype("<i2")
+        for language, one in found.items():
+            whole = await d.describe((from_pcm, RATE_HZ), language=language)
+            assert (one.text, one.language) == (whole.text, language)
+        with pytest.raises(ValueError, match="language is 'de'; these models speak zh and en"):
+            await d.describe(SOURCE, language="de")
+
+
+def test_the_option_is_the_language_of_all_sentences(pair, capsys):
+    models = [f"--{name}={path}" for name, path in pair.items()]
+    command = ["describe", str(SAMPLES[0]), "--mode", "edge", "--language", "en", *models]
+    assert main([*command, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["language"] == "en"
+    assert levels_of(row["text"], "en") == row["attributes"]
+    assert main([*command, "--measures"]) == 0
+    out = capsys.readouterr().out
+    rate = row["levels"]["rate"]
+    assert re.search(rf"^  rate +{rate['en']} {rate['zh']}  ", out, re.M)
+
+
+def test_a_model_that_lacks_the_language_says_so_in_a_line(capsys, pair, tmp_path):
+    """The edge that ships, or a cloud that speaks less than its edge."""
+    chinese = {name: value for name, value in CARD.items() if name != "languages"}
+    cloud = str(tiny.save_tiny(tmp_path / "cloud", 3, seed_size=2, card=chinese))
+    capsys.readouterr()  # the bar of saving
+    for words in (("--edge", cloud, "--mode=edge"), ("--edge", pair["edge"], "--cloud", cloud)):
+        assert main(["describe", str(SAMPLES[0]), *words, "--language", "en"]) == 1
+        told = "language is 'en', but this model speaks zh"
+        way = "leave it out, or take a model that speaks it"
+        assert capsys.readouterr() == ("", f"streamer: {cloud}: {told}; {way}\n")
+    with pytest.raises(ModelError, match="language is 'de', but this model speaks zh and en"):
+        describe(SOURCE, mode="edge", language="de", edge=pair["edge"])
+    with pytest.raises(ConfigError):
+        describe(SOURCE, mode="edge", language=3)
+
+
+async def test_a_promise_holds_for_its_languages(pair, tmp_path):
+    """The thresholds serve both languages; the promise is claimed for those that it names."""
+    promise = {"risk": 0.1, "confidence": 0, "signal": "entropy", "num_clips": 9}
+    promise |= {"date": "2026-11-26", "cloud": "tiny"}
+    for languages, warned in ((None, 1), (["zh", "en"], 0)):
+        named = {"languages": languages} if languages else {}
+        gate = {"fluent": {"entropy": 0.5, "promise": promise | named}}
+        edge = tmp_path / f"edge{warned}"
+        tiny.save_tiny(edge, 1, card={**CARD, "gate": gate})
+        assert read_card(edge).speaking("en").presets["fluent"].gate.entropy == 0.5
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", PromiseWarning)
+            async with Describer.open(edge=str(edge), cloud=pair["cloud"]) as d:
+                await d.load()
+                assert not told
+                await d.describe(SOURCE, language="en")
+        assert [str(each.message) for each in told] == [
+            "the gate's promise was made for sentences in zh, not in en; take mode exact"
+        ] * warned
+
+
+def test_parts_of_a_recording_are_joined_as_the_language_joins_sentences():
+    from streamer.core.decoding.plan import Counts
+
+    for language, joined in (("zh", "一。二。"), ("en", "One. Two.")):
+        texts = ("一。", "二。") if language == "zh" else ("One.", "Two.")
+        parts = [
+            Description("f", text, "sentence", "edge", Counts(), 1.0, {}, language=language)
+            for text in texts
+        ]
+        found = join_parts("f", parts)
+        assert (found.text, found.language) == (joined, language)
+
+
+def test_a_phrase_is_no_part_of_a_longer_word():
+    phrases = {
+        "pitch": [{"name": "low", "phrases": ["low"]}],
+        "rate": [{"name": "slow", "phrases": ["slow"]}],
+    }
+    assert parse("The voice is slowly flowing.", phrases) == dict.fromkeys(ATTRIBUTES)
+    assert parse("It is slow, low.", phrases)["pitch"] == 0
+    assert parse("音low调slow。", phrases)["rate"] == 0
