@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from streamer.core.measures.speech_measures import Measures, SpeechMeasures
     from streamer.core.voice_words import voice_line, voice_profile
     from streamer.describer import Describer
-    from streamer.extras.coach.baseline import Baseline, BaselineError
-    from streamer.extras.coach.coaching import BaselineKnown, CoachNews
-    from streamer.extras.coach.nudger import Nudge
-    from streamer.extras.coach.options import Coach
+    from streamer.extras.coach.nudges import Nudge
+    from streamer.extras.coach.options import Baseline, BaselineError, Coach
+    from streamer.extras.coach.session import BaselineKnown, CoachNews
     from streamer.model.audio.ear import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.events import (
@@ -94,10 +93,9 @@ _HOMES = {  # module -> the public names that it has
     "core.description": ("Description", "TextDelta"),
     "core.measures.speech_measures": ("Measures", "SpeechMeasures"),
     "describer": ("Describer",),
-    "extras.coach.baseline": ("Baseline", "BaselineError"),
-    "extras.coach.options": ("Coach",),
-    "extras.coach.coaching": ("BaselineKnown", "CoachNews"),
-    "extras.coach.nudger": ("Nudge",),
+    "extras.coach.options": ("Baseline", "BaselineError", "Coach"),
+    "extras.coach.session": ("BaselineKnown", "CoachNews"),
+    "extras.coach.nudges": ("Nudge",),
     "model.audio.ear": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "stages.events": (

@@ -11,7 +11,7 @@ from typing import Any
 
 ENTRY_POINTS = {
     "coach": "coach.options:Coach",
-    "coach.live": "coach.ear:CoachEar",
+    "coach.live": "coach.session:SessionCoach",
     "director.options": "fleet.options:DirectorOptions",
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",

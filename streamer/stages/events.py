@@ -84,7 +84,7 @@ class CoachEvent:
 
 
 class LiveCoach(Protocol):
-    """The coach of one session (streamer/extras/coach/ear.py)."""
+    """The coach of one session (streamer/extras/coach/session.py)."""
 
     baseline: Any  # streamer.Baseline, None while it is not known
 

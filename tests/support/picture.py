@@ -12,8 +12,8 @@ from browser import save_speech, visiting
 from speech import recording
 from wire import serving
 
-from streamer.extras.coach.ear import CoachEar
 from streamer.extras.coach.options import Coach
+from streamer.extras.coach.session import SessionCoach
 
 
 async def take(path):
@@ -22,7 +22,7 @@ async def take(path):
     with serving() as (url, _), tempfile.TemporaryDirectory() as folder:
         quiet = np.zeros(24_000, np.float32)
         fast_loud, slow_soft = recording(0), recording(3)
-        ear = CoachEar(Coach())
+        ear = SessionCoach(Coach())
         ear.push(np.tile(slow_soft, 4))
         ear.work()
         spoken = np.concatenate([slow_soft, quiet, fast_loud, fast_loud])

@@ -1,4 +1,4 @@
-"""Feedback while somebody speaks: how they usually speak, and a word where they leave it.
+"""Feedback while somebody speaks: how they usually speak, and a nudge where they leave it.
 
-Pure: time is the audio's own. Of ours it imports core/measures, core/audio and core/declare.py.
+Pure but for `session.py`. Time is that of the session's sound.
 """

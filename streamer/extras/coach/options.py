@@ -1,109 +1,180 @@
-"""When the coach says a word: every threshold, once. In: nothing. Out: the frozen dataclass Coach.
+"""The thresholds of a coach, and how a speaker usually speaks.
 
-docs/options.md lists the fields. They are set by keyword, in a TOML file, on the command line
-(`serve --coach`), or over the socket.
+docs/options.md lists the fields of Coach. They are set by keyword, in a TOML file, on the command
+line (`serve --coach`), or over the socket. A baseline is a small JSON file.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
-from streamer.core.declare import ConfigError, about, check, check_known
-from streamer.extras.coach.baseline import Baseline
+from streamer.core.declare import ConfigError, about, check, check_known, shown
+from streamer.extras.coach.network import FORM
+
+MAX_PROFILE_BYTES = 10_000
+DECIMALS = 4  # of a saved number
+LIMITS = {  # of a person's voice, in the order of Baseline's fields
+    "rate_syllables_per_s": (0.5, 15.0),
+    "pitch_median_hz": (30.0, 1000.0),
+    "pitch_sd_semitones": (0.05, 12.0),
+    "level_dbfs": (-120.0, 0.0),
+    "pause_share": (0.0, 1.0),
+    "speech_s": (5.0, 1e7),
+    "loudness_db": (-140.0, 60.0),
+    "loudness_sd_db": (0.1, 60.0),
+    "tempo_octaves": (-8.0, 8.0),
+    "tempo_sd_octaves": (0.01, 8.0),
+    "melody_octaves": (-12.0, 12.0),
+    "melody_sd_octaves": (0.01, 12.0),
+}
+OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
+bound = partial(about, group=None)
+
+
+class BaselineError(ValueError):
+    """A profile cannot be used. Its text is one line that names the cause and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How a speaker usually speaks; docs/measures.md defines the first five numbers.
+
+    speech_s: seconds of speech that it was learnt from. The level holds for one microphone at one
+    distance. loudness, tempo and melody are means of the outputs of network.py. Each sd is that of
+    the mean over a second. Raises BaselineError.
+    """
+
+    rate_syllables_per_s: float
+    pitch_median_hz: float
+    pitch_sd_semitones: float
+    level_dbfs: float
+    pause_share: float
+    speech_s: float
+    loudness_db: float
+    loudness_sd_db: float
+    tempo_octaves: float
+    tempo_sd_octaves: float
+    melody_octaves: float
+    melody_sd_octaves: float
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BaselineError(f"{name} is {value!r}; give a number")
+            if not low <= value <= high:
+                raise BaselineError(f"{name} is {shown(value)}; it may be {low:g} to {high:g}")
+
+    def as_json(self) -> dict[str, float]:
+        """Plain types, rounded to DECIMALS, and the form of the network."""
+        row = {name: round(float(value), DECIMALS) for name, value in asdict(self).items()}
+        return row | {"form": FORM}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Baseline:
+        """The inverse of `as_json`. Raises BaselineError for a name that is missing or unknown, and
+        for an impossible value."""
+        if not isinstance(row, Mapping):
+            raise BaselineError(f"a baseline is an object of numbers, not {type(row).__name__}")
+        if "speech_s" in row and row.get("form") != FORM:
+            raise BaselineError(OLDER)
+        row = {name: value for name, value in row.items() if name != "form"}
+        known = ", ".join(LIMITS)
+        if missing := [name for name in LIMITS if name not in row]:
+            raise BaselineError(f"no {missing[0]} in the baseline; it needs {known}")
+        if unknown := [name for name in row if name not in LIMITS]:
+            raise BaselineError(f"unknown {unknown[0]!r} in the baseline; known: {known}")
+        given = asdict(cls(**row))
+        return cls(**{name: round(value, DECIMALS) for name, value in given.items()})
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile. Raises BaselineError."""
+        try:
+            Path(path).write_text(json.dumps(self.as_json(), indent=2) + "\n", "utf-8")
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be written ({error.strerror})") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Baseline:
+        """Read a profile. Raises BaselineError."""
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_PROFILE_BYTES + 1)
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be read ({error.strerror})") from None
+        if len(data) > MAX_PROFILE_BYTES:
+            raise BaselineError(f"{path}: is no saved baseline; one has under 10 kB")
+        try:
+            return cls.from_json(json.loads(data))
+        except BaselineError as error:
+            raise BaselineError(f"{path}: {error}") from None
+        except (ValueError, RecursionError):
+            raise BaselineError(f"{path}: is not JSON; save one with Baseline.save") from None
 
 
 @dataclass(frozen=True)
 class Coach:
-    """When a Nudge is given. Ratios and decibels are against the speaker's own baseline.
+    """When a Nudge is given. Ratios and decibels are relative to the speaker's own baseline.
 
-    0 turns a kind of nudge off where it says so. Raises ConfigError.
+    0 turns a kind of nudge off where the help says so. Raises ConfigError.
     """
 
     baseline: Annotated[
         Baseline | None,
-        about(
+        bound(
             "how the speaker usually speaks",
-            group=None,
             metavar="Baseline",
             unset="learnt from their first speech",
         ),
     ] = None
     learn_s: Annotated[
-        float,
-        about("seconds of speech that a baseline is learnt from", "20", group=None, ge=5, le=120),
+        float, bound("seconds of speech that a baseline is learnt from", "20", ge=5, le=120)
     ] = 30.0
     fast_ratio: Annotated[
-        float,
-        about(
-            "too fast: this many times the usual rate, above 1; 0: off",
-            "1.5",
-            group=None,
-            ge=0,
-            le=5,
-        ),
+        float, bound("too fast: this many times the usual rate, above 1; 0: off", "1.5", ge=0, le=5)
     ] = 1.8
     slow_ratio: Annotated[
-        float,
-        about(
-            "too slow: this many times the usual rate, below 1; 0: off",
-            "0.7",
-            group=None,
-            ge=0,
-            le=1,
-        ),
+        float, bound("too slow: this many times the usual rate, below 1; 0: off", "0.7", ge=0, le=1)
     ] = 0.5
     soft_db: Annotated[
-        float,
-        about(
-            "too soft: this many dB below the usual level; 0: off", "12", group=None, ge=0, le=60
-        ),
+        float, bound("too soft: this many dB below the usual level; 0: off", "12", ge=0, le=60)
     ] = 9.0
     flat_ratio: Annotated[
         float,
-        about(
-            "flat: this many times the usual movement of pitch, below 1; 0: off",
-            "0.5",
-            group=None,
-            ge=0,
-            le=1,
+        bound(
+            "flat: this many times the usual movement of pitch, below 1; 0: off", "0.5", ge=0, le=1
         ),
     ] = 0.25
     silence_s: Annotated[
-        float,
-        about(
-            "long silence: this many seconds without speech; 0: off", "8", group=None, ge=0, le=600
-        ),
+        float, bound("long silence: this many seconds without speech; 0: off", "8", ge=0, le=600)
     ] = 5.0
     breath_s: Annotated[
         float,
-        about(
-            "no pause: this many seconds of speech without one of 0.25 s; 0: off",
-            "20",
-            group=None,
-            ge=0,
-            le=35,
+        bound(
+            "no pause: this many seconds of speech without one of 0.25 s; 0: off", "20", ge=0, le=35
         ),
     ] = 15.0
     sureness: Annotated[
         float,
-        about(
+        bound(
             "nats of evidence that the voice has changed, for the first four kinds; more: later, "
             "and right more often",
             "15",
-            group=None,
             ge=1,
             le=100,
         ),
     ] = 10.0
     cooldown_s: Annotated[
-        float,
-        about("seconds between two nudges of one kind, at least", "60", group=None, ge=0, le=3600),
+        float, bound("seconds between two nudges of one kind, at least", "60", ge=0, le=3600)
     ] = 20.0
     gap_s: Annotated[
-        float, about("seconds between any two nudges, at least", "10", group=None, ge=0, le=3600)
+        float, bound("seconds between any two nudges, at least", "10", ge=0, le=3600)
     ] = 5.0
 
     def __post_init__(self) -> None:
@@ -115,14 +186,14 @@ class Coach:
                 raise ConfigError(f"{name} is 1; give less than 1, or 0 for off")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types, which `of` takes back, whatever its default."""
+        """Plain types, which `of` takes back."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
         return row | {"baseline": self.baseline and self.baseline.as_json()}
 
     @classmethod
     def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:
-        """`default` with these in place of its own. Raises ConfigError; BaselineError for a
-        baseline, which may be an object."""
+        """`default` with these options in place of its own; a baseline may be an object. Raises
+        ConfigError and BaselineError."""
         check_known(options, cls)
         kept = {f.name: getattr(default, f.name) for f in fields(cls)} if default else {}
         found = kept | dict(options)
@@ -149,8 +220,8 @@ class Coach:
             try:
                 found[name] = Baseline.load(value) if name == "baseline" else float(value)
             except ValueError as error:
-                told = str(error) if name == "baseline" else f"{name} is {value!r}; give a number"
-                raise ConfigError(f"coach: {told}") from None
+                why = str(error) if name == "baseline" else f"{name} is {value!r}; give a number"
+                raise ConfigError(f"coach: {why}") from None
         return cls.of(found)
 
     @classmethod
@@ -160,9 +231,5 @@ class Coach:
                 return cls.of(tomllib.load(file))
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except (
-            ConfigError,
-            ValueError,
-            RecursionError,
-        ) as error:  # TOML's own errors are ValueErrors
+        except (ValueError, RecursionError) as error:  # ConfigError and TOML's own are ValueErrors
             raise ConfigError(f"{path}: {error}") from None

@@ -11,10 +11,10 @@ const CALM_EVERY_S = 2; // for users who want less motion
 const PITCH_HZ = MEASURES.pitch_median_hz.scale;
 const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
-// A baseline's numbers, as extras/coach/baseline.py names them.
+// A baseline's numbers, as extras/coach/options.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
-const FORM = 5; // of what is kept, as extras/coach/voice.py numbers it
+const FORM = 5; // of what is kept, as extras/coach/network.py numbers it
 const LEARN_S = 30; // of an older server, which does not tell
 const FRESH_S = 8; // a word is shown
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes

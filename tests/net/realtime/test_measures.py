@@ -13,9 +13,8 @@ from speech import recording, speech
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, until, validate
 
-from streamer.extras.coach.baseline import Baseline
-from streamer.extras.coach.options import Coach
-from streamer.extras.coach.voice import FORM
+from streamer.extras.coach.network import FORM
+from streamer.extras.coach.options import Baseline, Coach
 
 KINDS = ("nudge", "baseline", "coach")
 

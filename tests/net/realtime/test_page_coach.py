@@ -7,7 +7,7 @@ import pytest
 from browser import LOOP, save_speech, taken, visiting
 from speech import SAMPLES, recording
 
-from streamer.extras.coach.baseline import Baseline
+from streamer.extras.coach.options import Baseline
 
 
 async def report_of(guest, language, file):

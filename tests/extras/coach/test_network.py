@@ -1,7 +1,6 @@
 """What steps of speech say of loudness, tempo and melody: however they are cut, whatever the gain;
 more where more moves."""
 
-import dataclasses
 import hashlib
 import itertools
 from pathlib import Path
@@ -14,11 +13,8 @@ from hypothesis import strategies as st
 
 import streamer
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.extras.coach import coaching
-from streamer.extras.coach.coaching import STEP_SAMPLES
-from streamer.extras.coach.ear import CoachEar
-from streamer.extras.coach.options import Coach
-from streamer.extras.coach.voice import (
+from streamer.extras.coach import session
+from streamer.extras.coach.network import (
     FORM,
     NUM_BANDS,
     SHARED,
@@ -31,6 +27,8 @@ from streamer.extras.coach.voice import (
     precision_of,
     trust_of,
 )
+from streamer.extras.coach.options import Coach
+from streamer.extras.coach.session import STEP_SAMPLES, SessionCoach
 from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.pitch import PitchTrack, turn_track
 from streamer.model.audio.vad import VoiceActivity
@@ -74,8 +72,8 @@ def test_a_session_hears_the_same_and_goes_on_when_it_forgets(samples, spoken, m
             kept.append((steps, speech))
             return super().push(steps, speech)
 
-    monkeypatch.setattr(coaching, "Voice", Watched)
-    ear = CoachEar(Coach())
+    monkeypatch.setattr(session, "Voice", Watched)
+    ear = SessionCoach(Coach())
     for at in range(0, len(samples), 777):
         ear.push(samples[at : at + 777])
         if at % 3 == 0:
@@ -141,8 +139,8 @@ def test_the_same_for_every_cut(seed, cuts):
 
 def test_a_gain_moves_loudness_as_much_and_nothing_else(spoken):
     steps, speech = spoken
-    softer = dataclasses.replace(
-        steps, bands=steps.bands - np.float32(12), level_db=steps.level_db - np.float32(12)
+    softer = steps._replace(
+        bands=steps.bands - np.float32(12), level_db=steps.level_db - np.float32(12)
     )
     usual, soft = (Voice().push(each, speech) for each in (steps, softer))
     assert np.allclose(soft.loudness, usual.loudness - 12, atol=1e-2)
@@ -176,7 +174,7 @@ def test_melody_is_told_in_octaves(spoken):
     middle = np.median(steps.semitones[steps.voiced & speech])
     flat = middle + (steps.semitones - middle) * np.float32(0.1)
     usual = Voice().push(steps, speech)
-    dull = Voice().push(dataclasses.replace(steps, semitones=flat), speech)
+    dull = Voice().push(steps._replace(semitones=flat), speech)
     assert dull.melody.mean() < usual.melody.mean() - 1.0
     assert abs(dull.tempo.mean() - usual.tempo.mean()) < 0.1
 

@@ -6,9 +6,8 @@ import json
 import pytest
 
 from streamer.core.declare import ConfigError
-from streamer.extras.coach.baseline import Baseline, BaselineError
-from streamer.extras.coach.options import Coach
-from streamer.extras.coach.voice import FORM
+from streamer.extras.coach.network import FORM
+from streamer.extras.coach.options import Baseline, BaselineError, Coach
 
 USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
 

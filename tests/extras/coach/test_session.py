@@ -120,9 +120,9 @@ async def test_a_coach_that_cannot_be_is_refused_in_one_line():
 
 
 def test_news_are_plain_json():
-    from streamer.extras.coach.ear import CoachEar
+    from streamer.extras.coach.session import SessionCoach
 
-    ear = CoachEar(Coach())
+    ear = SessionCoach(Coach())
     ear.push(recording(2))
     news = [event for event in ear.work() if isinstance(event, CoachNews)]
     row = json.loads(json.dumps(news[-1].as_json()))

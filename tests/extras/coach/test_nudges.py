@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.extras.coach.baseline import Baseline
-from streamer.extras.coach.evidence import Evidence, Seconds
-from streamer.extras.coach.nudger import KINDS, Now, Nudger
-from streamer.extras.coach.options import Coach
-from streamer.extras.coach.voice import Heard
+from streamer.extras.coach.network import Heard
+from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
+from streamer.extras.coach.options import Baseline, Coach
+from streamer.extras.coach.usual import Seconds
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
 COACH = Coach(cooldown_s=20, gap_s=5)

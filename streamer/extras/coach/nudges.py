@@ -1,0 +1,195 @@
+"""Decide when a nudge is due.
+
+For tempo, level and melody, the log-likelihood of a change against none is summed and never goes
+under 0 (Page's test, 1954). Of all tests with as few false alarms none detects that change sooner
+(Moustakides, 1986); a change of under half of it is never told. A nudge also waits until the
+measure that it names is beyond the usual one: two ways of measuring then agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from streamer.core.measures.frames import Floats
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.extras.coach.network import STEPS_PER_S, Heard
+from streamer.extras.coach.options import Baseline, Coach
+from streamer.stages.events import CoachEvent
+
+Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MEASURES: dict[Kind, tuple[str, str]] = {
+    "too_fast": ("rate_syllables_per_s", "syllables/s"),
+    "too_slow": ("rate_syllables_per_s", "syllables/s"),
+    "too_soft": ("level_dbfs", "dBFS"),
+    "flat": ("pitch_sd_semitones", "semitones"),
+}
+# Share of `sureness` that is enough: with these, six nudges are false in 62 minutes of 45 readers
+# (bench/coach.py of the tag 0.1.0, 2026-11).
+LIMITS: dict[Kind, float] = {"too_fast": 0.6, "too_slow": 0.95, "too_soft": 0.95, "flat": 1.35}
+# Share of a change's octaves that is looked for. The network reports 0.7 to 0.8 of them. Half of
+# the usual movement should be nearer to flat than to usual. The whole octave of fast speech finds
+# twice the tempo sooner, and 1.5 times the tempo less often.
+SAID: dict[Kind, float] = {"too_fast": 1.0, "too_slow": 0.7, "flat": 0.6}
+MOST_TEMPO = 1.2  # octaves: the most that the network reports
+# Bounds of a deviation: times the change, and SDs of a second. The larger one holds.
+FURTHEST, FURTHEST_SDS = 2.0, 5.0
+TALKING_S = 0.6  # after so much silence, the way of speaking is no longer judged
+MIN_TOLD_S = 2.0  # the shortest stretch of a rate or movement that a nudge names
+MIN_LEVEL_S = 0.6  # and of a level
+BACK_S = 1.0  # a silence under this is over
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge(CoachEvent):
+    """A change of the speaker's way: the measured value and the usual one, in `unit`.
+
+    usual: None where nothing is usual. t_s: seconds of the session's audio.
+    """
+
+    kind: Kind
+    measure: str
+    value: float
+    usual: float | None
+    unit: str
+    t_s: float
+    wire_type = "streamer.nudge"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, rounded to 3 decimals."""
+        row = asdict(self)
+        return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
+
+
+@dataclass(frozen=True)
+class Now:
+    """The session at t_s.
+
+    silence_s: since the last speech, None before any. run_s: of speech since the last pause. heard:
+    since the step before. last: measures of the last so many seconds whose F0 is known, or (False)
+    of the very last ones.
+    """
+
+    t_s: float
+    silence_s: float | None
+    run_s: float
+    heard: Heard
+    last: Callable[[float, bool], SpeechMeasures]
+
+
+class Evidence:
+    """Evidence for one change, in nats, 0 to `limit`."""
+
+    def __init__(self, limit: float) -> None:
+        self.nats = 0.0
+        self._limit = limit
+
+    @property
+    def is_enough(self) -> bool:
+        return self.nats >= self._limit
+
+    def weigh(self, deviation: float, seconds: float, change: float) -> None:
+        """deviation: from the usual value, in SDs of a second, times `seconds` of speech. change:
+        the one looked for, in SDs; negative: downwards."""
+        gained = change * deviation - change * change / 2 * seconds
+        self.nats = min(self._limit, max(0.0, self.nats + gained))
+
+
+class Nudger:
+    """Call `hear` for each step, in the order of time. A kind is told again only after the voice
+    came back and the cooldown passed."""
+
+    def __init__(self, coach: Coach) -> None:
+        self._coach = coach
+        self._evidence = {kind: Evidence(coach.sureness * LIMITS[kind]) for kind in MEASURES}
+        self._since: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # when evidence began
+        self._away: set[Kind] = set()  # told, and not yet back
+        self._last: dict[Kind, float] = {}  # when each was told
+
+    def hear(self, now: Now, usual: Baseline | None) -> list[Nudge]:
+        """At most one nudge. usual None: only silence and breath are judged."""
+        if usual is not None:
+            self._weigh(now, usual)
+        self._away = {kind for kind in self._away if not self._is_back(kind, now)}
+        if now.t_s - max(self._last.values(), default=-math.inf) < self._coach.gap_s:
+            return []
+        for kind in KINDS:
+            since = now.t_s - self._last.get(kind, -math.inf)
+            if kind in self._away or since < self._coach.cooldown_s:
+                continue
+            if (found := self._due(kind, now, usual)) is not None:
+                self._away.add(kind)
+                self._last[kind] = now.t_s
+                return [found]
+        return []
+
+    def _weigh(self, now: Now, usual: Baseline) -> None:
+        for kind, evidence in self._evidence.items():
+            values, mean, sd, change = self._compared(kind, now.heard, usual)
+            if not change or not len(values):
+                continue
+            weights = now.heard.trust if kind == "too_soft" else np.ones_like(values)
+            most = max(FURTHEST * abs(change), FURTHEST_SDS * sd)
+            off = min(max(float(np.average(values, weights=weights)) - mean, -most), most)
+            seconds = float(weights.sum()) / STEPS_PER_S
+            evidence.weigh(off / sd * seconds, seconds, change / sd)
+            if not evidence.nats:
+                self._since[kind] = now.t_s
+
+    def _compared(
+        self, kind: Kind, heard: Heard, usual: Baseline
+    ) -> tuple[Floats, float, float, float]:
+        """(values, their usual mean and SD, the change looked for; 0: off), in dB or octaves."""
+        coach = self._coach
+        if kind == "too_soft":
+            return heard.loudness, usual.loudness_db, usual.loudness_sd_db, -coach.soft_db
+        if kind == "flat":
+            change = SAID[kind] * _octaves(coach.flat_ratio)
+            return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, change
+        ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
+        change = min(max(SAID[kind] * _octaves(ratio), -MOST_TEMPO), MOST_TEMPO)
+        return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, change
+
+    def _due(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
+        """The nudge of this kind, if it is due."""
+        coach, silence_s = self._coach, now.silence_s
+        if kind == "long_silence":
+            if not coach.silence_s or silence_s is None or silence_s < coach.silence_s:
+                return None
+            return Nudge(kind, "silence_s", silence_s, None, "s", now.t_s)
+        if silence_s is None or silence_s > TALKING_S:
+            return None
+        if kind == "no_pause":
+            if not coach.breath_s or now.run_s < coach.breath_s:
+                return None
+            return Nudge(kind, "speech_without_pause_s", now.run_s, None, "s", now.t_s)
+        if usual is None or not self._evidence[kind].is_enough:
+            return None
+        return self._agreed(kind, now, usual)
+
+    def _agreed(self, kind: Kind, now: Now, usual: Baseline) -> Nudge | None:
+        """The nudge, unless the measure that it names disagrees."""
+        name, unit = MEASURES[kind]
+        least_s = MIN_LEVEL_S if kind == "too_soft" else MIN_TOLD_S
+        measures = now.last(max(least_s, now.t_s - self._since[kind]), kind == "flat")
+        value, was = getattr(measures, name), getattr(usual, name)
+        if value is None or (value <= was if kind == "too_fast" else value >= was):
+            return None
+        return Nudge(kind, name, value, was, unit, now.t_s)
+
+    def _is_back(self, kind: Kind, now: Now) -> bool:
+        if kind == "long_silence":
+            return now.silence_s is not None and now.silence_s < min(BACK_S, self._coach.silence_s)
+        if kind == "no_pause":
+            return now.run_s < self._coach.breath_s / 2
+        return not self._evidence[kind].nats
+
+
+def _octaves(ratio: float) -> float:
+    """0 for a kind that is off."""
+    return math.log2(ratio) if ratio else 0.0

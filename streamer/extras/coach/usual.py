@@ -1,0 +1,136 @@
+"""Learn how somebody usually speaks, from the frames of their speech.
+
+Only frames are taken whose syllables no longer change. It holds 8 bytes for each, until the
+baseline is known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    PAUSE_FRAMES,
+    Flags,
+    Floats,
+    Growing,
+    active_level,
+    pitch_stats,
+)
+from streamer.core.measures.track import Frames
+from streamer.extras.coach.network import STEPS_PER_S, Heard
+from streamer.extras.coach.options import LIMITS, Baseline
+
+SETTLED_FRAMES = 60  # this far behind the newest frame nothing changes
+LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
+MIN_SPEECH_S = 5.0
+PRIOR_S = 40  # seconds that the SD of people counts beside a speaker's own
+# SDs of a second's mean of loudness, tempo and melody: about those of 45 readers that the network
+# did not learn from, 1.3, 0.18 and 0.19 (2026-11). The limits of nudges.py were chosen with them.
+SPREADS = (1.3, 0.19, 0.2)
+
+
+class Seconds:
+    """Mean of one value, and the SD of its mean over a second, in constant memory."""
+
+    def __init__(self, spread: float) -> None:
+        """spread: the SD of people in general."""
+        self._spread = spread
+        self._rest = np.zeros((2, 0))  # weight of each step, and weight times value
+        self._num = 0
+        self._weight = self._sum = self._squares = 0.0
+
+    def add(self, values: Floats, weights: Floats | None = None) -> None:
+        """Values [n] of the next steps, and their weights [n]; None: 1 each."""
+        weight = np.ones(len(values)) if weights is None else weights.astype(float)
+        held = np.concatenate([self._rest, [weight, weight * values]], 1)
+        whole = held.shape[1] // STEPS_PER_S * STEPS_PER_S
+        count, total = held[:, :whole].reshape(2, -1, STEPS_PER_S).mean(2)
+        self._rest = held[:, whole:]
+        self._num += len(count)
+        self._weight += float(count.sum())
+        self._sum += float(total.sum())
+        self._squares += float((total**2 / count).sum())
+
+    def found(self) -> tuple[float, float] | None:
+        """(mean, SD), None before two seconds. The SD is drawn towards that of people, as if
+        PRIOR_S more seconds had been heard."""
+        if self._num < 2:
+            return None
+        own = max(0.0, self._squares - self._sum * self._sum / self._weight)
+        variance = (own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)
+        return self._sum / self._weight, variance**0.5
+
+
+class Learner:
+    """Call `take` for each step; `found` is the baseline so far."""
+
+    def __init__(self) -> None:
+        self._seconds = [Seconds(spread) for spread in SPREADS]
+        self._power = Growing()
+        self._f0 = Growing()
+        self._syllables = 0.0
+        self._num_spoken = 0
+        self._num_paused = 0  # frames of pauses that speech followed
+        self._gap = 0
+        self._end = 0  # frames of the session that were taken
+
+    @property
+    def speech_s(self) -> float:
+        """Seconds of speech that were taken."""
+        return self._num_spoken / FRAMES_PER_S
+
+    def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> None:
+        """The new steps, and the frames so far; F0 is known in the first `num_pitched` of them.
+        first: number of the first frame in the session."""
+        loudness, tempo, melody = self._seconds
+        loudness.add(heard.loudness, heard.trust)
+        tempo.add(heard.tempo)
+        melody.add(heard.melody)
+        begin = max(0, self._end - first)
+        end = max(begin, num_pitched - SETTLED_FRAMES)
+        self._end = first + end
+        if end == begin:
+            return
+        new = slice(begin, end)
+        filled, speech = without_gaps(frames.speech)[new], frames.speech[new]
+        self._num_spoken += int(filled.sum())
+        self._syllables += float(frames.syllables()[new].sum())
+        self._power.append(frames.power[new][speech])
+        self._f0.append(frames.f0[new][filled])
+        for is_spoken in filled.tolist():
+            if is_spoken and self._num_spoken and PAUSE_FRAMES <= self._gap <= LONG_PAUSE_FRAMES:
+                self._num_paused += self._gap
+            self._gap = 0 if is_spoken else self._gap + 1
+
+    def found(self) -> Baseline | None:
+        """None while there is too little speech, or where the sound is no voice."""
+        f0 = self._f0.values
+        voiced = f0[f0 > 0]
+        usual = [each.found() for each in self._seconds]
+        if self.speech_s < MIN_SPEECH_S or len(voiced) < FRAMES_PER_S or None in usual:
+            return None
+        power = self._power.values
+        pitch = pitch_stats(voiced)
+        values = [
+            self._syllables / self.speech_s,
+            pitch.median_hz,
+            pitch.sd_semitones,
+            float(active_level(power, np.ones(len(power), bool))[0]),
+            self._num_paused / (self._num_spoken + self._num_paused),
+            self.speech_s,
+            *(value for pair in usual if pair for value in pair),
+        ]
+        limits = LIMITS.values()
+        within = all(a <= value <= b for value, (a, b) in zip(values, limits, strict=True))
+        return Baseline(*values) if within else None
+
+
+def without_gaps(speech: Flags) -> Flags:
+    """Speech with the gaps filled that are too short for a pause."""
+    edges = np.flatnonzero(np.diff(speech.astype(np.int8), prepend=0, append=0))
+    found = speech.copy()
+    for end, begin in zip(edges[1::2], edges[2::2], strict=False):
+        if begin - end < PAUSE_FRAMES:
+            found[end:begin] = True
+    return found
