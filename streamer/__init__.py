@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamer.extras.coach.nudges import Nudge
     from streamer.extras.coach.options import Baseline, BaselineError, Coach
     from streamer.extras.coach.session import BaselineKnown, CoachNews
+    from streamer.intervals import Interval, measure_intervals, read_intervals
     from streamer.model.audio.ear import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.events import (
@@ -60,6 +61,7 @@ __all__ = [
     "Conversation",
     "Describer",
     "Description",
+    "Interval",
     "LiveSession",
     "LiveUpdate",
     "Measures",
@@ -79,6 +81,8 @@ __all__ = [
     "conversation",
     "describe",
     "describe_many",
+    "measure_intervals",
+    "read_intervals",
     "syllable_rate",
     "voice_line",
     "voice_profile",
@@ -96,6 +100,7 @@ _HOMES = {  # module -> the public names that it has
     "extras.coach.options": ("Baseline", "BaselineError", "Coach"),
     "extras.coach.session": ("BaselineKnown", "CoachNews"),
     "extras.coach.nudges": ("Nudge",),
+    "intervals": ("Interval", "measure_intervals", "read_intervals"),
     "model.audio.ear": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "stages.events": (

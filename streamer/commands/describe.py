@@ -14,10 +14,11 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
-from streamer.commands.screen import Screen, Take, show_call
+from streamer.commands.screen import Screen, Take, show_call, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
+from streamer.intervals import measure_intervals, read_intervals
 from streamer.progress import Bar, clock
 from streamer.stages.ports import TargetLost
 from streamer.timeline.write import check_target, write_timeline
@@ -35,6 +36,11 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         if len(takes) != 1:
             told = f"{len(takes)} are given: give one recording, mixed"
             raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
+    if options.intervals is not None:
+        read_intervals(options.intervals)
+        if len(takes) != 1 or files == ["-"]:
+            told = f"{len(takes)} are given: give one file, mixed"
+            raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
         return _tell_missing(takes, options)
     return anyio.run(_describe_all, takes, config, options)
@@ -146,6 +152,7 @@ class _Batch:
             return False
         screen.done(result, self._describer.config.is_away)
         self._gather(take, result)
+        await self._show_intervals(take)
         return await self._write_timeline(result) and not result.is_cut
 
     def _gather(self, take: Take, result: Description | None) -> None:
@@ -157,6 +164,14 @@ class _Batch:
         if len(found) == sum(other.file == take.file for other in self._takes):
             whole = [each for each in self._channels.pop(take.file) if each is not None]
             show_call(take.file, sorted(whole, key=lambda each: each.channel or 0), self._options)
+
+    async def _show_intervals(self, take: Take) -> None:
+        """Show the measures of the intervals that were asked for."""
+        if self._options.intervals is None:
+            return
+        intervals = read_intervals(self._options.intervals)
+        measures = await anyio.to_thread.run_sync(measure_intervals, take.file, intervals)
+        show_intervals(take.file, intervals, measures, self._options.json)
 
     async def _write_timeline(self, result: Description) -> bool:
         """Whether it was written where one is asked for."""

@@ -52,6 +52,14 @@ class DescribeOptions(Checked):
     verbose: Annotated[
         bool, about("speed and verification of each recording, on stderr", short="-v")
     ] = False
+    intervals: Annotated[
+        str | None,
+        about(
+            "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",
+            "clip.srt",
+            metavar="FILE",
+        ),
+    ] = None
     channels: Annotated[
         Literal["mixed", "apart"],
         about("apart: each channel is a speaker with a description of their own", "apart"),

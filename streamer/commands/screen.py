@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -18,6 +18,7 @@ from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.text.characters import SENTENCE_ENDS
+from streamer.intervals import Interval
 from streamer.progress import Bar, clock
 
 ABSENT = "-"
@@ -143,6 +144,34 @@ def show_call(file: str, channels: Sequence[Description], options: DescribeOptio
     put(f"  between channels: {parts}")
 
 
+def show_intervals(
+    file: str, intervals: Sequence[Interval], measures: Sequence[SpeechMeasures], is_json: bool
+) -> None:
+    """An object, or a table with a line for each interval."""
+    pairs = list(zip(intervals, measures, strict=True))
+    if is_json:
+        each_json = [asdict(each) | {"measures": found.as_json()} for each, found in pairs]
+        put(_as_json({"file": file, "intervals": each_json}), end="")
+        return
+    rows = [
+        (
+            f"{each.start_s:.2f}-{each.end_s:.2f} s",
+            _told("{:.1f} syllables/s", found.rate_syllables_per_s),
+            _told("{:.0f} Hz", found.pitch_median_hz),
+            _told("SD {:.1f} semitones", found.pitch_sd_semitones),
+            _told("{:.1f} dBFS", found.level_dbfs),
+            one_line(each.text),
+        )
+        for each, found in pairs
+    ]
+    put("\n".join(_in_columns(rows)))
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+
+
 def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
@@ -169,8 +198,7 @@ def table_of(
         (name, (words or {}).get(name, ABSENT), number, _sure((confidence or {}).get(name)))
         for name, number in _numbers(found).items()
     ]
-    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
-    lines = ["  " + "  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+    lines = _in_columns(rows)
     clipped = f", clipped {100 * found.clipped_share:.2f} %" if found.clipped_share else ""
     noise = "" if found.snr_db is None else f", SNR {found.snr_db:.0f} dB"
     lines.append(f"  {found.speech_s:.1f} s of speech in {found.audio_s:.1f} s{noise}{clipped}")

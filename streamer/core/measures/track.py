@@ -70,6 +70,11 @@ class Frames:
         """The first `end` of them."""
         return self._between(0, end)
 
+    def between(self, start_s: float, end_s: float) -> Frames:
+        """Those of a stretch of time."""
+        first, end = (round(t * FRAMES_PER_S) for t in (start_s, end_s))
+        return self._between(first, max(first, end))
+
     def _between(self, first: int, end: int) -> Frames:
         return Frames(
             self.power[first:end],

@@ -14,7 +14,7 @@ from streamer.core.audio.trim import Trim
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-from streamer.core.measures.track import EVERY_SAMPLES, measure_so_far
+from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
 from streamer.model.audio.mel import MelFrames, MelWindow, StreamingLogMel
 from streamer.model.audio.pitch import PitchTrack, turn_track
 from streamer.model.audio.vad import Frame, TurnVoice, taken
@@ -105,11 +105,15 @@ class TurnMeasurer:
             return found
         return SpeechMeasures(audio_s=found.audio_s, clipped_share=found.clipped_share)
 
+    def frames(self) -> Frames:
+        """All frames of the turn, when all its samples were pushed."""
+        self._complete()
+        return self._sound.track.frames()
+
     def curves(self) -> Curves:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
-        self._complete()
-        return Curves.of(self._sound.track.frames())
+        return Curves.of(self.frames())
 
     @property
     def _is_news(self) -> bool:

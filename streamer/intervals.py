@@ -1,0 +1,131 @@
+"""Measures of given stretches of a recording: words of a recogniser, subtitles, annotations."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamer.audio.file import Source, open_audio
+from streamer.config import ConfigError
+from streamer.core.audio.pcm import OffsetFilter
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.model.audio.ear import TurnMeasurer
+from streamer.recording import chunks_of
+
+KINDS = (".srt", ".vtt", ".textgrid", ".json")
+NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
+MAX_BYTES = 64 << 20
+CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
+CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
+TAG = re.compile(r"<[^>]*>")
+# a text, a place of the long format's lists, or a number
+TOKEN = re.compile(r'"(?P<text>(?:[^"]|"")*)"|\[\d*\]|(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)')
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds of the recording, and what is said there, if it is known."""
+
+    start_s: float
+    end_s: float
+    text: str = ""
+
+
+def measure_intervals(
+    source: Source, intervals: Iterable[Interval | Sequence[float]], channel: int | None = None
+) -> list[SpeechMeasures]:
+    """The measures of each interval, in their order. No model is loaded.
+
+    source, channel: as in `Describer.describe`. intervals: `Interval`s, or (start, end) in seconds.
+    A measure is None where speech is too short to tell: 200 ms of it are needed, and for a pitch
+    200 ms of voice. Raises AudioError, and ValueError for an interval that ends before it begins.
+    """
+    spans = [_span(each) for each in intervals]
+    measurer, offset = TurnMeasurer(), OffsetFilter()
+    with open_audio(source) as audio:
+        for chunk in chunks_of(audio, channel):
+            measurer.push(offset.push(chunk))
+            measurer.work()
+    frames = measurer.frames()
+    return [frames.between(start, end).measures() for start, end in spans]
+
+
+def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
+    if isinstance(interval, Interval):
+        start, end = interval.start_s, interval.end_s
+    else:
+        start, end = float(interval[0]), float(interval[1])
+    if not 0 <= start <= end:
+        raise ValueError(f"the interval {start} to {end} s ends before it begins")
+    return start, end
+
+
+def read_intervals(path: str | Path) -> list[Interval]:
+    """The cues of .srt or .vtt, the first tier of intervals of a .TextGrid, or the words (else the
+    segments) of whisper's .json. Intervals without a text are left out of a TextGrid, as pauses
+    are. Raises ConfigError with one line for a file that is none of these."""
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in KINDS:
+        raise ConfigError(f"intervals {path}: give a file in {NAMES}")
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"intervals {path}: larger than {MAX_BYTES >> 20} MiB")
+        text = path.read_bytes().decode(_encoding(path), errors="replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise ConfigError(f"intervals {path}: {error.strerror}") from None
+    try:
+        read = {".textgrid": _of_textgrid, ".json": _of_whisper}.get(kind, _of_cues)
+        found = read(text)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
+    if not found:
+        raise ConfigError(f"intervals {path}: holds no interval")
+    return found
+
+
+def _encoding(path: Path) -> str:
+    """Praat writes UTF-16 where a text is not ASCII, unless it is told otherwise."""
+    with path.open("rb") as file:
+        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+def _of_cues(text: str) -> list[Interval]:
+    found = []
+    for cue in CUE.finditer(text):
+        *times, told = cue.groups()
+        start, end = (_seconds(*times[i : i + 4]) for i in (0, 4))
+        found.append(Interval(start, end, " ".join(TAG.sub("", told).split())))
+    return found
+
+
+def _seconds(hours: str | None, minutes: str, seconds: str, ms: str) -> float:
+    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + int(ms) / 1000
+
+
+def _of_textgrid(text: str) -> list[Interval]:
+    """Both of Praat's text formats are the same values; the long one has their names beside."""
+    values = [found.group(found.lastgroup) for found in TOKEN.finditer(text) if found.lastgroup]
+    at = values.index("IntervalTier")
+    num = int(float(values[at + 4]))
+    rows = values[at + 5 : at + 5 + 3 * num]
+    found = [
+        Interval(float(start), float(end), words.replace('""', '"'))
+        for start, end, words in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+    ]
+    return [each for each in found if each.text.strip()]
+
+
+def _of_whisper(text: str) -> list[Interval]:
+    segments: list[dict[str, Any]] = json.loads(text)["segments"]
+    words = [word for segment in segments for word in segment.get("words", ())]
+    return [
+        Interval(
+            float(row["start"]), float(row["end"]), row.get("word", row.get("text", "")).strip()
+        )
+        for row in words or segments
+    ]

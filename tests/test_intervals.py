@@ -1,0 +1,131 @@
+"""Measures of stretches of a recording, and the files that name them."""
+
+import json
+
+import numpy as np
+import parselmouth
+import pytest
+import soundfile
+from parselmouth.praat import call
+from places import SAMPLES
+
+import streamer
+from streamer import Interval, measure_intervals, read_intervals
+from streamer.cli import main
+from streamer.config import ConfigError
+
+SRT = "1\r\n00:00:00,500 --> 00:00:01,250\r\n<i>a b</i>\r\nc\r\n\r\n2\r\n01:00:02,000 --> 01:00:03,500\r\nd\r\n"
+VTT = "WEBVTT\n\nNOTE x\n\nid\n00:00.500 --> 00:01.250 align:start\na b\nc\n\n01:00:02.000 --> 01:00:03.500\nd"
+WHISPER = {
+    "text": "x",
+    "segments": [
+        {
+            "start": 0.5,
+            "end": 3600,
+            "text": " x",
+            "words": [
+                {"start": 0.5, "end": 1.25, "word": " a b c"},
+                {"start": 3602, "end": 3603.5, "word": "d"},
+            ],
+        }
+    ],
+}
+WANTED = [Interval(0.5, 1.25, "a b c"), Interval(3602, 3603.5, "d")]
+
+
+@pytest.fixture(scope="module")
+def spoken():
+    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
+    return samples, rate
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("s.srt", SRT), ("s.VTT", VTT), ("s.json", json.dumps(WHISPER))]
+)
+def test_files_are_read(name, text, tmp_path):
+    (tmp_path / name).write_text(text, "utf-8", newline="")
+    assert read_intervals(tmp_path / name) == WANTED
+
+
+@pytest.mark.parametrize("command", ["Save as text file", "Save as short text file"])
+@pytest.mark.parametrize("words", ['say "hi"', "你好"])  # the second is UTF-16 there
+def test_textgrids_of_praat_are_read(command, words, tmp_path):
+    grid = call("Create TextGrid", 0.0, 4.0, "words points", "points")
+    for time in (0.5, 1.25, 2.0, 3.5):
+        call(grid, "Insert boundary", 1, time)
+    call(grid, "Insert point", 2, 1.0, "p")
+    call(grid, "Set interval text", 1, 2, words)
+    call(grid, "Set interval text", 1, 4, "d")
+    path = tmp_path / "s.TextGrid"
+    call(grid, command, str(path))
+    assert read_intervals(path) == [Interval(0.5, 1.25, words), Interval(2.0, 3.5, "d")]
+
+
+def test_our_own_textgrid_is_read_back(tmp_path):
+    found = streamer.describe(SAMPLES[-1], mode="edge", measures=True)
+    path = tmp_path / "s.TextGrid"
+    streamer.write_timeline(found, path)
+    intervals = read_intervals(path)
+    assert {each.text for each in intervals} <= {"speech", "pause"}
+    assert isinstance(parselmouth.read(str(path)), parselmouth.TextGrid)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("s.txt", "", "give a file in .srt"),
+        ("s.srt", "hello", "holds no interval"),
+        ("s.json", '{"segments": 3}', "cannot be read as .json"),
+        ("s.json", "[" * 100_000, "cannot be read as .json"),
+        ("s.TextGrid", 'class = "PointTier"', "cannot be read as .TextGrid"),
+    ],
+)
+def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=told) as found:
+        read_intervals(tmp_path / name)
+    assert "\n" not in str(found.value)
+
+
+def test_the_whole_recording_is_one_interval(spoken):
+    whole = streamer.describe(spoken, mode="edge", measures=True)
+    (found,) = measure_intervals(spoken, [(0, whole.audio_s)])
+    assert found.rate_syllables_per_s == pytest.approx(
+        whole.measures.rate_syllables_per_s, abs=0.05
+    )
+    assert found.pitch_median_hz == pytest.approx(whole.measures.pitch_median_hz, rel=0.01)
+    assert found.level_dbfs == pytest.approx(whole.measures.level_dbfs, abs=0.2)
+
+
+def test_an_interval_hears_itself_alone(spoken):
+    """The second half is 12 dB softer, and says so."""
+    samples, rate = spoken
+    middle = len(samples)
+    both = np.concatenate([samples, samples / 4])
+    cut_s, end_s = middle / rate, len(both) / rate
+    loud, soft, nothing = measure_intervals(
+        (both, rate), [(0, cut_s), Interval(cut_s, end_s), (1, 1)]
+    )
+    assert loud.level_dbfs - soft.level_dbfs == pytest.approx(12, abs=0.5)
+    assert loud.pitch_median_hz == pytest.approx(soft.pitch_median_hz, rel=0.02)
+    assert nothing.level_dbfs is None
+
+
+def test_an_interval_that_ends_before_it_begins_is_refused(spoken):
+    with pytest.raises(ValueError, match=r"2.0 to 1.0 s ends before"):
+        measure_intervals(spoken, [(2, 1)])
+
+
+def test_the_command_shows_a_row_for_each(tmp_path, capsys):
+    (tmp_path / "s.vtt").write_text("00:00.000 --> 00:01.500\nyes\n\n00:01.500 --> 00:02.500\nno\n")
+    arguments = ["describe", str(SAMPLES[0]), "--mode", "edge", "--intervals", f"{tmp_path}/s.vtt"]
+    assert main([*arguments, "--json"]) == 0
+    _, rows = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [row["text"] for row in rows["intervals"]] == ["yes", "no"]
+    assert rows["intervals"][0]["measures"]["pitch_median_hz"] > 0
+    assert main(arguments) == 0
+    _, yes, no = capsys.readouterr().out.splitlines()
+    assert yes.startswith("  0.00-1.50 s")
+    assert no.endswith("no")
+    assert main(["describe", str(SAMPLES[1]), *arguments[1:]]) == 2
+    assert "belongs to one recording" in capsys.readouterr().err
