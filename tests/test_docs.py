@@ -98,7 +98,7 @@ def test_python_runs_as_it_stands(block, tmp_path, monkeypatch, capfd):
             exec(block.code, {"__name__": "__main__"})
     out, err = capfd.readouterr()
     assert err == ""
-    assert re.search("[\u4e00-\u9fff]", out), "it says nothing in Chinese"
+    assert out.strip(), "it shows nothing"
 
 
 @runnable("console")
