@@ -18,6 +18,7 @@ from streamer.core.attributes import page_levels
 from streamer.net.realtime.client_events import ServerTerms
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
+from streamer.net.realtime.server_events import MODEL
 from streamer.net.realtime.session import FAILED, CannotResume, ClientSession, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
@@ -30,6 +31,7 @@ BETA = "realtime=v1"
 BETA_PROTOCOL = "openai-beta.realtime-v1"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 CLOSE_S = 3.0
+MODEL_OBJECT = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
@@ -73,6 +75,8 @@ class RealtimeServer(Service):
         told = {
             "/attributes.json": page_levels(self._terms.spoken),
             "/languages.json": list(self._terms.spoken),
+            "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
+            f"/v1/models/{MODEL}": MODEL_OBJECT,
         }
         answers = {
             path: answer(200, msgspec.json.encode(found), "application/json")

@@ -74,6 +74,18 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         assert (found["description"]["warning"], found["description"]["is_cut"]) == (None, False)
 
 
+async def test_models_are_listed(server):
+    """Clients that let people choose one ask first."""
+    client = openai.AsyncOpenAI(
+        api_key="none", base_url=server.replace("ws", "http", 1).removesuffix("/realtime")
+    )
+    async with client:
+        assert [model.id async for model in client.models.list()] == ["streamer"]
+        assert (await client.models.retrieve("streamer")).owned_by == "streamer"
+        with pytest.raises(openai.NotFoundError):
+            await client.models.retrieve("another")
+
+
 async def test_the_official_async_client_with_voice_activity_and_strict_types(server):
     """Every event is valid under the client's own types; voice activity commits and answers."""
     client = openai.AsyncOpenAI(
