@@ -15,8 +15,8 @@ import yaml
 from places import ROOT
 
 from streamer.cli import build_parser
-from streamer.extras.fleet.config import read
 from streamer.extras.fleet.director import PATHS, TARGETS, Director
+from streamer.extras.fleet.options import read
 from streamer.extras.fleet.replicas import Roster
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer

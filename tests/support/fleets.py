@@ -52,7 +52,7 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
         url, roster = await stack.enter_async_context(directing(*servers, api_key=api_key))
-        await until(lambda: len(roster.candidates) == num)
+        await until(lambda: len(roster.answering) == num)
         yield url, servers
 
 

@@ -44,8 +44,6 @@ cpus = 0
 most = 3
 first_port = {verifiers}
 cpus = 0
-[scaling]
-up_pause_s = 5
 """
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.commands.process import fail, put, tell
 from streamer.commands.serve import cannot_listen, check_free, door_of, shown_host
 from streamer.config import ConfigError
-from streamer.extras.fleet.config import FleetConfig, read
-from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetOptions
+from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
 from streamer.extras.fleet.replica import ReplicaPlan
 
 if TYPE_CHECKING:
@@ -29,19 +28,15 @@ def direct(options: DirectorOptions) -> int:
     """`streamer director`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
     import anyio
 
+    from streamer.extras.fleet.replicas import Roster, follow
+
     if not options.replicas:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each, or another director's list")
     tls, key = door_of(options)
-    return anyio.run(_direct, options, tls, key)
-
-
-async def _direct(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
-    from streamer.extras.fleet.replicas import Roster, follow
-
     trust = trust_of(options)
     roster = Roster(trust)
     beside = partial(follow, roster, options.replicas, trust)
-    return await run_director(options, tls, key, roster, beside)
+    return anyio.run(run_director, options, tls, key, roster, beside)
 
 
 def run(options: FleetOptions) -> int:
@@ -59,12 +54,15 @@ def run(options: FleetOptions) -> int:
     except OSError as error:
         fail(cannot_listen(config.director, error, "director"))
         return 1
-    placement = RayPlacement(config.ray)
+    placement = RayPlacement(config.ray.address)
     tell("starting Ray ..." if placement.is_local else f"joining Ray at {config.ray.address} ...")
     placement.open()
     status = 1
     try:
-        status = anyio.run(_run, config, placement, tls, key, options.down)
+        if options.down:
+            status = anyio.run(_end, config, placement)
+        else:
+            status = anyio.run(_run, config, placement, tls, key)
     finally:
         if not placement.close() or _is_held_up():
             os._exit(status)  # nothing of ours is left to end
@@ -72,7 +70,7 @@ def run(options: FleetOptions) -> int:
 
 
 def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
-    """Report before Ray starts what no replica could do. Raises ConfigError, and OSError if the
+    """Check, before Ray starts, options that fit no replica. Raises ConfigError, and OSError if the
     director's port is taken."""
     if is_down and config.ray.address == LOCAL:
         told = "[ray] address is local: that fleet ends with the command that started it (Ctrl-C)"
@@ -95,27 +93,28 @@ def _is_held_up() -> bool:
     return any(thread.is_alive() for thread in others)
 
 
+async def _end(config: FleetConfig, placement: RayPlacement) -> int:
+    """Drain the replicas of a cluster."""
+    from streamer.extras.fleet.manager import drain_all
+
+    names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
+    await drain_all(placement, names, config.kinds)
+    put(f"{', '.join(sorted(names)) or 'no replica'} drained")
+    return 0
+
+
 async def _run(
-    config: FleetConfig,
-    placement: RayPlacement,
-    tls: ssl.SSLContext | None,
-    key: str | None,
-    is_down: bool,
+    config: FleetConfig, placement: RayPlacement, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.extras.fleet.manager import Manager, drain_all
+    from streamer.extras.fleet.manager import Manager, Scaling
     from streamer.extras.fleet.replicas import Roster
 
-    if is_down:
-        names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
-        await drain_all(placement, names, config.kinds)
-        put(f"{', '.join(sorted(names)) or 'no replica'} drained")
-        return 0
     door = config.director
     s = "s" if tls else ""
     roster = Roster(trust_of(door))
     host = placement.own_host() if door.host in ANYWHERE else door.host
     plan = partial(plan_of, config, key, f"ws{s}://{shown_host(host)}:{door.port}")
-    manager = Manager(placement, roster, config.kinds, config.scaling, plan)
+    manager = Manager(placement, roster, config.kinds, plan, Scaling())
     status = await run_director(door, tls, key, roster, manager.run)
     if placement.is_local:
         await manager.stop_all()
@@ -126,20 +125,12 @@ def plan_of(
     config: FleetConfig, key: str | None, director: str, kind: str, number: int
 ) -> ReplicaPlan:
     """The plan of a kind's replica of this number. Servers find verifiers through the director."""
-    table = config.kinds[kind]
-    door = config.director
+    table, door = config.kinds[kind], config.director
     given = dict(table.given)
     if kind == "server" and config.verifier is not None and "cloud" not in given:
-        given["cloud"] = director
-        given["cloud_key"] = key.partition(",")[0] if key else None
-    given |= {
-        "host": door.host,
-        "port": table.placing.first_port + number - 1,
-        "name": f"{kind}-{number}",
-        "api_key": key,
-        "cert": door.cert,
-        "key": door.key,
-    }
+        given |= {"cloud": director, "cloud_key": key.partition(",")[0] if key else None}
+    given |= {"host": door.host, "port": table.placing.first_port + number - 1}
+    given |= {"name": f"{kind}-{number}", "api_key": key, "cert": door.cert, "key": door.key}
     given = {name: value for name, value in given.items() if value is not None}
     return ReplicaPlan(kind, given, "" if door.host in ANYWHERE else door.host)
 
@@ -151,8 +142,8 @@ async def run_director(
     roster: Roster,
     beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
-    """A director, and `beside` which keeps its addresses, until SIGTERM: 0, or 1 without the
-    port."""
+    """A director, and `beside`, which sets the addresses, until SIGTERM: 0, or 1 if the port is
+    taken."""
     import anyio
 
     from streamer.extras.fleet.director import Director
@@ -164,13 +155,13 @@ async def run_director(
         put(f"listening on ws{s}://{shown_host(options.host)}:{port} (a director)")
 
     trouble: Any = None
-    address = Address(options.host, options.port, tls)
     try:
         # a second signal changes nothing
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with anyio.create_task_group() as group:
                 group.start_soon(beside)
                 group.start_soon(roster.run)
+                address = Address(options.host, options.port, tls)
                 group.start_soon(Director(roster, key).run, address, ready)
                 async for _ in signals:
                     break

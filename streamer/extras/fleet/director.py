@@ -21,7 +21,7 @@ from websockets.datastructures import Headers, MultipleValuesError
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
-from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Candidate, Roster, choose, find
+from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Known, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import (
     HANDSHAKE_S,
@@ -81,10 +81,13 @@ class Director:
         return generate_latest(self._registry)
 
     def _num_of(self, kind: str) -> int:
-        return sum(c.status.kind == kind for c in self._roster.candidates)
+        return len(self._of(kind))
 
     def _num_free(self, kind: str) -> int:
-        return sum(max(0, c.num_free) for c in self._roster.candidates if c.status.kind == kind)
+        return sum(max(0, replica.num_free) for replica in self._of(kind))
+
+    def _of(self, kind: str) -> list[Known]:
+        return [r for r in self._roster.answering if r.status and r.status.kind == kind]
 
     def _request(self, socket: ServerConnection, request: Request) -> Response:
         try:
@@ -123,16 +126,16 @@ class Director:
             return answer(200, msgspec.json.encode({"url": url}), JSON)
         return answer(307, f"{url}\n", more={"Location": url})
 
-    def _replica_for(self, kind: str, query: Query, tenant: str) -> Candidate | HttpRefusal:
-        candidates = self._roster.candidates
+    def _replica_for(self, kind: str, query: Query, tenant: str) -> Known | HttpRefusal:
+        replicas = self._roster.answering
         if "resume" in query:
             named = incarnation_in(query["resume"][0])
-            if (found := find(candidates, named)) is not None:
+            if (found := find(replicas, named)) is not None:
                 return found
             if self._roster.names(named):
                 return busy("the replica of this session does not answer now", RETRY_AFTER_S)
             return HttpRefusal(404, GONE)
-        chosen = choose(candidates, kind, query.get("edge", [""])[0], tenant)
+        chosen = choose(replicas, kind, query.get("edge", [""])[0], tenant)
         if chosen is None:
             return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
         if kind == SERVER:  # a link of an edge takes no place until it brings a turn
@@ -145,7 +148,7 @@ class Director:
             case "/healthz":
                 return answer(200, "ok\n")
             case "/readyz":
-                is_ready = bool(self._roster.candidates)
+                is_ready = bool(self._roster.answering)
                 return answer(200, "ready\n") if is_ready else answer(503, "no replica answers\n")
             case "/metrics":
                 return answer(200, self.metrics())
@@ -154,7 +157,7 @@ class Director:
             case _ if path == TARGETS:
                 return answer(200, msgspec.json.encode(self._targets()), JSON)
             case "/":
-                page = choose(self._roster.candidates, SERVER)
+                page = choose(self._roster.answering, SERVER)
                 if page is not None:
                     where = f"{page.address.replace('ws', 'http', 1)}/"
                     return answer(307, f"{where}\n", more={"Location": where})
@@ -184,9 +187,10 @@ class Director:
         ]
 
 
-def _address(url: str, text: str, replica: Candidate, tenant: str) -> str:
+def _address(url: str, text: str, replica: Known, tenant: str) -> str:
     """The replica's address with the client's own query and, if there are keys, a ticket."""
-    ticket = urlencode({"ticket": sign(tenant, replica.status.name, time.time())}) if tenant else ""
+    name = replica.status.name if replica.status else ""
+    ticket = urlencode({"ticket": sign(tenant, name, time.time())}) if tenant else ""
     ours = ("kind=", "ticket=")  # a client's old ticket would be read first
     own = [part for part in text.split("&") if part and not part.startswith(ours)]
     query = "&".join([*own, ticket] if ticket else own)

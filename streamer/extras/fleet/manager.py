@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +19,29 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.extras.fleet.config import KindOptions
-from streamer.extras.fleet.options import PlacingOptions, ScalingOptions
+from streamer.extras.fleet.options import KindOptions, PlacingOptions
 from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
-from streamer.extras.fleet.replicas import Candidate, Roster
+from streamer.extras.fleet.replicas import Roster
+from streamer.net.service.admission import ReplicaStatus
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
 PATIENCE_S = 30.0
 RETRY_S = 5.0  # after a replica that could not be started
 _logger = logging.getLogger("streamer.notice")  # its lines go to stderr
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """When replicas are added and removed. up_at: share of places taken above which some are added;
+    down_at: share below which the others must stay if one is removed. lag_s: speech not heard yet
+    by the median replica. up_pause_s: between two additions; down_pause_s: of low load."""
+
+    up_at: float = 0.75
+    down_at: float = 0.4  # far below up_at, or replicas would come and go at one load
+    lag_s: float = 1.0
+    up_pause_s: float = 10.0
+    down_pause_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,35 +56,34 @@ class ScalingDecision:
 class Scaler:
     """`least` to `most` replicas of one kind. Call `decide` every second or so."""
 
-    def __init__(self, options: ScalingOptions, least: int, most: int) -> None:
-        self._options = options
+    def __init__(self, least: int, most: int, scaling: Scaling) -> None:
         self._least = least
         self._most = most
+        self._scaling = scaling
         self._added_at = -math.inf
         self._spare_since: float | None = None
 
     def decide(
-        self, replicas: Sequence[Candidate], num_starting: int, now: float
+        self, staying: Mapping[str, ReplicaStatus], num_starting: int, now: float
     ) -> ScalingDecision:
-        """replicas: those that answer. num_starting: those asked for that do not answer yet."""
-        staying = [r for r in replicas if not r.is_leaving and not r.status.is_draining]
+        """staying: the status of the replicas that answer and do not leave, by address.
+        num_starting: replicas that were asked for and do not answer yet."""
         num = len(staying) + num_starting
         if num < self._least:
             return ScalingDecision(self._least - num, why=f"{num} replicas, at least {self._least}")
-        grow = self._grow(staying, num, now)
+        grow = self._grow(list(staying.values()), num, now)
         if grow.add:
             self._spare_since = None
             return grow
         return self._shrink(staying, num_starting, now)
 
-    def _grow(self, staying: Sequence[Candidate], num: int, now: float) -> ScalingDecision:
-        if now - self._added_at < self._options.up_pause_s or num >= self._most or not staying:
+    def _grow(self, staying: Sequence[ReplicaStatus], num: int, now: float) -> ScalingDecision:
+        if now - self._added_at < self._scaling.up_pause_s or num >= self._most or not staying:
             return ScalingDecision()
-        taken = sum(r.status.taken for r in staying)
-        limit = min(r.status.limit for r in staying)
-        wanted = math.ceil(taken / (limit * self._options.up_at))
+        taken = sum(s.taken for s in staying)
+        wanted = math.ceil(taken / (min(s.limit for s in staying) * self._scaling.up_at))
         why = f"{taken} places taken"
-        if wanted <= num and (lag_s := _median_lag_s(staying)) > self._options.lag_s:
+        if wanted <= num and (lag_s := _median_lag_s(staying)) > self._scaling.lag_s:
             wanted = num + 1
             why = f"{lag_s:.1f} s of speech unheard"
         if wanted <= num:
@@ -79,37 +92,30 @@ class Scaler:
         return ScalingDecision(min(wanted, self._most) - num, why=why)
 
     def _shrink(
-        self, staying: Sequence[Candidate], num_starting: int, now: float
+        self, staying: Mapping[str, ReplicaStatus], num_starting: int, now: float
     ) -> ScalingDecision:
-        """One at a time, the emptiest first."""
+        """One at a time, the emptiest first; of equals, the last address: often the newest one."""
         if num_starting or len(staying) <= self._least or not self._can_spare_one(staying):
             self._spare_since = None
             return ScalingDecision()
         if self._spare_since is None:
             self._spare_since = now
-        if now - self._spare_since < self._options.down_pause_s:
+        if now - self._spare_since < self._scaling.down_pause_s:
             return ScalingDecision()
         self._spare_since = now
-        goes = _emptiest(staying)
-        return ScalingDecision(drain=goes.address, why=f"{goes.status.taken} places of it taken")
+        goes = max(staying, key=lambda address: (-staying[address].taken, address))
+        return ScalingDecision(drain=goes, why=f"{staying[goes].taken} places of it taken")
 
-    def _can_spare_one(self, staying: Sequence[Candidate]) -> bool:
-        left = sum(r.status.limit for r in staying) - _emptiest(staying).status.limit
-        taken = sum(r.status.taken for r in staying)
-        lags = _median_lag_s(staying) > self._options.lag_s
-        return not lags and taken <= left * self._options.down_at
-
-
-def _emptiest(staying: Sequence[Candidate]) -> Candidate:
-    """Among equals the one whose address sorts last, most often the one started last."""
-    least = min(r.status.taken for r in staying)
-    return max((r for r in staying if r.status.taken == least), key=lambda r: r.address)
+    def _can_spare_one(self, staying: Mapping[str, ReplicaStatus]) -> bool:
+        found = list(staying.values())
+        left = sum(s.limit for s in found) - min(found, key=lambda s: s.taken).limit
+        lags = _median_lag_s(found) > self._scaling.lag_s
+        return not lags and sum(s.taken for s in found) <= left * self._scaling.down_at
 
 
-def _median_lag_s(staying: Sequence[Candidate]) -> float:
+def _median_lag_s(staying: Sequence[ReplicaStatus]) -> float:
     """The median, so that one slow machine does not call for more replicas."""
-    lags = sorted(r.status.lag_s for r in staying)
-    return lags[(len(lags) - 1) // 2]
+    return statistics.median_low(s.lag_s for s in staying)
 
 
 class Placement(Protocol):
@@ -143,8 +149,8 @@ class Manager:
         placement: Placement,
         roster: Roster,
         kinds: Mapping[str, KindOptions],
-        scaling: ScalingOptions,
         plan: Callable[[str, int], ReplicaPlan],
+        scaling: Scaling,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._placement = placement
@@ -153,7 +159,7 @@ class Manager:
         self._plan = plan
         self._clock = clock
         self._scalers = {
-            kind: Scaler(scaling, o.placing.least, o.placing.most) for kind, o in kinds.items()
+            kind: Scaler(o.placing.least, o.placing.most, scaling) for kind, o in kinds.items()
         }
         self.replicas: dict[str, Replica] = {}
         self._group: TaskGroup
@@ -175,13 +181,15 @@ class Manager:
 
     def tick(self) -> None:
         """Decide once for each kind, and revive lost replicas."""
-        candidates = {c.address: c for c in self._roster.candidates}
-        for kind in self._kinds:
+        answering = {known.address: known for known in self._roster.answering}
+        for kind, scaler in self._scalers.items():
             mine = [r for r in self.replicas.values() if r.kind == kind]
-            there = [candidates[r.address] for r in mine if r.address in candidates]
-            num_starting = sum(r.address not in candidates and not r.is_leaving for r in mine)
-            self._obey(kind, self._scalers[kind].decide(there, num_starting, self._clock()))
-        gone = {k.address: k.pid for k in self._roster.known if k.is_gone}
+            there = [answering[r.address] for r in mine if r.address in answering]
+            staying = {k.address: k.status for k in there if k.status and not k.is_ending}
+            num_starting = sum(r.address not in answering and not r.is_leaving for r in mine)
+            self._obey(kind, scaler.decide(staying, num_starting, self._clock()))
+        lost = [known for known in self._roster.known if known.is_gone]
+        gone = {k.address: k.last.pid if k.last else 0 for k in lost}
         for replica in self.replicas.values():
             if replica.address in gone and not (replica.is_leaving or replica.is_reviving):
                 replica.is_reviving = True
@@ -253,8 +261,8 @@ class Manager:
         self._publish()
 
     def _num_taken(self, replica: Replica) -> int:
-        found = (c for c in self._roster.candidates if c.address == replica.address)
-        return sum(c.status.taken + c.num_sent for c in found)
+        found = (k for k in self._roster.answering if k.address == replica.address)
+        return sum(len(k.sent) + (k.status.taken if k.status else 0) for k in found)
 
     def _publish(self) -> None:
         self._roster.set(r.address for r in self.replicas.values() if r.address)

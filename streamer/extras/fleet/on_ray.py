@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from streamer.config import ConfigError
-from streamer.extras.fleet.options import LOCAL, PlacingOptions, RayOptions
+from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.extras.fleet.replica import START_S, ReplicaHost, ReplicaLost, ReplicaPlan
 
 HEADLESS_S = 86_400  # that processes outlive Ray's head; Ray's own 60 s would end every session
@@ -31,6 +31,7 @@ CLOSE_S = 20.0  # to leave Ray
 CALL_S = 70.0  # for Ray to end an actor
 TRIES = 4  # of starting a local Ray: its own patience of 30 s is short on a busy machine
 CALLS = 4  # of an actor at once: one drains, others ask
+NAMESPACE = "streamer"  # of the replicas' names
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
     "RAY_worker_niceness": "0",  # its own 15 is for batches
@@ -40,10 +41,11 @@ MISSING = "Ray is not installed; pip install 'streamer-speech[scale]'"
 
 
 class RayPlacement:
-    """`start` and `stop` replicas by name. Raises ConfigError if Ray is not installed."""
+    """`start` and `stop` replicas by name. address: local, auto or HOST:PORT. Raises ConfigError if
+    Ray is not installed."""
 
-    def __init__(self, options: RayOptions) -> None:
-        self.is_local = options.address == LOCAL
+    def __init__(self, address: str) -> None:
+        self.is_local = address == LOCAL
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         if not sys.stderr.isatty():
@@ -55,25 +57,25 @@ class RayPlacement:
         except ImportError:
             raise ConfigError(MISSING) from None
         self._ray: Any = ray
-        self._options = options
+        self._where = address
         self._actors: dict[str, Any] = {}
 
     def open(self) -> None:
         """Start a local Ray, or join the cluster. Raises ConfigError if there is none."""
-        _check_reached(self._options.address)
+        _check_reached(self._where)
         # the address is given for a local one too, or a running cluster would be joined
-        more: dict[str, Any] = {"address": self._options.address}
+        more: dict[str, Any] = {"address": self._where}
         if self.is_local:
             more |= {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
         for num_left in reversed(range(TRIES if self.is_local else 1)):
             try:
-                self._ray.init(namespace=self._options.namespace, logging_level="ERROR", **more)
+                self._ray.init(namespace=NAMESPACE, logging_level="ERROR", **more)
                 return
             except Exception as error:  # Ray has no class of its own for it
                 self._ray.shutdown()
                 if not num_left:
                     way = "look into /tmp/ray" if self.is_local else "start one with `ray start`"
-                    told = f"no Ray at {self._options.address!r} ({error}); {way}"
+                    told = f"no Ray at {self._where!r} ({error}); {way}"
                     raise ConfigError(f"[ray] {told}") from None
 
     def close(self) -> bool:
@@ -86,7 +88,7 @@ class RayPlacement:
     def running(self) -> Sequence[str]:
         """Names of replicas that are there already."""
         listed = self._ray.util.list_named_actors(all_namespaces=True)
-        return [a["name"] for a in listed if a["namespace"] == self._options.namespace]
+        return [a["name"] for a in listed if a["namespace"] == NAMESPACE]
 
     async def start(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> str:
         """Its address once it serves; a running replica of this name is taken. Raises

@@ -1,14 +1,20 @@
-"""The options of `streamer fleet` and `streamer director`, and the tables of fleet.toml."""
+"""Options of `streamer fleet` and `streamer director`, and fleet.toml: what runs, and where."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
 
-from streamer.commands.service_options import ListenOptions, Port
-from streamer.config import ConfigError, has_host
-from streamer.core.declare import Checked, about
+from streamer.commands.service_options import ListenOptions, Port, ServeOptions, VerifierOptions
+from streamer.config import Config, ConfigError, has_host
+from streamer.core.declare import Checked, about, check_known, did_you_mean, read_toml, taken
 
+NO_KEYS = {"host", "port", "name", "rules"}  # set per replica; rules are for Python alone
+TABLES_OF_FILE = ("ray", "director", "server", "verifier")
+MAX_PORT = 65_535
+OF_THE_DIRECTOR = ("api_key", "cert", "key")  # they hold for all replicas
 REPLICA_SCHEMES = ("ws://", "wss://", "http://", "https://")
 LOCAL = "local"
 
@@ -65,9 +71,6 @@ class RayOptions(Checked):
             "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's", group=None
         ),
     ] = LOCAL
-    namespace: Annotated[str, about("namespace of the replicas' names there", group=None)] = (
-        "streamer"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,39 +101,113 @@ class PlacingOptions(Checked):
             raise ConfigError(f"gpus is {self.gpus:g}; {told}: give up to 1, or a whole number")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalingOptions(Checked):
-    """The table [scaling] of fleet.toml."""
-
-    up_at: Annotated[
-        float, about("share of sessions taken at which replicas are added", group=None, ge=0, le=1)
-    ] = 0.75
-    down_at: Annotated[
-        float,
-        about(
-            "a replica is removed only if the rest stay below this share", group=None, ge=0, le=1
-        ),
-    ] = 0.4
-    lag_s: Annotated[
-        float,
-        about("add a replica if the median one lags by more seconds of speech", group=None, ge=0),
-    ] = 1.0
-    up_pause_s: Annotated[
-        float, about("seconds between two additions of replicas", group=None, ge=0)
-    ] = 10.0
-    down_pause_s: Annotated[
-        float, about("seconds of low load before a replica is removed", group=None, ge=0)
-    ] = 60.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.down_at < self.up_at:
-            told = "else replicas would come and go at one load"
-            raise ConfigError(f"down_at is {self.down_at:g}; it must be below up_at, {told}")
+TABLES = {"[ray]": RayOptions, "[server] and [verifier]": PlacingOptions}
 
 
-TABLES = {
-    "[ray]": RayOptions,
-    "[server] and [verifier]": PlacingOptions,
-    "[scaling]": ScalingOptions,
-}
+@dataclass(frozen=True)
+class KindOptions:
+    """One kind of replica. given: the table without the keys of PlacingOptions."""
+
+    placing: PlacingOptions
+    options: ServeOptions | VerifierOptions
+    given: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FleetConfig:
+    """All of fleet.toml. server, verifier: None without such a table."""
+
+    ray: RayOptions
+    director: DirectorOptions
+    server: KindOptions | None
+    verifier: KindOptions | None
+
+    @property
+    def kinds(self) -> dict[str, KindOptions]:
+        """Kinds that run, by name; verifiers first, since servers connect to them."""
+        both = {"verifier": self.verifier, "server": self.server}
+        return {name: kind for name, kind in both.items() if kind is not None}
+
+
+def read(path: str | Path) -> FleetConfig:
+    """Raises ConfigError."""
+    return read_toml(path, of)
+
+
+def of(tables: Mapping[str, Any]) -> FleetConfig:
+    """From what a TOML file holds. Raises ConfigError."""
+    for name, table in tables.items():
+        if name not in TABLES_OF_FILE:
+            known = ", ".join(TABLES_OF_FILE)
+            meant = did_you_mean(name, TABLES_OF_FILE)
+            raise ConfigError(f"unknown table [{name}]{meant}; known are {known}")
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name} is no table; write [{name}] above its keys")
+    if not {"server", "verifier"} & tables.keys():
+        raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
+    config = FleetConfig(
+        _table(RayOptions, tables, "ray"),
+        _table(DirectorOptions, tables, "director"),
+        _kind(ServeOptions, Config, tables, "server"),
+        _kind(VerifierOptions, None, tables, "verifier"),
+    )
+    _check_director(config.director)
+    _check_ports(config)
+    return config
+
+
+def _check_director(director: DirectorOptions) -> None:
+    if director.replicas:
+        told = "are of `streamer director`; a fleet's are those that it starts"
+        raise ConfigError(f"[director] replicas {told}")
+    if not director.port:
+        raise ConfigError("[director] port is 0; servers must know it before it is there: give one")
+
+
+def _check_ports(config: FleetConfig) -> None:
+    """Raises ConfigError unless every possible replica has a port of its own."""
+    ports = {"director": (config.director.port, config.director.port)}
+    for name, kind in config.kinds.items():
+        first = kind.placing.first_port
+        last = first + kind.placing.most - 1
+        if last > MAX_PORT:
+            told = f"{first} is too high for {kind.placing.most} replicas"
+            raise ConfigError(f"[{name}] first_port {told}; the last port is {MAX_PORT}")
+        for other, (low, high) in ports.items():
+            if first <= high and low <= last:
+                told = f"{first} to {last} are its ports; [{other}] has {low} to {high}"
+                raise ConfigError(f"[{name}] {told}; choose another first_port")
+        ports[name] = (first, last)
+
+
+def _table(owner: Any, tables: Mapping[str, Any], name: str) -> Any:
+    given = tables.get(name, {})
+    try:
+        check_known(given, owner)
+        return owner(**taken(owner, given))
+    except ConfigError as error:
+        raise ConfigError(f"[{name}] {error}") from None
+
+
+def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOptions | None:
+    if name not in tables:
+        return None
+    table = tables[name]
+    owners = [PlacingOptions, owner, *([more] if more else [])]
+    known = sorted({f.name for each in owners for f in fields(each)} - NO_KEYS)
+    for key in table:
+        if key in OF_THE_DIRECTOR:
+            told = "stands in [director], and holds for all replicas"
+            raise ConfigError(f"[{name}] {key} {told}")
+        if key not in known:
+            told = f"unknown key {key!r}{did_you_mean(key, known)}"
+            raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
+    placing = taken(PlacingOptions, table)
+    given = {key: value for key, value in table.items() if key not in placing}
+    try:
+        options = owner(**taken(owner, given))
+        if more is not None:
+            more(**taken(more, given))
+        return KindOptions(PlacingOptions(**placing), options, given)
+    except ConfigError as error:
+        raise ConfigError(f"[{name}] {error}") from None

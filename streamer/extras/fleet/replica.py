@@ -27,7 +27,7 @@ CHILD = "from streamer.extras.fleet.replica import main; main()"
 
 
 class ReplicaLost(Exception):
-    """A replica could not be started. One line."""
+    """A replica could not be started. Its text is one line."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class ReplicaHost:
                 said = process.stdout.readline().decode() if process.stdout else ""
                 self._set(is_serving=said.startswith("serving"))
                 code = process.wait()
-            # a plan that cannot be started now could not be started the next time either
+            # a plan that cannot be started now cannot be started the next time either
             self._set(False, said.strip() or "it died" if code == TROUBLE else "")
             if not self._is_draining:
                 time.sleep(max(0.0, began + LEAST_LIFE_S - time.monotonic()))

@@ -14,8 +14,9 @@ import logging
 import ssl
 import time
 import urllib.request
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -38,68 +39,18 @@ _decode = msgspec.json.Decoder(ReplicaStatus).decode
 _logger = logging.getLogger("streamer.notice")  # its lines go to stderr
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A replica that answers. sent: clients on their way there, by tenant."""
-
-    address: str  # ws://HOST:PORT
-    status: ReplicaStatus
-    sent: Mapping[str, int] = field(default_factory=dict)
-    is_leaving: bool = False  # about to be drained: no new clients
-
-    @property
-    def num_sent(self) -> int:
-        return sum(self.sent.values())
-
-    @property
-    def num_free(self) -> int:
-        """Places left once everyone who was sent has arrived."""
-        return self._num_open - self.num_sent
-
-    def has_room(self, tenant: str) -> bool:
-        """Other tenants on their way are not counted: their share may be used up, and then the
-        replica refuses them."""
-        return self._num_open > self.sent.get(tenant, 0)
-
-    @property
-    def _num_open(self) -> int:
-        is_open = not (self.is_leaving or self.status.is_draining)
-        return self.status.limit - self.status.taken if is_open else 0
-
-
-def choose(
-    candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NO_TENANT
-) -> Candidate | None:
-    """The replica for a new client of `kind`; None if all are full.
-
-    A server's client goes where most places are free. An edge returns to the verifier that it had:
-    the highest hash of both names wins (rendezvous hashing), so every director decides alike.
-    """
-    open_now = [c for c in candidates if c.status.kind == kind and c.has_room(tenant)]
-    if not open_now:
-        return None
-    if edge:
-        return max(open_now, key=lambda c: _weight(edge, c.status.name or c.address))
-    return max(open_now, key=lambda c: (c.num_free, c.address))
-
-
-def find(candidates: Iterable[Candidate], incarnation: str) -> Candidate | None:
-    """The replica that a session's id names, full or leaving as it may be."""
-    return next((c for c in candidates if incarnation and c.status.name == incarnation), None)
-
-
-def _weight(edge: str, replica: str) -> bytes:
-    return hashlib.blake2b(f"{edge} {replica}".encode(), digest_size=8).digest()
-
-
 @dataclass
 class Known:
-    """One address. status: None while it does not answer; last: its last status. silent_since: None
-    while it answers. sent: (time, tenant) of clients on their way."""
+    """A replica at an address.
 
-    address: str
-    since: float = 0.0
+    status: its last status, None if it does not answer; last: the same, kept when it is gone.
+    silent_since: None while it answers. sent: (time, tenant) of clients on their way. is_leaving:
+    about to be drained, so it gets no new clients.
+    """
+
+    address: str  # ws://HOST:PORT
     status: ReplicaStatus | None = None
+    since: float = 0.0
     last: ReplicaStatus | None = None
     silent_since: float | None = None
     is_asked: bool = False
@@ -108,16 +59,37 @@ class Known:
     sent: deque[tuple[float, str]] = field(default_factory=deque)
 
     @property
-    def pid(self) -> int:
-        return self.last.pid if self.last else 0
+    def answers(self) -> bool:
+        return self.status is not None and self.silent_since is None
+
+    @property
+    def is_ending(self) -> bool:
+        """It gets no new clients."""
+        return self.is_leaving or (self.status is not None and self.status.is_draining)
 
     @property
     def is_gone(self) -> bool:
         """It should be there and is not."""
         return self.status is None and self.silent_since is not None
 
+    @property
+    def num_free(self) -> int:
+        """Places left once every client on its way has arrived."""
+        return self._num_open - len(self.sent)
+
+    def has_room(self, tenant: str) -> bool:
+        """Clients of other tenants on their way do not count: if their share is used up, the
+        replica refuses them."""
+        return self._num_open > sum(whose == tenant for _, whose in self.sent)
+
+    @property
+    def _num_open(self) -> int:
+        if self.status is None or self.is_ending:
+            return 0
+        return self.status.limit - self.status.taken
+
     def heard(self, status: ReplicaStatus, now: float) -> None:
-        """It answered. It counts, or has refused, the clients that arrived since the last time."""
+        """It answered. Clients that it counted or refused since the last time have arrived."""
         same = self.status is not None and self.status.name == status.name
         came = status.num_came - self.status.num_came if self.status and same else len(self.sent)
         for _ in range(min(came, len(self.sent))):
@@ -135,8 +107,34 @@ class Known:
             self.status = None
 
 
+def choose(
+    replicas: Iterable[Known], kind: str, edge: str = "", tenant: str = NO_TENANT
+) -> Known | None:
+    """The replica for a new client of `kind`; None if all are full.
+
+    A client of a server goes where most places are free. An edge returns to the verifier that it
+    had: the highest hash of both names wins (rendezvous hashing), so all directors agree.
+    """
+    there = [r for r in replicas if r.status and r.status.kind == kind and r.has_room(tenant)]
+    if edge:
+        return max(there, key=lambda r: _weight(edge, r), default=None)
+    return max(there, key=lambda r: (r.num_free, r.address), default=None)
+
+
+def find(replicas: Iterable[Known], incarnation: str) -> Known | None:
+    """The replica that a session's id names, even if it is full or leaving."""
+    there = (r for r in replicas if r.status and r.status.name == incarnation)
+    return next(there, None) if incarnation else None
+
+
+def _weight(edge: str, replica: Known) -> bytes:
+    assert replica.status is not None
+    name = replica.status.name or replica.address
+    return hashlib.blake2b(f"{edge} {name}".encode(), digest_size=8).digest()
+
+
 class Roster:
-    """`set` the addresses, `run` it, and read `candidates`."""
+    """`set` the addresses, `run` it, and read `answering`."""
 
     def __init__(
         self, tls: ssl.SSLContext | None = None, clock: Callable[[], float] = time.monotonic
@@ -150,18 +148,16 @@ class Roster:
         return list(self._known.values())
 
     @property
-    def candidates(self) -> list[Candidate]:
+    def answering(self) -> list[Known]:
         """Replicas that answered the last poll."""
-        return [
-            Candidate(k.address, k.status, Counter(whose for _, whose in k.sent), k.is_leaving)
-            for k in self._known.values()
-            if k.status is not None and k.silent_since is None
-        ]
+        return [known for known in self._known.values() if known.answers]
 
     def set(self, addresses: Iterable[str]) -> None:
         """Know exactly these addresses; the state of those that stay is kept."""
         now = self._clock()
-        self._known = {a: self._known.get(a) or Known(a, now) for a in dict.fromkeys(addresses)}
+        self._known = {
+            a: self._known.get(a) or Known(a, since=now) for a in dict.fromkeys(addresses)
+        }
 
     def send(self, address: str, tenant: str) -> None:
         """A client of this tenant is on its way there."""
@@ -179,8 +175,7 @@ class Roster:
 
     def names(self, incarnation: str) -> bool:
         """Whether a replica of this name was there and may be again."""
-        there = [k.status.name for k in self._known.values() if k.status is not None]
-        return bool(incarnation) and incarnation in there
+        return find(self._known.values(), incarnation) is not None
 
     async def run(self) -> None:
         """Poll until cancelled. A slow replica delays no other."""
@@ -239,7 +234,7 @@ def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
 
 
 class Listed(msgspec.Struct):
-    """One replica of another director's list; its other fields are for people."""
+    """One replica of another director's list."""
 
     address: str
     is_leaving: bool
@@ -258,14 +253,11 @@ async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | N
     fixed = [s.rstrip("/") for s in sources if s not in lists]
     while True:
         for source in lists:
-            try:
-                url = source.rstrip("/").removesuffix(LIST) + LIST
+            url = source.rstrip("/").removesuffix(LIST) + LIST
+            with suppress(OSError, msgspec.MsgspecError):
                 lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url, tls))
-            except (OSError, msgspec.MsgspecError):
-                continue
         listed = [each for found in lists.values() for each in found]
         roster.set([*fixed, *(each.address for each in listed)])
-        leaving = {each.address for each in listed if each.is_leaving}
         for each in listed:  # a replica that comes back under its address stops leaving
-            roster.leave(each.address, each.address in leaving)
+            roster.leave(each.address, each.is_leaving)
         await anyio.sleep(READ_S)

@@ -100,12 +100,12 @@ async def test_a_session_whose_replica_is_gone_is_over_at_once():
         for _ in range(2):
             name = incarnation_of("server-0")
             async with running(opening(), at=port, name=name):
-                await until(lambda: roster.candidates)
+                await until(lambda: roster.answering)
                 for old in ids:
                     assert (await fetched(url, f"/v1/replica?resume={old}"))[0] == 404
                 async with connect(url) as ws:
                     ids.append(await created(ws))
-            await until(lambda: not roster.candidates)
+            await until(lambda: not roster.answering)
             status, told, _ = await fetched(url, f"/v1/replica?resume={ids[-1]}")
             assert (status, told) == (404, "the replica of this session is gone; connect anew\n")
         assert len(set(ids)) == 2

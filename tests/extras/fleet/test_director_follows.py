@@ -31,7 +31,7 @@ async def test_one_that_never_answers_gets_nobody():
         one = running(opening(), 1, name="one.1")
         async with one as (address, _), directing() as (url, roster):
             roster.set([address.removesuffix("/v1/realtime"), f"ws://127.0.0.1:{port}"])
-            await until(lambda: roster.candidates)
+            await until(lambda: roster.answering)
             async with connect(url) as ws:
                 assert incarnation_in(await created(ws)) == "one.1"
                 with pytest.raises(InvalidStatus):
@@ -59,8 +59,8 @@ async def test_prometheus_is_told_of_one_that_is_gone_too():
         url, roster = await stack.enter_async_context(directing())
         async with running(opening(), 1, name="one.1") as (address, _):
             roster.set([address.removesuffix("/v1/realtime")])
-            await until(lambda: roster.candidates)
-        await until(lambda: not roster.candidates)
+            await until(lambda: roster.answering)
+        await until(lambda: not roster.answering)
         (target,) = json.loads((await fetched(url, "/v1/targets"))[1])
         assert target["labels"] == {"kind": "server", "replica": "one"}
 
@@ -69,10 +69,10 @@ async def test_a_second_director_follows_the_first_and_outlives_it():
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
         async with directing(address) as (first, known):
-            await until(lambda: known.candidates)
+            await until(lambda: known.answering)
             source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
             second, roster = await stack.enter_async_context(directing(sources=[source]))
-            await until(lambda: roster.candidates)
+            await until(lambda: roster.answering)
             ws = await stack.enter_async_context(connect(first))
             await created(ws)
         await anyio.sleep(0)
@@ -163,7 +163,7 @@ async def test_one_that_speaks_something_else_ends_no_director(told):
             good = address.removesuffix("/v1/realtime")
             roster.set([there, "ws://h:port", "ws://[::1", good])
             await until(lambda: all(k.silent_since for k in roster.known if k.address != good))
-            await until(lambda: roster.candidates)
+            await until(lambda: roster.answering)
             async with connect(url) as ws:
                 assert incarnation_in(await created(ws)) == "one.1"
 
@@ -175,14 +175,14 @@ async def test_one_that_left_and_came_back_is_open_again_to_who_follows():
         first, known = await stack.enter_async_context(directing(address))
         source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
         _, roster = await stack.enter_async_context(directing(sources=[source]))
-        await until(lambda: roster.candidates)
+        await until(lambda: roster.answering)
         one = address.removesuffix("/v1/realtime")
         known.leave(one)
-        await until(lambda: roster.candidates[0].is_leaving)
+        await until(lambda: roster.answering[0].is_leaving)
         known.set([])
         known.set([one])
-        await until(lambda: not roster.candidates[0].is_leaving)
-        assert [candidate.address for candidate in roster.candidates] == [one]
+        await until(lambda: not roster.answering[0].is_leaving)
+        assert [candidate.address for candidate in roster.answering] == [one]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_an_address_that_never_answers_as_a_replica_is_reported_once(monke
             good = address.removesuffix("/v1/realtime")
             roster.set([good, "ws://127.0.0.1:1", there])
             await until(lambda: len(caplog.messages) == 2)
-            await until(lambda: roster.candidates)
+            await until(lambda: roster.answering)
             for known in roster.known:
                 known.since -= 100.0
             await anyio.sleep(1.0)

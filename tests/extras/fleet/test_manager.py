@@ -7,9 +7,8 @@ import pytest
 from patience import PATIENCE_S
 
 from streamer.extras.fleet import manager as of_manager
-from streamer.extras.fleet.config import of
-from streamer.extras.fleet.manager import Manager, drain_all
-from streamer.extras.fleet.options import ScalingOptions
+from streamer.extras.fleet.manager import Manager, Scaling, drain_all
+from streamer.extras.fleet.options import of
 from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
 from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import ReplicaStatus, incarnation_of
@@ -65,8 +64,8 @@ async def managing(placement, least=2, most=4):
         placement,
         roster,
         kinds,
-        ScalingOptions(up_pause_s=1, down_pause_s=5),
         lambda kind, number: ReplicaPlan(kind, {"port": 9_099 + number}, "h"),
+        Scaling(up_pause_s=1, down_pause_s=5),
         clock,
     )
     async with anyio.create_task_group() as group:

@@ -8,7 +8,7 @@ from places import ROOT
 
 from streamer.config import ConfigError
 from streamer.extras.fleet.command import plan_of
-from streamer.extras.fleet.config import of, read
+from streamer.extras.fleet.options import of, read
 
 LEAST = {"server": {}}
 
@@ -55,7 +55,6 @@ def test_a_fleet_that_others_reach_tells_the_node_s_own_address():
         ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; did you mean exact"),
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
         ({"verifier": {"max_sessions": 0}}, r"\[verifier\] --max-sessions is 0; it may be 1 to"),
-        ({**LEAST, "scaling": {"up_at": 2}}, r"\[scaling\] --up-at is 2; it may be 0 to 1"),
         (
             {"server": {}, "verifier": {}},
             r"\[server\] 9100 to 9100 are its ports; \[verifier\] has",
