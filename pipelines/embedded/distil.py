@@ -1,7 +1,6 @@
 """Train the edge on what the cloud would say, so that more of its drafts are accepted."""
 
 import argparse
-import json
 import random
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tqdm import tqdm
 from pipelines.embedded.data import Composer, Corpus
 from pipelines.embedded.evaluate import open_model
 from pipelines.embedded.heads import Heads
-from pipelines.embedded.joint import optimizers, save
+from pipelines.embedded.joint import note, optimizers, save
 from pipelines.embedded.model import SIZES, tower
 from pipelines.embedded.prompted import Prompted, describe_batch
 
@@ -45,7 +44,6 @@ def distil(args) -> None:
     steppers = optimizers(edge, heads, args.lr)
     composer = Composer(Corpus(*args.data), args.seed, args.noise)
     args.out.mkdir(parents=True, exist_ok=True)
-    log = (args.out / "log.jsonl").open("a")
     for step in (bar := tqdm(range(args.steps), desc="distil")):
         rng = random.Random(f"{args.seed}/{step}")
         turns = composer.batch(args.audio_s, rng)
@@ -72,11 +70,8 @@ def distil(args) -> None:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
         agree = (logits.argmax(-1) == torch.cat(answers)).float().mean().item()
-        log.write(
-            json.dumps({"step": step, "soft": soft.item(), "hard": hard.item(), "agree": agree})
-            + "\n"
-        )
-        log.flush()
+        figures = {"soft": soft.item(), "hard": hard.item(), "agree": agree}
+        note(args.out, {"step": step, **figures})
         bar.set_postfix(soft=f"{soft.item():.3f}", agree=f"{agree:.3f}")
         if step % 50 == 49 or step == args.steps - 1:
             save(args.out, edge, heads, steppers, step + 1)

@@ -134,6 +134,12 @@ def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0, **m
     (out / "new.pt").rename(out / "last.pt")
 
 
+def note(out: Path, row: dict) -> None:
+    """Add a row to the run's learning curve."""
+    with (out / "log.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
 def average_gradients(model, heads, world: int) -> None:
     """All processes step with the mean of their gradients, as one with a batch `world` times
     larger."""
@@ -221,7 +227,6 @@ def train(rank: int, args: argparse.Namespace) -> None:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=args.world)
     run, prompted = Run(args), Prompted()
     composer = Composer(Corpus(*args.data), args.seed, args.noise)
-    log = (args.out / "log.jsonl").open("a")
     earlier, began = run.minutes, time.monotonic()
     saved = began
     steps = range(run.step, args.steps)
@@ -240,8 +245,7 @@ def train(rank: int, args: argparse.Namespace) -> None:
         run.step = step + 1
         if rank:
             continue
-        log.write(json.dumps({"step": step, "minutes": round(run.minutes, 2), **found}) + "\n")
-        log.flush()
+        note(args.out, {"step": step, "minutes": round(run.minutes, 2), **found})
         bar.set_postfix(said=f"{found['said']:.3f}", heard=f"{found['heard']:.3f}")
         if time.monotonic() - saved > 60 or run.step == args.steps or left <= 0:
             saved = time.monotonic()
