@@ -1,24 +1,29 @@
-"""A scripted session without a model for the wire's tests: slow, talkative or broken as they want."""
+"""A scripted session without a model for the wire's tests, by sockets or in memory."""
 
+import json
 from contextlib import asynccontextmanager
 
 import anyio
 
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta
+from streamer.net.realtime.conversation import Conversation
+from streamer.net.realtime.session import ClientSession
+from streamer.net.service.metrics import Metrics
 from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 
 class FakeSession:
-    """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes
-    `feed_s` a message. waits: for `answer`."""
+    """Answers each commit with the number of bytes of its turn, digit by digit.
 
-    def __init__(
-        self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, ttft_ms=1.0, waits=False
-    ):
+    feed_s: time for each message of audio. num_said: events that wait at the start. fails: `feed`
+    raises. part_s: seconds after which a turn is cut into parts. waits: answers only on `answer`.
+    """
+
+    def __init__(self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, waits=False):
         self.options, self.feed_s, self.fails = options, feed_s, fails
         self._waits, self._held = waits, []
-        self.part_s, self.ttft_ms = part_s, ttft_ms
+        self.part_s = part_s
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
         self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
         self._say, self._said = anyio.create_memory_object_stream(100_000)
@@ -54,12 +59,12 @@ class FakeSession:
         else:
             await self._answer(turn, text, seconds)
 
-    async def _answer(self, turn, text, seconds):
+    async def _answer(self, turn, text, seconds, stop_reason="eos"):
         for i, digit in enumerate(text):
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
-        times = {"ttft_ms": self.ttft_ms, "prefill_ms": 0.0, "total_ms": self.ttft_ms + 1}
+        times = {"ttft_ms": 1.0, "prefill_ms": 0.0, "total_ms": 2.0}
         ids = tuple(range(len(text)))
-        said = ("", text, "eos", "exact", Counts(), seconds, {})
+        said = ("", text, stop_reason, "exact", Counts(), seconds, {})
         await self._say.send(Description(*said, **times, ids=ids, turn=turn))
 
     async def answer(self):
@@ -71,7 +76,9 @@ class FakeSession:
         await self._say.send(Cleared(self.num_turns))
 
     async def cancel(self):
-        pass
+        while self._held:
+            turn, _, seconds = self._held.pop(0)
+            await self._answer(turn, "", seconds, "cancelled")
 
     async def end(self):
         self._is_ended = True
@@ -100,3 +107,39 @@ def opening(sessions=None, **script):
             session.close()
 
     return open_session
+
+
+class Talk:
+    """A client of a session in memory."""
+
+    def __init__(self, session):
+        self.session = session
+        self._num_read = 0
+
+    async def say(self, *messages):
+        """Every event that follows these messages."""
+        for message in messages:
+            is_event = isinstance(message, dict)
+            await self.session.take(json.dumps(message) if is_event else message)
+            await anyio.wait_all_tasks_blocked()
+        journal = self.session.journal
+        events = [json.loads(journal[i]) for i in range(self._num_read, journal.end)]
+        self._num_read = journal.end
+        return events
+
+
+@asynccontextmanager
+async def talking(kind="realtime", is_beta=False, is_attached=False, **script):
+    """A Talk with a scripted session, after its first events. is_attached: to a socket, which is
+    given no event."""
+    conversation = Conversation("sess_00000000", kind, is_beta=is_beta)
+    session = ClientSession(conversation, opening(**script), Metrics())
+    session.journal.attach(is_attached)
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.run)
+        await anyio.wait_all_tasks_blocked()
+        talk = Talk(session)
+        created, *_ = await talk.say()
+        assert created["type"] == "session.created"
+        yield talk
+        session.end((1000, ""))

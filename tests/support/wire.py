@@ -47,13 +47,13 @@ def describe_files(files, mode, measures=False):
         return json.loads(json.dumps(pool.submit(anyio.run, described).result()))
 
 
-def http(url, path, headers=None):
-    """(status, body, headers) of a GET."""
+def http(url, path, headers=None, context=None):
+    """(status, body, headers) of a GET. context: of TLS."""
     request = urllib.request.Request(
         url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {}
     )
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         with error:

@@ -118,6 +118,7 @@ class Conversation:
             case c.BufferCommit():
                 return [], Do("commit", event.event_id)
             case c.BufferClear():
+                self.turns.cleared()  # an update may follow at once
                 return [], Do("clear", event.event_id)
             case c.ResponseCreate():
                 return self._respond(event)

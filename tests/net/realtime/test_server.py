@@ -1,17 +1,21 @@
-"""A real `streamer serve` process: what is said over the socket is what `describe` says of the
-file."""
+"""A real `streamer serve` process: its sentences over the socket are those of `describe`."""
 
 import asyncio
+import base64
 import io
+import itertools
 import json
-import random
+from dataclasses import fields
 
 import numpy as np
+import openai
 import pytest
 import soundfile
 import soxr
 import tiny
-from speech import RATE_HZ, SAMPLES, speech
+from documents import block_of
+from patience import PATIENCE_S
+from speech import RATE_HZ, SAMPLES, recording, speech
 from websockets.asyncio.client import connect
 from wire import (
     ANSWER,
@@ -24,50 +28,196 @@ from wire import (
     session_update,
     text_of,
     until,
-    until_left,
     validate,
 )
 
 from streamer.core.audio.pcm import from_g711
+from streamer.extras.coach.options import Baseline, Coach
 
-NO_VAD = {"audio": {"input": {"turn_detection": None}}}
+VAD = {"type": "server_vad"}
+BETA = {"OpenAI-Beta": "realtime=v1"}
+PAGE = "docs/realtime.md"
+ADDRESS = "http://127.0.0.1:8765/v1"
+# the client's own, with websockets 17
+own_warning = pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
+
+
+def http_base(server):
+    return server.replace("ws", "http", 1).removesuffix("/realtime")
+
+
+def samples_of(file):
+    return soundfile.read(file, dtype="int16")[0].tobytes()
 
 
 async def test_streamed_over_the_socket_equals_described(server, wanted):
-    """Id for id, for any cut of the bytes, turn after turn; the extensions carry ids, verified
-    flags, attributes."""
+    """Id for id, in any pieces, turn after turn; with ids, verified flags and attributes."""
     async with connect(server) as ws:
         await ws.send(session_update(events=True, binary=True))
         for seed, file in enumerate(SAMPLES):
-            events = await describe(ws, soundfile.read(file, dtype="int16")[0].tobytes(), seed)
+            events = await describe(ws, samples_of(file), seed)
             row = wanted[file.name]
             assert text_of(events) == row["text"]
             deltas = [event for event in events if event["type"] == "streamer.delta"]
             assert [i for delta in deltas for i in delta["ids"]] == row["ids"]
             assert all(delta["verified"] for delta in deltas)
-            (found,) = [json.loads(await ws.recv())["description"]]
+            found = json.loads(await ws.recv())["description"]
             assert found["attributes"] == row["attributes"]
 
 
-async def test_live_updates_come_while_someone_speaks(server):
+async def test_many_clients_get_their_own_words(server, wanted):
+    async def one(i):
+        file = SAMPLES[i % len(SAMPLES)]
+        async with connect(server) as ws:
+            await ws.send(session_update(binary=True))
+            return text_of(await describe(ws, samples_of(file), i)) == wanted[file.name]["text"]
+
+    assert len({row["text"] for row in wanted.values()}) > 1
+    assert all(await asyncio.gather(*(one(i) for i in range(16))))
+
+
+@pytest.mark.parametrize("law", ["pcmu", "pcma"])
+async def test_telephone_audio_is_heard_as_its_levels(server, law):
+    """G.711 by both of its names, cut at any byte, gives the sentence of the same levels as
+    PCM16."""
+    telephone = soxr.resample(0.5 * speech(3, 1), RATE_HZ, 8_000)
+    raw = {"samplerate": 8_000, "format": "RAW", "subtype": {"pcmu": "ULAW", "pcma": "ALAW"}[law]}
+    file = io.BytesIO()
+    soundfile.write(file, telephone, **raw)
+    data = file.getvalue()
+    as_pcm16 = (from_g711(data, law) * 32_768).astype("<i2").tobytes()
+    beta = {"input_audio_format": {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}[law]}
+    new = {"audio": {"input": {"format": {"type": f"audio/{law}"}, "turn_detection": None}}}
+    plain = json.loads(session_update(rate=8_000))["session"]
+    texts = []
+    cases = ((new, data), (beta | {"turn_detection": None}, data), (plain, as_pcm16))
+    for session, sent in cases:
+        async with connect(server) as ws:
+            update = {**session, "streamer": {"binary": True}}
+            await ws.send(json.dumps({"type": "session.update", "session": update}))
+            told = (await until(ws, "session.updated"))[-1]
+            # pipecat's types know audio/pcm alone
+            STRICT["session.updated"].model_validate(told, strict=True)
+            assert told["session"]["streamer"]["rate"] == 8_000
+            kind = "audio/pcm" if session is plain else f"audio/{law}"
+            assert told["session"]["audio"]["input"]["format"]["type"] == kind
+            texts.append(text_of(await describe(ws, sent, seed=len(texts))))
+    assert texts[0]
+    assert texts == texts[:1] * 3
+
+
+async def test_a_client_declares_its_rate(server):
     async with connect(server) as ws:
-        await ws.send(session_update(events=True, binary=True, live_update_s=1.0))
-        data = pcm(speech(6, 2))
-        await ws.send(data)
-        events = await until(ws, "streamer.live_update")
-        assert events[-1]["text"]
-        assert events[-1]["heard_s"] <= 6
+        for rate in (8_000, 44_100, 48_000):
+            await ws.send(session_update(rate=rate, binary=True))
+            updated = (await until(ws, "session.updated"))[-1]
+            assert updated["session"]["streamer"]["rate"] == rate
+            validate(updated)
+            assert text_of(await describe(ws, pcm(soxr.resample(speech(3, 1), RATE_HZ, rate))))
 
 
-@pytest.mark.parametrize("headers", [{}, {"OpenAI-Beta": "realtime=v1"}])
+async def test_models_are_listed(server):
+    """Clients that let people choose one ask first."""
+    async with openai.AsyncOpenAI(api_key="none", base_url=http_base(server)) as client:
+        assert [model.id async for model in client.models.list()] == ["streamer"]
+        assert (await client.models.retrieve("streamer")).owned_by == "streamer"
+        with pytest.raises(openai.NotFoundError):
+            await client.models.retrieve("another")
+
+
+async def test_voice_activity_answers_the_official_client_with_strict_types(server):
+    """Every event is valid under the client's types and in order. A commit of the silence after the
+    answer is an error, and a request then gets an empty response."""
+    client = openai.AsyncOpenAI(api_key="none", base_url=http_base(server))
+    quiet = np.zeros(24_000, np.float32)
+    data = pcm(np.concatenate([quiet, np.repeat(speech(3, 1), 3)[::2], quiet, quiet]))
+    kinds = []
+    async with client.realtime.connect(model="streamer") as connection:
+
+        async def receive(end):
+            while kinds[-1:] != [end]:
+                raw = json.loads(await asyncio.wait_for(connection.recv_bytes(), PATIENCE_S))
+                kinds.append(raw["type"])
+                validate(raw)
+            return raw
+
+        audio = {"input": {"turn_detection": VAD}}
+        await connection.session.update(session={"type": "realtime", "audio": audio})
+        for at in range(0, len(data), 9_600):
+            piece = base64.b64encode(data[at : at + 9_600]).decode()
+            await connection.input_audio_buffer.append(audio=piece)
+        await receive("response.done")
+        order = [
+            *("session.created", "session.updated"),
+            *("input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"),
+            *("input_audio_buffer.committed", "conversation.item.added"),
+            *("conversation.item.done", "response.created", "response.output_item.added"),
+            *("response.content_part.added", "response.output_text.delta"),
+            *("response.output_text.done", "response.content_part.done"),
+            *("response.output_item.done", "response.done"),
+        ]
+        places = [kinds.index(kind) for kind in order]
+        assert places == sorted(places)
+        await connection.input_audio_buffer.commit()
+        assert (await receive("error"))["error"]["code"] == "input_audio_buffer_commit_empty"
+        await connection.response.create()
+        assert (await receive("response.done"))["response"]["output"] == []
+
+
+async def test_an_update_ends_the_turn_of_voice_activity(server):
+    """And answers it. Times count from the session's first sample; `cleared` comes after all that
+    is cleared."""
+    async with connect(server) as ws:
+        await ws.send(session_update(vad=VAD, binary=True))
+        await ws.send(pcm(speech(4, 1)))
+        await until(ws, "input_audio_buffer.speech_started")
+        await ws.send(session_update(vad=VAD, binary=True, live_update_s=2.0))
+        assert text_of(await until(ws, "response.done"))
+        await ws.send(pcm(speech(4, 1)))
+        started = (await until(ws, "input_audio_buffer.speech_started"))[-1]
+        assert started["audio_start_ms"] >= 3_700
+        await ws.send('{"type": "input_audio_buffer.clear"}')
+        await until(ws, "input_audio_buffer.cleared")
+        await ws.send(session_update(binary=True))
+        kinds = [event["type"] for event in await until(ws, "session.updated")]
+        assert kinds == ["session.updated"]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_measures_and_live_updates_come_where_they_are_asked_for(server, is_asked):
+    """Of the turn in progress, and in its description."""
+    data = pcm(speech(6, 2))
+    asked = {"measures": is_asked, "live_update_s": 1.0 if is_asked else None}
+    async with connect(server) as ws:
+        await ws.send(session_update(events=True, binary=True, **asked))
+        await ws.send(data[:160_000])
+        events = []
+        if is_asked:  # while the turn goes on
+            for kind in ("streamer.measures", "streamer.live_update"):
+                if kind not in {event["type"] for event in events}:
+                    events += await until(ws, kind)
+        for message in (data[160_000:], COMMIT, ANSWER):
+            await ws.send(message)
+        events += await until(ws, "streamer.description")
+    by_kind = {event["type"]: event for event in events}
+    assert ("streamer.measures" in by_kind) is ("streamer.live_update" in by_kind) is is_asked
+    found = events[-1]["description"]
+    assert ("measures" in found) is ("confidence" in found) is is_asked
+    if is_asked:
+        assert by_kind["streamer.live_update"]["text"]
+        assert by_kind["streamer.live_update"]["heard_s"] <= 6
+        assert by_kind["streamer.measures"]["last_s"].keys() == {"2", "7", "20"}
+        assert 80 < found["measures"]["pitch_median_hz"] < 300
+        assert found["measures"]["audio_s"] == pytest.approx(6, abs=0.02)
+
+
+@pytest.mark.parametrize("headers", [{}, BETA])
 async def test_the_language_is_the_session_s_and_changes_between_turns(headers, tmp_path):
     """In both generations of the protocol. One that the server does not speak is refused."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     delta = "response.text.delta" if headers else "response.output_text.delta"
-    with serving("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en") as (
-        url,
-        _,
-    ):
+    options = ("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en")
+    with serving(*options) as (url, _):
         assert json.loads(http(url, "/languages.json")[1]) == ["en", "zh"]
         levels = json.loads(http(url, "/attributes.json")[1])["rate"][0]
         assert (levels["name"], levels["english"]) == ("很慢", "very slow")
@@ -92,163 +242,89 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(headers, 
             assert refused["message"] == "language is 'de'; this server speaks en and zh"
 
 
-async def test_many_clients_do_not_mix(server, wanted):
-    async def one(i):
-        file = SAMPLES[i % len(SAMPLES)]
-        async with connect(server) as ws:
-            await ws.send(session_update(binary=True))
-            return (
-                text_of(await describe(ws, soundfile.read(file, dtype="int16")[0].tobytes(), i))
-                == wanted[file.name]["text"]
-            )
-
-    assert all(await asyncio.gather(*(one(i) for i in range(12))))
+USUAL = Baseline(5, 120, 2.0, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(50, marks=pytest.mark.long)])
-async def test_clients_that_vanish_leave_nothing_behind(times):
-    """Cut off at random moments, without a goodbye: sessions return to zero and all slots are free
-    again."""
-    with serving("--mode", "exact", "--resume-s", 0) as (url, _):
-        chance = random.Random(times)
-        for _ in range(times):
-            ws = await connect(url)
-            await ws.send(
-                session_update(vad={"type": "server_vad"}, binary=True, live_update_s=0.5)
-            )
-            await ws.send(pcm(speech(chance.uniform(0.5, 6), 1)))
-            await asyncio.sleep(chance.uniform(0, 0.3))
-            ws.transport.abort()
-        await until_left(url)
-        await test_streamed_after(url)
-
-
-async def test_streamed_after(server):
+async def test_a_coach_speaks_where_it_is_asked_for(server):
+    """Nudges, the baseline and its measures, at most 5 times a second; the options that are in
+    force are in the answer."""
+    quiet = np.zeros(24_000, np.float32)
+    asked = {"baseline": USUAL, "silence_s": 1, "gap_s": 0}
     async with connect(server) as ws:
-        await ws.send(session_update(binary=True))
-        assert text_of(await describe(ws, pcm(speech(2, 1))))
-
-
-@pytest.mark.parametrize("law", ["pcmu", "pcma"])
-async def test_telephone_audio_is_heard_as_its_levels(server, law):
-    """G.711 by both of its names, cut at any byte, says what the same levels say as PCM16; times
-    count bytes of one sample each."""
-    telephone = soxr.resample(0.5 * speech(3, 1), RATE_HZ, 8_000)
-    raw = {"samplerate": 8_000, "format": "RAW", "subtype": {"pcmu": "ULAW", "pcma": "ALAW"}[law]}
-    file = io.BytesIO()
-    soundfile.write(file, telephone, **raw)
-    data = file.getvalue()
-    as_pcm16 = (from_g711(data, law) * 32_768).astype("<i2").tobytes()
-    texts = []
-    old = {"input_audio_format": {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}[law]}
-    new = {"audio": {"input": {"format": {"type": f"audio/{law}"}, "turn_detection": None}}}
-    for session, sent in ((new, data), (old | NO_VAD, data), (None, as_pcm16)):
-        async with connect(server) as ws:
-            update = {"type": "realtime", "streamer": {"binary": True, "acks": True}}
-            await ws.send(
-                session_update(rate=8_000, binary=True)
-                if session is None
-                else json.dumps({"type": "session.update", "session": update | session})
-            )
-            told = (await until(ws, "session.updated"))[-1]
-            # pipecat's types know audio/pcm alone
-            STRICT["session.updated"].model_validate(told, strict=True)
-            assert told["session"]["streamer"]["rate"] == 8_000
-            kind = "audio/pcm" if session is None else f"audio/{law}"
-            assert told["session"]["audio"]["input"]["format"]["type"] == kind
-            texts.append(text_of(await describe(ws, sent, seed=len(texts))))
-    assert texts[0]
-    assert texts == texts[:1] * 3
-
-
-def test_rates_are_what_clients_declare(server):
-    async def main():
-        async with connect(server) as ws:
-            for rate in (8_000, 44_100, 48_000):
-                await ws.send(session_update(rate=rate, binary=True))
-                updated = (await until(ws, "session.updated"))[-1]
-                assert updated["session"]["streamer"]["rate"] == rate
-                validate(updated)
-                samples = np.interp(
-                    np.arange(0, 3 * rate) * RATE_HZ / rate, np.arange(3 * RATE_HZ), speech(3, 1)
-                )
-                assert text_of(await describe(ws, pcm(samples)))
-
-    asyncio.run(main())
-
-
-async def test_cancel_means_the_response_that_is_asked_for(server):
-    """One that has not begun, by its id or without; not another one, and not what is over."""
-    async with connect(server) as ws:
-        await ws.send(session_update(binary=True))
-        for message in (
-            pcm(speech(3, 5)),
-            COMMIT,
-            ANSWER,
-            '{"type": "response.cancel", "response_id": "resp_other"}',
-            '{"type": "response.cancel"}',
-        ):
+        await ws.send(session_update(binary=True, coach=asked))
+        told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]["coach"]
+        assert told.keys() == {field.name for field in fields(Coach)}
+        assert (told | asked, told["fast_ratio"]) == (told, 1.8)
+        for message in (pcm(np.concatenate([recording(2) * 0.05, quiet])), COMMIT, ANSWER):
             await ws.send(message)
         events = await until(ws, "response.done")
-        assert [event["error"]["code"] for event in events if event["type"] == "error"] == [
-            "response_cancel_not_active"
-        ]
-        assert events[-1]["response"]["status"] == "cancelled"
-        await ws.send('{"type": "response.cancel"}')
-        assert (await until(ws, "error"))[-1]["error"]["code"] == "response_cancel_not_active"
-        assert (text := text_of(await describe(ws, pcm(speech(3, 5)))))
-        assert len(text) > 8, "the next answer is whole"
+        while not {"too_soft", "long_silence"} <= {event.get("kind") for event in events}:
+            events.append(json.loads(await asyncio.wait_for(ws.recv(), PATIENCE_S)))
+    ours = {"nudge": [], "baseline": [], "coach": []}
+    for event in events:
+        if event["type"].startswith("streamer."):
+            ours[event["type"].removeprefix("streamer.")].append(event)
+        else:
+            validate(event)
+    assert [event["baseline"] for event in ours["baseline"]] == [USUAL]
+    times = [event["t_s"] for event in ours["coach"]]
+    assert all(b - a >= 0.199 for a, b in itertools.pairwise(times))
+    assert ours["coach"][-1]["last"]["level_dbfs"] < -40
 
 
-async def test_a_turn_is_not_lost_to_other_options(server):
-    """Audio of a turn that the client ends itself: an update that would drop it is refused. Voice
-    activity's ends."""
+@own_warning
+def test_the_page_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
+    """The official sync client, unmodified but for the address. For a rate that is refused it says
+    why, and gives no sentence."""
+    code = block_of(PAGE, "import base64, openai")
+    assert ADDRESS in code
+    code = code.replace(ADDRESS, http_base(server))
+    samples, rate = soundfile.read(SAMPLES[1], dtype="int16")
+    soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), rate)
+    soundfile.write(tmp_path / "fast.wav", samples, 96_000)
+    for file in (SAMPLES[1], tmp_path / "stereo.wav"):
+        exec(code.replace("clip.wav", str(file)), {})
+        assert capsys.readouterr().out == wanted[SAMPLES[1].name]["text"]
+    with pytest.raises(SystemExit, match=r"audio rate 96000 is outside 8000\.\.48000 Hz"):
+        exec(code.replace("clip.wav", str(tmp_path / "fast.wav")), {})
+    assert capsys.readouterr().out == ""
+
+
+@own_warning
+def test_the_readme_s_client_connects(server, capsys):
+    code = block_of("README.md", "import openai\n")
+    assert ADDRESS in code
+    exec(code.replace(ADDRESS, http_base(server)), {})
+    assert capsys.readouterr().out == "session.created\n"
+
+
+async def test_the_page_s_extensions_are_accepted(server):
+    """As the message stands; the description comes after response.done. The session may be sent
+    back as it came."""
+    message = block_of(PAGE, '{"type": "session.update"').strip()
     async with connect(server) as ws:
-        await ws.send(session_update(binary=True))
-        await until(ws, "session.updated")
-        await ws.send(pcm(speech(3, 5)))
-        await ws.send(session_update(rate=8_000, binary=True))
-        assert (await until(ws, "error"))[-1]["error"]["code"] == "session_busy"
-        await ws.send(COMMIT)
-        await ws.send(session_update(rate=8_000, binary=True))
-        assert (await until(ws, "error"))[-1]["error"]["code"] == "session_busy"
-        await ws.send(ANSWER)
-        assert text_of(await until(ws, "response.done"))
-        vad = {"type": "server_vad"}
-        await ws.send(session_update(vad=vad, binary=True))
-        await until(ws, "session.updated")
-        await ws.send(pcm(speech(4, 1)))
-        await until(ws, "input_audio_buffer.speech_started")
-        await ws.send(session_update(vad=vad, binary=True, live_update_s=2.0))
-        assert text_of(await until(ws, "response.done"))
-        await ws.send(pcm(speech(4, 1)))
-        started = (await until(ws, "input_audio_buffer.speech_started"))[-1]
-        assert started["audio_start_ms"] >= 7_000, "times count from the session's first sample"
+        await ws.send(message)
+        session = (await until(ws, "session.updated"))[-1]["session"]
+        asked = json.loads(message)["session"]["streamer"]
+        assert asked.items() <= session["streamer"].items()
+        await ws.send(json.dumps({"type": "session.update", "session": session}))
+        assert (await until(ws, "session.updated"))[-1]["session"] == session
+        await ws.send(session_update(**asked))
+        await describe(ws, samples_of(SAMPLES[0]))
+        found = json.loads(await ws.recv())
+        assert found["type"] == "streamer.description"
+        assert (found["description"]["warning"], found["description"]["is_cut"]) == (None, False)
 
 
-async def test_a_long_turn_that_the_client_ends_is_answered_in_parts(server):
-    async with connect(server) as ws:
-        await ws.send(session_update(binary=True))
-        for seed in (1, 2):
-            await ws.send(pcm(speech(30, seed)))
-            await ws.send(pcm(speech(30, seed)))
-        await ws.send(COMMIT)
-        await ws.send(ANSWER)
-        first = await until(ws, "response.done")
-        second = await until(ws, "response.done")
-        assert text_of(first)
-        assert text_of(second)
-
-
-async def test_cleared_comes_after_what_is_cleared(server):
-    async with connect(server) as ws:
-        await ws.send(session_update(vad={"type": "server_vad"}, binary=True))
-        await ws.send(pcm(speech(3, 1)))
-        await ws.send('{"type": "input_audio_buffer.clear"}')
-        await ws.send(session_update(binary=True))
-        kinds = [event["type"] for event in await until(ws, "input_audio_buffer.cleared")]
-        kinds += [event["type"] for event in await until(ws, "session.updated")]
-        assert (
-            "input_audio_buffer.speech_started"
-            not in kinds[kinds.index("input_audio_buffer.cleared") :]
-        )
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"additional_headers": BETA},
+        {"subprotocols": ["realtime", "openai-insecure-api-key.x", "openai-beta.realtime-v1"]},
+    ],
+    ids=["header", "subprotocol"],
+)
+async def test_a_client_of_the_beta_is_known_before_its_first_message(server, how):
+    async with connect(server, **how) as ws:
+        session = (await until(ws, "session.created"))[-1]["session"]
+        assert session["input_audio_format"] == "pcm16"

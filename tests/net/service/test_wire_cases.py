@@ -1,5 +1,5 @@
-"""What we add to websockets, byte by byte, by raw sockets against both services: upgrades, refusals,
-subprotocols, no compression, pings, fragments, closes, limits. After each case the service serves."""
+"""What we add to websockets, by raw sockets against both services: upgrades, refusals, subprotocols,
+no compression, frames, closes, limits. After each case the service still serves."""
 
 import asyncio
 import base64
@@ -17,6 +17,8 @@ PATHS = {"realtime": PATH, "verifier": f"{link.PATH}?{link.VERSION_QUERY}={link.
 
 WRONG = {  # name -> (what is changed, the status of the answer)
     "another path": ({"path": "/nowhere"}, 404),
+    "a path that is no address": ({"path": "//["}, 400),
+    "an escape that is none": ({"path": "/%zz"}, 404),
     "version 8": ({"Sec-WebSocket-Version": "8"}, 400),
     "no version": ({"Sec-WebSocket-Version": None}, 400),
     "no key": ({"Sec-WebSocket-Key": None}, 400),
@@ -28,6 +30,7 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 405),
     "a GET with a body": ({"Content-Length": "70000"}, 426),
     "a POST elsewhere": ({"path": "/nowhere", "method": "POST", "Content-Length": "3"}, 404),
+    "a POST to /healthz": ({"path": "/healthz", "method": "POST", "Content-Length": "3"}, 405),
     "an escape in the path": ({"path": "/\x1b[31m"}, 400),
     "a null byte in the query": ({"path": "/?a=\x00"}, 400),
     "no Connection": ({"Connection": None}, 426),
@@ -35,6 +38,7 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "HTTP/1.0": ({"version": "HTTP/1.0"}, 505),
     "a foreign Origin": ({"Origin": "http://evil.example"}, 403),
     "null Origin": ({"Origin": "null"}, 403),
+    "DNS rebinding": ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
     "two Origins": ({"Origin": "http://a\r\nOrigin: http://b"}, 400),
     "two keys": ({"Authorization": "Bearer a\r\nAuthorization: Bearer b"}, 400),
     "a header of 20,000 bytes": ({"X": "x" * 20_000}, 431),
@@ -45,10 +49,19 @@ WRONG = {  # name -> (what is changed, the status of the answer)
 }
 
 
+async def serves(port, service):
+    """A healthy client is served."""
+    async with Raw.to(port, request(PATHS[service])) as raw:
+        status, headers = await raw.head()
+        assert (status, headers["sec-websocket-accept"]) == (101, ACCEPT)
+        raw.writer.write(frame(PING, b"there?"))
+        assert await raw.until(PONG) == b"there?"
+
+
 @pytest.mark.parametrize("service", SERVICES)
-async def test_what_is_no_upgrade_is_refused_before_it(service):
-    """By plain HTTP in one line, or, where nothing can be made of it, by the end of the socket.
-    None of them holds a place, not for a moment: there are fewer places than cases."""
+async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
+    """By plain HTTP in one line, or by the end of the socket if it cannot be read. None of them
+    holds a place: there are fewer places than cases."""
     async with port_of(service) as port:
         for name, (changed, status) in WRONG.items():
             data = request(**{"path": PATHS[service], **changed})
@@ -56,28 +69,27 @@ async def test_what_is_no_upgrade_is_refused_before_it(service):
                 found, headers = await raw.head()
                 assert found == status, f"{name}: {found} {headers}"
                 assert found is None or headers["connection"] == "close", name
+        for data in (b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n", b"GET\r\n\r\n", b"\x00" * 9_000):
+            async with Raw.to(port, data) as raw:
+                raw.writer.write_eof()
+                assert (await raw.head())[0] in (None, 400, 414)
         await serves(port, service)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n", b"GET\r\n\r\n", b"\x00" * 9_000]
-)
-async def test_what_is_no_http_ends_the_socket(data):
+@pytest.mark.parametrize("path", ["/healthz", "/"])
+async def test_an_offer_of_http_2_is_ignored(path):
+    """Java's HttpClient, Ktor and curl --http2 make one with every request; HEAD is a GET without a
+    body."""
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAA"}
     async with port_of("realtime") as port:
-        async with Raw.to(port, data) as raw:
-            raw.writer.write_eof()
-            found, _ = await raw.head()
-            assert found in (None, 400, 414)
-        await serves(port, "realtime")
-
-
-async def serves(port, service):
-    """Somebody healthy is served."""
-    async with Raw.to(port, request(PATHS[service])) as raw:
-        status, headers = await raw.head()
-        assert (status, headers["sec-websocket-accept"]) == (101, ACCEPT)
-        raw.writer.write(frame(PING, b"there?"))
-        assert await raw.until(PONG) == b"there?"
+        found = {}
+        for method in ("GET", "HEAD"):
+            async with Raw.to(port, request(path, offer, method)) as raw:
+                status, headers = await raw.head()
+                found[method] = (status, headers["content-length"], await raw.reader.read())
+    status, length, body = found["GET"]
+    assert (status, int(length)) == (200, len(body))
+    assert found["HEAD"] == (200, length, b"")
 
 
 OFFERS = {  # what is offered -> what is chosen
@@ -106,36 +118,44 @@ async def test_subprotocols_and_compression():
                     assert found.get("sec-websocket-protocol") == chosen, offer
                     assert "sec-websocket-extensions" not in found
                     assert "SECRET" not in str(found)
-                    raw.writer.write(frame(CLOSE, (1000).to_bytes(2, "big")))
+                    raw.writer.write(close(1000))
                     await raw.until(CLOSE)
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 401),
-        ({"Authorization": "Bearer WRONG"}, 401),
-        ({"Authorization": "Basic SECRET"}, 401),
-        ({"Authorization": "bearer SECRET"}, 101),
-        ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.SECRET"}, 101),
-        ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.secret"}, 401),
-        ({"Sec-WebSocket-Protocol": "openai-insecure-api-key."}, 401),
-        ({"Authorization": "Bearer \xff"}, 401),
-    ],
-)
-async def test_keys(headers, status):
-    async with (
-        port_of("realtime", api_key="SECRET") as port,
-        Raw.to(port, request(PATH, headers)) as raw,
-    ):
-        assert (await raw.head())[0] == status
+KEYS = [
+    ({}, 401),
+    ({"Authorization": "bearer SECRET", "Content-Length": "0"}, 101),
+    ({"Authorization": "bearer SECRET", "Host": "a.org", "Origin": "https://a.org"}, 101),
+    ({"Authorization": "Bearer WRONG"}, 401),
+    ({"Authorization": "Basic SECRET"}, 401),
+    ({"Authorization": "bearer SECRET"}, 101),
+    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.SECRET"}, 101),
+    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.secret"}, 401),
+    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key."}, 401),
+    ({"Authorization": "Bearer \xff"}, 401),
+]
+
+
+async def test_keys():
+    async with port_of("realtime", api_key="SECRET") as port:
+        for headers, status in KEYS:
+            async with Raw.to(port, request(PATH, headers)) as raw:
+                assert (await raw.head())[0] == status, headers
 
 
 def close(code=None, reason=b""):
     return frame(CLOSE, b"" if code is None else code.to_bytes(2, "big") + reason)
 
 
-CLOSES = {  # what a client sends -> the code that it is closed with; None: a close without one
+def unmasked(opcode, data):
+    return bytes([0x80 | opcode, len(data)]) + data
+
+
+def announced(size):
+    return bytes([0x82, 0xFF]) + size.to_bytes(8, "big")
+
+
+CLOSES = {  # name -> (what a client sends, the code of the answer; None: without one)
     "1000": (close(1000), 1000),
     "1000 with a reason": (close(1000, "说完了".encode()), 1000),
     "1001": (close(1001), 1001),
@@ -144,39 +164,70 @@ CLOSES = {  # what a client sends -> the code that it is closed with; None: a cl
     "without a code": (close(), None),
     "and then more": (close(1000) + frame(TEXT, b"{}") + frame(PING, b"x"), 1000),
     "in the midst of fragments": (frame(TEXT, b"{", fin=False) + close(1000), 1002),
+    "of one byte": (frame(CLOSE, b"\x03"), 1002),
+    "999": (close(999), 1002),
     "1005": (close(1005), 1002),
     "1006": (close(1006), 1002),
     "1015": (close(1015), 1002),
     "5000": (close(5000), 1002),
     "a reason that is not UTF-8": (close(1000, b"\xff"), 1007),
-    "compressed, though nobody agreed": (frame(TEXT, b"{}", rsv=4), 1002),
+    "compressed, though it was not agreed": (frame(TEXT, b"{}", rsv=4), 1002),
+    "a reserved bit": (frame(TEXT, b"{}", rsv=2), 1002),
+    "unmasked": (unmasked(TEXT, b"{}"), 1002),
+    "opcode 3": (frame(3), 1002),
+    "opcode 11": (frame(11), 1002),
+    "a continuation of nothing": (frame(0, b"x"), 1002),
+    "a message inside another": (frame(TEXT, b"a", fin=False) + frame(TEXT, b"b"), 1002),
     "a ping in fragments": (frame(PING, b"x", fin=False), 1002),
-    "opcode 5": (frame(5, b"x"), 1002),
+    "a ping of 126 bytes": (frame(PING, bytes(126)), 1002),
+    "text that is not UTF-8": (frame(TEXT, b"\xff\xfe"), 1007),
+    "half a character": (frame(TEXT, b"\xe4\xb8", fin=False) + frame(0, b'"}'), 1007),
+    "2 GiB announced": (announced(2**31), 1009),
+    "2^63 announced": (announced(2**63), 1009),
+}
+LIMITS = {
+    "realtime": {
+        "5 MiB and a byte": (frame(TEXT, b"x" * ((5 << 20) + 1))[: 1 << 10], 1009),
+        "fragments beyond 5 MiB": (
+            frame(TEXT, bytes(3 << 20), fin=False) + frame(0, bytes(3 << 20)),
+            1009,
+        ),
+    },
+    "verifier": {
+        "beyond its limit": (frame(BINARY, bytes(link.MAX_MESSAGE_BYTES + 1)), 1009),
+        "text": (frame(TEXT, b"{}"), 1008),
+        "nothing": (frame(BINARY, b""), 1008),
+        "noise": (frame(BINARY, os.urandom(100)), 1008),
+    },
 }
 
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_closes(service):
-    """Answered with the same code, or with the one that says what is wrong; then the socket ends."""
-    async with port_of(service, max_sessions=32) as port:
-        for name, (data, code) in CLOSES.items():
+    """Answered with the same code, or with the one that says what is wrong; then the socket
+    ends."""
+    async with port_of(service, max_sessions=64) as port:
+        for name, (data, code) in (CLOSES | LIMITS[service]).items():
             async with Raw.to(port, request(PATHS[service])) as raw:
                 assert (await raw.head())[0] == 101
                 raw.writer.write(data)
                 payload = await raw.until(CLOSE)
                 assert payload is not None, name
                 assert (int.from_bytes(payload[:2], "big") or None) == code, name
-                assert await raw.frame() is None, f"{name}: more behind the close"
+                assert await raw.frame() is None, f"{name}: more after the close"
+        async with Raw.to(port, request(PATHS[service])) as raw:  # a message that is cut
+            raw.writer.write(frame(BINARY, bytes(1 << 20))[: 1 << 10])
         await serves(port, service)
 
 
 async def test_pings_and_fragments():
-    """Pings are answered in the midst of a message, with what they hold; a message in pieces of a
-    byte is one message."""
+    """Pings are answered in the midst of a message, with their payload; a message in pieces of a
+    byte, with empty ones between, is one message."""
     whole = b'{"type": "response.cancel"}'
     pieces = [frame(TEXT if i == 0 else 0, whole[i : i + 1], fin=False) for i in range(len(whole))]
-    data = b"".join(piece + frame(PING, bytes([i])) for i, piece in enumerate(pieces))
-    pings = frame(PING) + frame(PING, bytes(125)) + frame(PONG, b"nobody asked")
+    empty = frame(0, fin=False) * 4
+    data = b"".join(piece + empty + frame(PING, bytes([i])) for i, piece in enumerate(pieces))
+    pings = frame(PING) + frame(PING, bytes(125)) + 100 * frame(PONG, b"unasked")
     async with port_of("realtime") as port, Raw.to(port, request(PATHS["realtime"])) as raw:
         assert (await raw.head())[0] == 101
         raw.writer.write(pings + data + frame(0, b""))
@@ -192,39 +243,7 @@ async def test_pings_and_fragments():
         assert seen == [bytes([i]) for i in range(len(whole))]
 
 
-LIMITS = {
-    "realtime": [
-        (frame(TEXT, b"x" * (5 << 20))[: 1 << 20], None),
-        (frame(TEXT, b"x" * ((5 << 20) + 1))[: 1 << 10], 1009),
-        (b"\x82\xff" + b"\x7f" * 8, 1009),
-    ],
-    "verifier": [
-        (frame(BINARY, bytes(link.MAX_MESSAGE_BYTES + 1)), 1009),
-        (frame(TEXT, b"{}"), 1008),
-        (frame(BINARY, b""), 1008),
-        (frame(BINARY, os.urandom(100)), 1008),
-    ],
-}
-
-
-@pytest.mark.parametrize("service", SERVICES)
-async def test_limits(service):
-    """Beyond them a socket is closed with the code that says so; at them it is not."""
-    async with port_of(service) as port:
-        for data, code in LIMITS[service]:
-            async with Raw.to(port, request(PATHS[service])) as raw:
-                assert (await raw.head())[0] == 101
-                raw.writer.write(data)
-                if code is None:  # a message that is still coming
-                    raw.writer.write_eof()
-                    continue
-                payload = await raw.until(CLOSE)
-                assert payload is not None
-                assert int.from_bytes(payload[:2], "big") == code
-        await serves(port, service)
-
-
-async def test_a_place_is_refused_before_the_upgrade_and_free_again_behind_a_close():
+async def test_a_place_is_refused_before_the_upgrade_and_free_again_after_a_close():
     async with port_of("realtime", max_sessions=1) as port:
         async with Raw.to(port, request(PATH)) as first:
             assert (await first.head())[0] == 101

@@ -1,0 +1,429 @@
+"""The protocol in memory, in both of its generations: every event is valid for strict clients."""
+
+import base64
+import json
+import random
+
+import anyio
+import pytest
+from fake_session import talking
+from wire import ANSWER, COMMIT, session_update, text_of, validate
+
+from streamer.extras.coach.network import FORM
+from streamer.net.realtime import journal
+from streamer.net.realtime.session import Resume
+
+MINE = {"client_event_id": "mine"}
+CREATE = {"type": "response.create", "response": {"metadata": MINE}}
+CANCEL = {"type": "response.cancel"}
+CLEAR = {"type": "input_audio_buffer.clear"}
+BINARY = session_update(binary=True)
+SOUND = bytes(320)
+
+
+def update(**session):
+    return {"type": "session.update", "session": session}
+
+
+def ours(**extensions):
+    return update(streamer=extensions)
+
+
+def append(audio):
+    return {"type": "input_audio_buffer.append", "audio": audio}
+
+
+def item(kind="input_text", **more):
+    content = [{"type": kind} | ({"text": "hello"} if kind == "input_text" else {})]
+    made = {"type": "message", "role": "user", "content": content, **more}
+    return {"type": "conversation.item.create", "item": made, "event_id": "made"}
+
+
+def kinds_of(events):
+    return [event["type"] for event in events]
+
+
+def responses_of(events):
+    return [event["response"] for event in events if "response" in event]
+
+
+async def errors_of(talk, *messages):
+    """Every error that these messages cause; it is one printable line of bounded length."""
+    events = await talk.say(*messages)
+    found = [event["error"] for event in events if event["type"] == "error"]
+    for event in events:
+        validate(event)
+        assert len(json.dumps(event)) < 1_000
+    assert all(e["message"].isprintable() and len(e["message"]) <= 280 for e in found)
+    return found
+
+
+async def test_a_turn():
+    """Its events in order, its items in a chain, its metadata copied, its text whole."""
+    async with talking(waits=True) as talk:
+        events = await talk.say(BINARY, SOUND, COMMIT, CREATE, item(id="text"), SOUND, COMMIT)
+        events += await talk.say(ANSWER)
+        for event in events:
+            validate(event)
+        assert kinds_of(events)[:16] == [
+            *("session.updated", "input_audio_buffer.committed"),
+            *("conversation.item.added", "conversation.item.done"),
+            *("response.created", "response.output_item.added"),
+            *("conversation.item.added", "response.content_part.added"),
+            *["response.output_text.delta"] * 3,
+            *("response.output_text.done", "response.content_part.done"),
+            *("response.output_item.done", "conversation.item.done", "response.done"),
+        ]
+        assert text_of(events) == "320320"
+        added = [e for e in events if e["type"] == "conversation.item.added"]
+        names = [e["item"]["id"] for e in added]
+        assert [e["previous_item_id"] for e in added] == [None, *names[:-1]]
+        roles = [e["item"]["role"] for e in added]
+        assert roles == ["user", "assistant", "user", "user", "assistant"]
+        assert names[2] == "text"
+        done = [e for e in events if e["type"] == "conversation.item.done"]
+        assert [(e["item"]["id"], e["previous_item_id"]) for e in done] == list(
+            zip(names, [None, *names[:-1]], strict=True)
+        )
+        committed = [e for e in events if e["type"] == "input_audio_buffer.committed"]
+        assert [e["previous_item_id"] for e in committed] == [None, "text"]
+        metadata = [response["metadata"] for response in responses_of(events)]
+        assert metadata == [MINE, MINE, None, None]
+        assert len({e["event_id"] for e in events}) == len(events)
+
+
+async def test_a_response_without_a_turn():
+    """Nothing to answer: an empty response, as clients' receive loops end with any error. A
+    forgotten commit: a failed one that says so, and the turn can still be answered."""
+    async with talking() as talk:
+        *_, done = responses_of(await talk.say(BINARY, item(), CREATE))
+        assert (done["status"], done["output"], done["metadata"]) == ("completed", [], MINE)
+        *_, done = responses_of(await talk.say(SOUND, CREATE))
+        assert (done["status"], done["metadata"]) == ("failed", MINE)
+        assert done["status_details"]["error"]["code"] == "input_audio_not_committed"
+        assert "commit it" in done["status_details"]["error"]["message"]
+        assert text_of(await talk.say(COMMIT, ANSWER)) == "320"
+
+
+async def never_begins(talk):
+    """Answers that are asked for do not begin."""
+    await talk.say(BINARY)
+    talk.session._stream.answer = anyio.lowlevel.checkpoint
+
+
+async def test_cancel_ends_the_response_that_was_asked_for():
+    """One that has not begun, by its id or without; not another one, and not a finished one."""
+    async with talking(waits=True) as talk:
+        await never_begins(talk)
+        other = CANCEL | {"response_id": "resp_x"}
+        (error,) = await errors_of(talk, SOUND, COMMIT, ANSWER, other)
+        assert error["code"] == "response_cancel_not_active"
+        assert error["message"].startswith("Cancellation failed: "), "as clients match it"
+        *_, done = responses_of(await talk.say(CANCEL))
+        assert done["status"] == "cancelled"
+        (error,) = await errors_of(talk, CANCEL)
+        assert error["code"] == "response_cancel_not_active"
+
+
+async def test_requests_while_a_response_is_in_progress_are_refused():
+    """All but one more, which may be for the commit itself."""
+    async with talking(waits=True) as talk:
+        await never_begins(talk)
+        (error,) = await errors_of(talk, SOUND, COMMIT, ANSWER, ANSWER, ANSWER)
+        assert error["code"] == "conversation_already_has_active_response"
+
+
+async def test_waiting_audio_is_not_lost_to_other_options():
+    """An update that would drop it is refused until it is committed, answered or cleared."""
+    async with talking(waits=True) as talk:
+        other = session_update(rate=8_000, binary=True)
+        for messages in ((BINARY, SOUND, other), (COMMIT, other)):
+            (error,) = await errors_of(talk, *messages)
+            assert error["code"] == "session_busy"
+        assert text_of(await talk.say(ANSWER)) == "320"
+        for message in (SOUND, json.dumps(CLEAR)):
+            await talk.session.take(message)  # the update follows at once
+        events = await talk.say(other)
+        assert kinds_of(events) == ["input_audio_buffer.cleared", "session.updated"]
+
+
+async def test_a_long_turn_is_answered_in_parts():
+    async with talking(waits=True, part_s=30) as talk:
+        events = await talk.say(BINARY, *[bytes(960_000)] * 4, COMMIT, CREATE)
+        answered = [r["metadata"] for r in responses_of(events) if r["status"] == "completed"]
+        assert answered == [MINE, None, None, None]
+
+
+async def test_a_transcription_session_answers_by_itself():
+    async with talking("transcription") as talk:
+        events = await talk.say(session_update(binary=True).replace("realtime", "transcription"))
+        events += await talk.say(SOUND, COMMIT)
+        for event in events:
+            validate(event)
+        kind = "conversation.item.input_audio_transcription"
+        assert kinds_of(events)[-4:] == [*[f"{kind}.delta"] * 3, f"{kind}.completed"]
+        assert events[-1]["transcript"] == "320"
+        (error,) = await errors_of(talk, ANSWER)
+        assert error["code"] == "unsupported"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_our_own_events_come_only_where_they_are_asked_for(is_asked):
+    async with talking() as talk:
+        asked = session_update(binary=True, events=is_asked, acks=is_asked)
+        events = await talk.say(asked, SOUND, COMMIT, ANSWER)
+        talk.session.acknowledge()
+        events += await talk.say()
+        found = [event for event in events if event["type"].startswith("streamer.")]
+        for event in events:
+            if event not in found:
+                validate(event)
+        assert [event["type"].removeprefix("streamer.") for event in found] == (
+            ["delta", "delta", "delta", "description", "ack"] if is_asked else []
+        )
+        if is_asked:
+            assert found[3]["description"]["text"] == "320"
+            assert found[4] | {"bytes": 320, "messages": 4} == found[4]
+
+
+async def test_clients_of_the_beta_hear_its_names():
+    async with talking(is_beta=True) as talk:
+        events = await talk.say(update(turn_detection=None), ours(binary=True), SOUND, COMMIT)
+        events += await talk.say(ANSWER)
+    assert kinds_of(events) == [
+        *("session.updated", "session.updated"),
+        *("input_audio_buffer.committed", "conversation.item.created"),
+        *("response.created", "response.output_item.added"),
+        *("conversation.item.created", "response.content_part.added"),
+        *["response.text.delta"] * 3,
+        *("response.text.done", "response.content_part.done"),
+        *("response.output_item.done", "response.done"),
+    ]
+    session = events[0]["session"]
+    assert (session["turn_detection"], session["input_audio_format"]) == (None, "pcm16")
+    assert (session["modalities"], "audio" in session) == (["text"], False)
+    response = events[-1]["response"]
+    assert response["output"][0]["content"] == [{"type": "text", "text": "320"}]
+    assert (response["modalities"], "output_modalities" in response) == (["text"], False)
+
+
+def flat(**vad):
+    return {"turn_detection": {"type": "server_vad", **vad}}
+
+
+@pytest.mark.parametrize(
+    ("session", "name", "value"),
+    [
+        ({"turn_detection": None}, "turn_detection", None),
+        (flat(threshold=0.7), "threshold", 0.7),
+        (flat(type="semantic_vad", silence_duration_ms=900), "silence_duration_ms", 900),
+        (flat(create_response=False), "create_response", False),
+        ({"input_audio_format": "g711_ulaw"}, "format", "audio/pcmu"),
+        ({"input_audio_format": None}, "format", "audio/pcm"),
+        ({"audio": {"input": {"format": None}}}, "format", "audio/pcm"),
+        ({"audio": {"input": {"turn_detection": None}}}, "turn_detection", None),
+    ],
+)
+async def test_a_field_of_either_generation_is_obeyed(session, name, value):
+    async with talking() as talk:
+        *_, updated = await talk.say(update(input_audio_format="g711_alaw"), update(**session))
+        heard = updated["session"]["audio"]["input"]
+        found = {**heard, "format": heard["format"]["type"]} | (heard["turn_detection"] or {})
+        assert found[name] == value
+
+
+# every field of a session in either generation that has no effect
+INERT = {
+    "instructions": "be kind",
+    "audio.output": {"voice": "marin"},
+    "audio.input.noise_reduction": {"type": "near_field"},
+    "audio.input.transcription": {"model": "whisper-1"},
+    "audio.input.turn_detection.eagerness": "high",
+    "audio.input.turn_detection.idle_timeout_ms": 5_000,
+    "tools": [{"type": "function", "name": "f"}],
+    "tool_choice": "auto",
+    "max_output_tokens": 100,
+    "truncation": "auto",
+    "tracing": "auto",
+    "prompt": {"id": "p"},
+    "include": ["item.input_audio_transcription.logprobs"],
+    "reasoning": {"effort": "low"},
+    "parallel_tool_calls": True,
+    "voice": "alloy",
+    "output_audio_format": "pcm16",
+    "input_audio_transcription": {"model": "whisper-1"},
+    "input_audio_noise_reduction": {"type": "near_field"},
+    "temperature": 0.8,
+    "max_response_output_tokens": "inf",
+    "speed": 1.5,
+}
+
+
+async def test_fields_without_effect_are_named():
+    """Of an update, and of a request; null has none anyway. A session may be sent back as it
+    came."""
+    async with talking(waits=True) as talk:
+        (updated,) = await talk.say(update(instructions=None))
+        assert updated["session"]["streamer"]["ignored"] == []
+        for name, value in INERT.items():
+            *path, last = name.split(".")
+            session = inner = {"type": "realtime"}
+            for part in path:
+                inner[part] = inner = {}
+            inner[last] = value
+            (updated,) = await talk.say(update(**session))
+            assert updated["session"]["streamer"]["ignored"] == [name]
+            (again,) = await talk.say(update(**updated["session"]))
+            validate(again)
+        asked = {"instructions": "be kind", "metadata": MINE, "output_modalities": ["text"]}
+        create = {"type": "response.create", "response": asked}
+        for response in responses_of(await talk.say(BINARY, SOUND, COMMIT, create)):
+            assert response["streamer"] == {"ignored": ["instructions"]}
+
+
+LARGE = "x" * 900_000
+HUGE = base64.b64encode(bytes((3 << 20) + 2)).decode()
+KNOWN = "events, binary, acks, live_update_s, measures, attributes, profile, language, coach"
+
+
+def pcm_at(rate, kind="audio/pcm"):
+    return update(audio={"input": {"format": {"type": kind, "rate": rate}}})
+
+
+def coach(**options):
+    return ours(coach=options)
+
+
+NO_EVENTS = [
+    *("", "{", "null", '"text"', '["e4"]', "{}", "[" * 100_000),
+    '{"type": "input_audio_buffer.append", "audio": NaN}',
+    '{"type": "session.update", "session": {"speed": 1e999}}',
+    '{"type": "response.create", "event_id": ' + "9" * 5_000 + "}",
+    b"\xed\xa0\x80".decode("utf-8", "surrogatepass"),
+    *({"type": 3}, {"type": LARGE}, {"type": "\x1b" * 300}),
+    *({"type": "response.create", "event_id": wrong} for wrong in (3, LARGE)),
+    *(append("***"), append(None)),
+    *(ours(**{LARGE: 1}), ours(attributes=[LARGE]), ours(coach=1), update(streamer=None)),
+    *(update(audio=None), update(audio={"input": None}), update(type="translation")),
+    *(update(turn_detection={"type": "none"}), update(turn_detection="server_vad")),
+    *(update(input_audio_format="mp3"), pcm_at(24_000, "audio/opus"), pcm_at("24000")),
+]
+# message -> code of its error, and a part of it
+WRONG = [
+    ({"type": "no.such.event", "event_id": "e2"}, "invalid_event", ""),
+    (coach(baseline=LARGE * 4), "invalid_event", "only an append of audio may be longer than 1"),
+    (ours(evnts=True), "invalid_event", f"`evnts` - at `$.session.streamer`; known are {KNOWN}"),
+    (update(**flat(threshold=2)), "invalid_value", "threshold is 2"),
+    (update(type="transcription"), "invalid_value", "connect anew"),
+    (pcm_at(4_000), "invalid_value", "audio rate 4000 is outside 8000..48000 Hz"),
+    (pcm_at(16_000, "audio/pcmu"), "invalid_value", "16000 is none of audio/pcmu; it is 8000 Hz"),
+    (ours(live_update_s=0.1), "invalid_value", "it may be 0.5 to 3600"),
+    (ours(language="en"), "invalid_value", "language is 'en'"),
+    (ours(attributes=["tempo"]), "invalid_value", "tempo"),
+    (coach(fast_ration=1.2), "invalid_value", "did you mean fast_ratio?"),
+    (coach(silence_s=-1), "invalid_value", "silence_s is -1; it may be 0 to 600"),
+    (coach(sureness=10**400), "invalid_value", "it may be 1 to 100"),
+    (coach(baseline={"speech_s": 30, "form": FORM - 1}), "invalid_value", "another version of"),
+    (coach(baseline={"form": LARGE}), "invalid_value", ""),
+    (coach(baseline={}), "invalid_value", "no rate_syllables_per_s in the baseline"),
+    (coach(baseline=3), "invalid_value", "baseline is 3; give an object"),
+    (coach(baseline=LARGE), "invalid_value", ""),
+    (coach(baseline=[[]] * 200_000), "invalid_value", ""),
+    (json.loads(COMMIT) | {"event_id": "e3"}, "input_audio_buffer_commit_empty", "append audio"),
+    (CANCEL, "response_cancel_not_active", ""),
+    (item("input_audio"), "unsupported", "append audio, and commit it"),
+    ({"type": "conversation.item.delete"}, "unsupported", "conversation.item.delete is not"),
+    ({"type": "conversation.item.retrieve"}, "item_retrieve_invalid_item_id", ""),
+    (SOUND, "binary_not_enabled", "session.streamer.binary"),
+    (append(HUGE), "append_too_large", "append at most 3 MiB of audio at a time"),
+]
+
+
+async def test_each_wrong_message_is_one_error_and_the_session_goes_on():
+    """It quotes the event's id, and is no larger for what else it quotes."""
+    async with talking() as talk:
+        for message in NO_EVENTS:
+            (error,) = await errors_of(talk, message)
+            assert (error["code"], error["event_id"]) == ("invalid_event", None), str(message)[:99]
+        for message, code, part in WRONG:
+            event_id = message.get("event_id") if isinstance(message, dict) else None
+            (error,) = await errors_of(talk, message)
+            assert (error["code"], error["event_id"]) == (code, event_id), str(message)[:99]
+            assert part in error["message"]
+        assert text_of(await talk.say(BINARY, SOUND, COMMIT, ANSWER)) == "320"
+
+
+def random_event(chance):
+    """A client event, right or wrong."""
+    junk = [None, True, -1, 3.5, "", "x" * 50, [], {}, {"a": [1]}, 10**20]
+    rate = {"type": "audio/pcm", "rate": chance.choice([0, 8_000, 24_000, 48_000, 10**9])}
+    vad = {"type": "server_vad", "threshold": chance.uniform(-1, 2)}
+    sessions = (
+        {"audio": {"input": {"format": rate}}},
+        {"audio": {"input": {"turn_detection": chance.choice([None, vad])}}},
+        {"streamer": {"live_update_s": chance.choice([None, 0, 0.5, -3])}},
+        chance.choice(junk),
+    )
+    event = chance.choice(
+        (
+            {"type": "session.update", "session": chance.choice(sessions)},
+            append(base64.b64encode(chance.randbytes(chance.randrange(2_000))).decode()),
+            *({"type": f"input_audio_buffer.{name}"} for name in ("commit", "clear")),
+            *({"type": f"response.{name}"} for name in ("create", "cancel")),
+            {"type": "conversation.item.create", "item": chance.choice(junk)},
+            {"type": "conversation.item.delete", "item_id": "x"},
+            {"type": "nonsense"},
+        )
+    )
+    if chance.random() < 0.1:
+        event[chance.choice([*event, "event_id"])] = chance.choice(junk)
+    return event
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("n", [300, pytest.param(5_000, marks=pytest.mark.long)])
+async def test_random_events_never_end_a_session(n, waits):
+    """In any order they cause errors, and the session still answers."""
+    chance = random.Random(n + waits)
+    async with talking(waits=waits) as talk:
+        events = []
+        for _ in range(n):
+            events += await talk.say(random_event(chance))
+        for event in events:
+            validate(event)
+        assert len(events) > n / 4
+        await talk.say(CLEAR, CANCEL)
+        assert text_of(await talk.say(BINARY, SOUND, COMMIT, ANSWER)).endswith("320")
+
+
+async def test_a_message_of_a_session_that_ends_is_given_up():
+    """Its connection would wait for it."""
+    async with talking(feed_s=1e6) as talk, anyio.create_task_group() as group:
+        await talk.say(BINARY)
+        with anyio.fail_after(60):
+            group.start_soon(talk.session.take, SOUND)
+            await anyio.wait_all_tasks_blocked()
+            talk.session.end((1000, ""))
+            await talk.session.over.wait()
+
+
+async def test_events_wait_for_a_client_that_does_not_read(monkeypatch):
+    monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
+    async with talking(num_said=2_000, is_attached=True) as talk:
+        assert talk.session.journal.num_bytes < 25_000
+        talk.session.journal.attach(False)
+        await anyio.wait_all_tasks_blocked()
+        assert talk.session.journal.num_bytes > 200_000
+
+
+async def test_a_resume_says_what_was_taken_and_what_is_lost(monkeypatch):
+    monkeypatch.setattr(journal, "MAX_HELD_BYTES", 3_000)
+    async with talking() as talk:
+        await talk.say(BINARY, SOUND, COMMIT, ANSWER)
+        events = talk.session.journal
+        assert 1 < events.first < events.end
+        query = {"resume": ["sess_0"], "event": ["1"], "bytes": ["400"]}
+        first, row = Resume.parse(query).begin(talk.session, "event_r")
+        told = json.loads(row)
+        assert (first, told["event"], told["lost_events"]) == (events.first, first, first - 1)
+        assert (told["bytes"], told["messages"], told["lost_bytes"]) == (320, 4, 80)

@@ -1,0 +1,268 @@
+"""Clients that mean harm, or are lost: they cost neither the others, nor the log, nor the memory."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import socket
+import ssl
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import anyio
+import pytest
+from fake_session import opening
+from patience import PATIENCE_S
+from processes import ENVIRONMENT
+from raw import BINARY, PING, TEXT, frame
+from tls import certificate
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from wire import COMMIT, http, running, serving, session_update, text_of, until
+
+from streamer.net.realtime import connection, journal
+from streamer.net.service.service import MAX_WAITING
+
+UPDATE = session_update(binary=True)
+SESSION = {"audio": {"input": {"turn_detection": None}}, "streamer": {"live_update_s": 1}}
+OTHER_OPTIONS = json.dumps({"type": "session.update", "session": SESSION})
+RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: gone without a goodbye
+FLOODS = {"pings": frame(PING, b"ping") * 20_000, "events": frame(TEXT, b"{}") * 5_000}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Clients that do not read are cut off within a second."""
+    assert connection.PROBE_S + 2 * connection.EVERY_S + connection.PATIENCE_S < 20, "as documented"
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(connection, "EVERY_S", 0.05)
+    monkeypatch.setattr(connection, "PROBE_S", 0.2)
+    monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
+
+
+async def until_gone(server, sessions):
+    with anyio.fail_after(PATIENCE_S):
+        while server._admission.num_sessions or sessions:
+            await anyio.sleep(0.01)
+
+
+def slow_readers(server):
+    return server.metrics.slow_readers._value.get()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("num_said", "messages"),
+    [(0, []), (2_000, []), (2_000, [OTHER_OPTIONS]), (2_000, ["nonsense"] * 500)],
+    ids=["vanished", "silent", "waiting", "talking"],
+)
+async def test_a_client_that_does_not_read_is_cut_off(num_said, messages):
+    """Whether its connection waits for the client, for the events of the session's earlier options,
+    or for room for another error; also if there is nothing to read, and no pong comes."""
+    sessions = []
+    async with running(opening(sessions, num_said=num_said), hold_s=0) as (url, server):
+        ws = await connect(url, max_queue=1)
+        ws.transport.pause_reading()
+        for message in messages:
+            await ws.send(message)
+        await until_gone(server, sessions)
+        assert slow_readers(server) == 1
+        ws.transport.abort()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_is_pushed_back_is_not_cut_off():
+    """Its pongs wait after megabytes of its own audio, for several times the patience."""
+    async with running(opening(feed_s=0.05)) as (url, server):
+        async with connect(url, compression=None) as ws:
+            await ws.send(UPDATE)
+            for _ in range(40):
+                await ws.send(bytes(500_000))
+            await ws.send(COMMIT)
+            assert text_of(await until(ws, "response.done")) == "20000000"
+        assert slow_readers(server) == 0
+
+
+async def test_thousands_of_requests_before_the_first_answer_is_read():
+    """A pong comes after them all; a client that sends fast and reads is served."""
+    async with running(opening()) as (url, _), connect(url, ping_interval=None) as ws:
+        await until(ws, "session.created")
+        for _ in range(20_000):
+            await ws.send("{}")
+        for _ in range(20_000):
+            event = json.loads(await asyncio.wait_for(ws.recv(), PATIENCE_S))
+            assert event["type"] == "error"
+        await (await ws.ping())
+
+
+async def test_a_session_that_breaks_ends_alone(caplog):
+    sessions = []
+    async with running(opening(sessions, fails=True)) as (url, server):
+        async with connect(url) as broken, connect(url) as other:
+            await broken.send(UPDATE)
+            await broken.send(b"12")
+            with pytest.raises(ConnectionClosed) as closed:
+                await until(broken, "never")
+            assert closed.value.rcvd.code == 1011
+            await other.send(session_update())
+            await until(other, "session.updated")
+        await until_gone(server, sessions)
+        assert "streamer_sessions 0.0" in server.metrics.text().decode()
+    assert [record.getMessage() for record in caplog.records if record.name == "streamer"] == [
+        "connection.failed"
+    ]
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_clients_that_vanish_do_not_fill_the_log(kind, caplog):
+    """They ask for thousands of answers, and are gone before the first one."""
+    sessions = []
+    caplog.set_level(logging.WARNING)
+    async with running(opening(sessions, num_said=1_000), max_sessions=8, hold_s=0) as (
+        url,
+        server,
+    ):
+        for _ in range(3):
+            ws = await connect(url, compression=None, max_queue=None)
+            raw = ws.transport.get_extra_info("socket")
+            ws.transport.pause_reading()
+            ws.transport.write(FLOODS[kind])
+            while ws.transport.get_write_buffer_size() and raw.fileno() >= 0:
+                await asyncio.sleep(0)
+            if raw.fileno() >= 0:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            ws.transport.abort()
+        await until_gone(server, sessions)
+    assert len(caplog.records) <= 1, Counter(caplog.messages).most_common(3)
+
+
+async def test_stalled_large_messages_hold_up_no_other():
+    """Eight clients begin 5 MiB and stop; a ninth sends 3 MiB and is answered."""
+    head = frame(BINARY, bytes(5 << 20))[: 2 << 20]
+    async with running(opening(), max_sessions=9, hold_s=0) as (url, _):
+        stalled = [await connect(url, compression=None) for _ in range(8)]
+        for link in stalled:
+            link.transport.write(head)
+        async with connect(url, compression=None) as ws:
+            await ws.send(UPDATE)
+            await ws.send(bytes(3 << 20))
+            await ws.send(COMMIT)
+            assert text_of(await until(ws, "response.done")) == str(3 << 20)
+        for link in stalled:
+            link.transport.abort()
+
+
+async def test_endless_empty_fragments_are_closed():
+    """websockets before 17 kept them for ever."""
+    async with running(opening(), hold_s=0) as (url, _):
+        ws = await connect(url, compression=None)
+        await until(ws, "session.created")
+        ws.transport.write(frame(TEXT, fin=False))
+        for _ in range(1_000):
+            ws.transport.write(frame(0, fin=False) * 1_000)
+            await anyio.sleep(0)
+            if ws.transport.is_closing():
+                break
+        with anyio.fail_after(PATIENCE_S), pytest.raises(ConnectionClosed):
+            await ws.recv()
+        async with connect(url) as healthy:
+            await until(healthy, "session.created")
+
+
+def num_files(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def memory_mib(process, line):
+    with open(f"/proc/{process.pid}/status") as status:
+        return next(int(row.split()[1]) / 1024 for row in status if row.startswith(line))
+
+
+async def test_wrong_values_do_not_fill_the_memory():
+    """44 such messages took 2,300 MB, of which 821 stayed."""
+    update = {"type": "session.update", "session": {"streamer": {"coach": {"baseline": ""}}}}
+    with serving("--mode", "edge", "--resume-s", 0) as (url, process):
+        async with connect(url) as ws:
+            await ws.send(json.dumps(update))
+            await until(ws, "error")
+            before, peak = (memory_mib(process, line) for line in ("VmRSS", "VmHWM"))
+            for size in (900_000, 3_600_000) * 22:
+                update["session"]["streamer"]["coach"]["baseline"] = "x" * size
+                await ws.send(json.dumps(update))
+                await until(ws, "error")
+        assert memory_mib(process, "VmHWM") - peak < 150
+        assert memory_mib(process, "VmRSS") - before < 60
+
+
+@pytest.fixture
+def many_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_idle_connections_do_not_starve_the_port(is_secure, tmp_path):
+    """1,500 connections say nothing, not even the beginning of TLS: health is answered as before,
+    the oldest are closed, and after the deadline all are gone."""
+    options, context = (), None
+    if is_secure:
+        chain, key, authority = certificate(tmp_path)
+        options = ("--cert", chain, "--key", key)
+        context = ssl.create_default_context(cafile=authority)
+    with serving("--mode", "edge", *options) as (url, process), contextlib.ExitStack() as stack:
+        host, port = url.split("/")[2].split(":")
+
+        def health_s():
+            begun = time.monotonic()
+            assert http(url, "/healthz", context=context)[0] == 200
+            return time.monotonic() - begun
+
+        before_s = statistics.median(health_s() for _ in range(9))
+        files = num_files(process)
+        took = []
+        for _ in range(15):
+            for _ in range(100):
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            took.append(health_s())
+        assert statistics.median(took) < 0.1 + 10 * before_s
+        assert num_files(process) - files <= MAX_WAITING + 8
+        deadline = time.monotonic() + 60
+        while num_files(process) > files + 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_few_open_files_are_a_refusal_and_no_traceback():
+    """Sessions beyond them get 503, and /healthz is still answered."""
+    serve = [*("serve", "--port", "0", "--mode", "edge", "--max-sessions", "99")]
+    limited = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-m", "streamer"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*limited, *serve], env=ENVIRONMENT, **pipes)
+
+    async def connect_all(stack, url):
+        while True:
+            await stack.enter_async_context(connect(url))
+
+    async def fill(url):
+        async with contextlib.AsyncExitStack() as stack:
+            with pytest.raises(InvalidStatus) as refused:
+                await connect_all(stack, url)
+            assert refused.value.response.status_code == 503
+            assert b"open no more files" in refused.value.response.body
+            assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
+
+    try:
+        asyncio.run(fill(process.stdout.readline().split()[2]))
+    finally:
+        process.terminate()
+        _, complaints = process.communicate()
+    assert "Traceback" not in complaints
