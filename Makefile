@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[dev]'
-	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 10 s of CPU time
+	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 8 s of CPU time
 	touch $@
 
 run: $(STAMP)

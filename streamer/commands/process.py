@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import io
 import os
 import signal
@@ -123,7 +122,7 @@ def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) ->
 
     Over a million objects are loaded and stay; collecting them repeatedly took a seventh of a cold
     start (2026-11). The line of a service stays, others clear it. Compilation is always reported,
-    since it takes about 30 s. is_ahead: for `streamer warm`, which the message does not recommend.
+    since it takes about 8 s. is_ahead: for `streamer warm`, which the message does not recommend.
     """
     passes = sys.stderr.isatty() and not is_service
     if what and (is_service or passes):
@@ -144,40 +143,18 @@ def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) ->
 
 @contextmanager
 def _compiling_is_told(is_in_line: bool, is_ahead: bool) -> Iterator[None]:
-    """Report once that kernels are compiled: the first run would seem to hang otherwise."""
-    _import_numba()
-    from numba.core import event
+    """Report that kernels are compiled: the first run would seem to hang otherwise."""
+    from streamer.model.kernels.library import on_compiling
 
-    class FirstCompile(event.Listener):
-        is_told = False
+    def tell_it(is_kept: bool) -> None:
+        tell("\r\x1b[K" * is_in_line, end="")
+        fail(COMPILING + ("" if is_ahead else KEPT if is_kept else NOT_KEPT))
 
-        def on_start(self, event: Any) -> None:
-            if not self.is_told:
-                self.is_told = True
-                cache = event.data["dispatcher"].stats.cache_path
-                tell("\r\x1b[K" * is_in_line, end="")
-                fail(COMPILING + ("" if is_ahead else KEPT if cache else NOT_KEPT))
-
-        def on_end(self, event: Any) -> None:
-            """Nothing: one message is enough."""
-
-    with event.install_listener("numba:compile", FirstCompile()):
-        yield
-
-
-def _import_numba() -> None:
-    """Import numba without optional packages that our kernels do not need (BLAS calls, cffi, a file
-    of settings): saves 0.15 s of CPU time and 20 MB (2026-11)."""
-    importlib.import_module("streamer.model")  # so that numba reads no file of settings
-    names = ["scipy", "cffi", "yaml"]
-    absent = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    on_compiling.append(tell_it)
     try:
-        for name in ("np.arraymath", "core.typing.cffi_utils"):
-            importlib.import_module(f"numba.{name}")
+        yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        on_compiling.remove(tell_it)
 
 
 @contextmanager
@@ -197,6 +174,6 @@ def _memory_goes_back() -> Iterator[None]:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-COMPILING = "compiling kernels for this processor, about 10 s of CPU time"
+COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
 KEPT = ", once; `streamer warm` does it ahead"
-NOT_KEPT = ", at every start"  # a warning of kernels/cache.py has said why
+NOT_KEPT = ", at every start"  # a warning of kernels/library.py has said why

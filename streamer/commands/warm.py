@@ -12,13 +12,12 @@ def run(options: WarmOptions) -> int:
     """The exit status: 1 if the kernels cannot be kept on disk."""
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True, is_ahead=True):
-        from streamer.model.kernels.arithmetic import exp
-        from streamer.model.kernels.cache import KernelCache
-        from streamer.model.offline import main
+        from streamer.model.kernels.library import USUAL, kernel, kernel_directory
 
-        main()
-    cache = exp.stats.cache_path
-    if cache is None or KernelCache.why_lost is not None:  # a warning has said why
+        for name in USUAL:
+            kernel(name)
+    directory, is_kept = kernel_directory()
+    if not is_kept:  # a warning has said why
         return 1
-    put(f"kernels are kept in {cache} ({time.perf_counter() - started:.1f} s)")
+    put(f"kernels are kept in {directory} ({time.perf_counter() - started:.1f} s)")
     return 0

@@ -142,17 +142,5 @@ def warm_up(thinker: Thinker) -> None:
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))
-    rows = PitchTrack().finish(noise)  # a turn may be measured, and is to compile nothing
+    rows = PitchTrack().finish(noise)  # a turn may be measured
     f0_of(rows, np.ones(len(rows), bool))
-
-
-def main() -> None:
-    """Compile what the embedded pair needs and leave it on disk."""
-    from streamer.model.thinker import load
-
-    for role in ("edge", "cloud"):
-        warm_up(load("embedded", role))
-
-
-if __name__ == "__main__":
-    main()

@@ -22,7 +22,7 @@ from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Ids, Vocabulary
-from streamer.model.kernels.arithmetic import measure
+from streamer.model.kernels.library import PANEL, kernel
 
 BANNED = -math.inf
 Floats = NDArray[np.float32]
@@ -166,8 +166,14 @@ def choose_in_form(
 
 def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
     """The gate's numbers from the RAW softmax of `logits` [R, V], V >= 2, for the chosen `ids`."""
-    rows = map(np.ascontiguousarray, np.asarray(logits, np.float32))
-    return [Signal(*measure(row, token)) for row, token in zip(rows, ids, strict=True)]
+    measure = kernel("measure")
+    lanes = np.empty((2, PANEL))  # work memory
+    signals = []
+    for row, token in zip(np.asarray(logits, np.float32), ids, strict=True):
+        numbers = np.empty(3)
+        measure(np.ascontiguousarray(row), np.array([token]), lanes, numbers)
+        signals.append(Signal(*numbers.tolist()))
+    return signals
 
 
 # an id; whether the answer ends with it; its signal, zeros where none was wanted

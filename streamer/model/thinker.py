@@ -38,7 +38,7 @@ from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocab
 from streamer.model.checkpoint.weights import ModelError, Told, check_files, load_arrays, quiet
 from streamer.model.devices import set_switch_interval
 from streamer.model.engines.engine import Engine, Text, Tower
-from streamer.model.kernels.cache import why_not_compiled
+from streamer.model.kernels.library import KernelError
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.tower import FastTower
 
@@ -120,8 +120,6 @@ def load(
     per weight; "stock": transformers' modules run it, for comparison. told: hears how far it is.
     """
     directory = resolve(spec, role)
-    if (why := why_not_compiled()) is not None:
-        raise ModelError(directory, why)
     shapes = shapes_of(directory)
     card = read_card(directory)
     num_params = sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes))
@@ -153,7 +151,10 @@ def _functions(
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
         weights = load_arrays(directory)
-        return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
+        try:
+            return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
+        except KernelError as error:
+            raise ModelError(directory, str(error)) from None
     from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
 
     if engine in BITS:

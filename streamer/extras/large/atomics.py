@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from streamer.model.kernels.arithmetic import compiled
+from streamer.extras.large.tile import compiled
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)

@@ -24,7 +24,7 @@ from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotar
 from streamer.model.engines.text import Layer, TextModel
 from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.kernels.attention import COUNT, START
-from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.library import PANEL
 
 Parts = Mapping[str, Part]
 
@@ -54,8 +54,10 @@ class FewBitsText(TextModel):
         """As `TextModel.forward`, in place."""
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
         angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
-        kept = zip(slots.keys, slots.values, strict=True)
-        feed_layers(x.numpy(), where, self.shape, self._weights, angles, kept)
+        layers = self.shape.layers
+        kept = zip(slots.keys.reshape(layers, -1), slots.values.reshape(layers, -1), strict=True)
+        length = slots.values.shape[3]
+        feed_layers(x.numpy(), where, self.shape, self._weights, angles, kept, length)
         return x
 
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:

@@ -25,10 +25,11 @@ from streamer.extras.large.atomics import (
     wake,
 )
 from streamer.extras.large.panels import SPARE, attend_parts, keep, multiply_panels, to_bytes
-from streamer.extras.large.tile import COLUMNS, LINE
-from streamer.model.kernels.arithmetic import compiled, f4
+from streamer.extras.large.tile import COLUMNS, LINE, compiled
+from streamer.model.kernels.arithmetic import f4
 from streamer.model.kernels.layers import gated
-from streamer.model.kernels.simd import PANEL, keep_apart, make_fold
+from streamer.model.kernels.library import PANEL
+from streamer.model.kernels.simd import keep_apart, make_fold
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ def share_product(
 
 
 @compiled
-def share_attention(qkv, spans, heads, kv_heads, dim, keys, values, out, rows, crew):
+def share_attention(qkv, spans, heads, kv_heads, dim, length, keys, values, out, rows, crew):
     """As `attend_parts`, of all rows and key heads. crew: as above."""
     job = crew[1]
     own = job[SHARED:]
@@ -155,9 +156,10 @@ def share_attention(qkv, spans, heads, kv_heads, dim, keys, values, out, rows, c
     own[ATTENTION.dim] = dim
     own[ATTENTION.keys] = keys.ctypes.data
     own[ATTENTION.values] = values.ctypes.data
-    own[ATTENTION.num_slots] = values.shape[0]
-    own[ATTENTION.length] = values.shape[2]
-    own[ATTENTION.wide] = values.shape[3]
+    wide = (dim + PANEL - 1) // PANEL * PANEL
+    own[ATTENTION.num_slots] = len(values) // (kv_heads * length * wide)
+    own[ATTENTION.length] = length
+    own[ATTENTION.wide] = wide
     own[ATTENTION.out] = out.ctypes.data
     _lead(ATTENDING, rows * kv_heads, crew)
 
@@ -227,8 +229,8 @@ def _multiply(own, kind, panels, first, last):
 def _attend(own, first, last):
     heads, kv_heads, dim = own[ATTENTION.heads], own[ATTENTION.kv_heads], own[ATTENTION.dim]
     rows, slots, length = own[ATTENTION.rows], own[ATTENTION.num_slots], own[ATTENTION.length]
-    of_keys = slots, kv_heads, length // PANEL, dim, np.int64(PANEL)
-    of_values = slots, kv_heads, length, own[ATTENTION.wide]
+    of_keys = slots * kv_heads * length * dim
+    of_values = slots * kv_heads * length * own[ATTENTION.wide]
     step = (heads + 2 * kv_heads) * dim
     attend_parts(
         carray(at_address(own[ATTENTION.qkv]), rows * step, np.float32),
@@ -239,6 +241,7 @@ def _attend(own, first, last):
         heads,
         kv_heads,
         dim,
+        length,
         carray(at_address(own[ATTENTION.keys]), of_keys, np.float32),
         carray(at_address(own[ATTENTION.values]), of_values, np.float32),
         carray(at_address(own[ATTENTION.out]), rows * heads * dim, np.float32),
@@ -273,13 +276,13 @@ def times(x, rows, inner, matrix, y, room, crew):
 def feed(x, rows, spans, sizes, eps, layer, angles, slots, rooms, crew):
     """A layer's work on x [rows, hidden], in place. layer: two norms and four matrices. slots: its
     keys and values. rooms: for what is between products, three times, and for `times`."""
-    heads, kv_heads, dim, hidden, ffn = sizes
+    heads, kv_heads, dim, hidden, ffn, length = sizes
     norm_in, qkv, out, norm_mlp, gate_up, down = layer
     given, wide, change, room = rooms  # what a product takes, its wide result, and what x gets
     _normalise(x, norm_in, given, rows, hidden, eps)
     times(given, rows, hidden, qkv, wide, room, crew)
-    keep(wide, spans, heads, kv_heads, dim, *angles, *slots)
-    _attend_by_all(wide, spans, rows, heads, kv_heads, dim, slots, given, crew)
+    keep(wide, spans, heads, kv_heads, dim, length, *angles, *slots)
+    _attend_by_all(wide, spans, rows, heads, kv_heads, dim, length, slots, given, crew)
     times(given, rows, heads * dim, out, change, room, crew)
     _add(x, change, rows * hidden)
     _normalise(x, norm_mlp, given, rows, hidden, eps)
@@ -290,14 +293,16 @@ def feed(x, rows, spans, sizes, eps, layer, angles, slots, rooms, crew):
 
 
 @compiled
-def _attend_by_all(qkv, spans, rows, heads, kv_heads, dim, slots, out, crew):
+def _attend_by_all(qkv, spans, rows, heads, kv_heads, dim, length, slots, out, crew):
     board, job, pipe, others, _ = crew
     if others > 0:
         crew_now = board, job, pipe, others
-        share_attention(qkv, spans, heads, kv_heads, dim, *slots, out, rows, crew_now)
+        share_attention(qkv, spans, heads, kv_heads, dim, length, *slots, out, rows, crew_now)
     else:
         parts = rows * kv_heads  # less itself: a 0 of the same type, so that it is compiled once
-        attend_parts(qkv, spans, rows, parts - parts, parts, heads, kv_heads, dim, *slots, out)
+        attend_parts(
+            qkv, spans, rows, parts - parts, parts, heads, kv_heads, dim, length, *slots, out
+        )
 
 
 @compiled

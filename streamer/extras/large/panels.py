@@ -11,19 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, tile
-from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.attention import (
-    BLOCK,
-    COUNT,
-    FIRST,
-    QUERIES,
-    SLOT,
-    START,
-    attend_head,
-    store,
-)
+from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
+from streamer.model.kernels.arithmetic import part
+from streamer.model.kernels.attention import COUNT, FIRST, SLOT, START, attend_head, store
 from streamer.model.kernels.layers import rotate
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
 
@@ -104,15 +96,15 @@ def multiply_panels(
 
 
 @compiled
-def keep(qkv, spans, heads, kv_heads, dim, cos, sin, keys, values):
+def keep(qkv, spans, heads, kv_heads, dim, length, cos, sin, keys, values):
     """Rotate queries and keys in place, and keep keys and values in their slots."""
     step = (heads + 2 * kv_heads) * dim
     rotate(qkv, step, spans, heads + kv_heads, dim, cos, sin)
-    store(qkv, step, spans, heads, kv_heads, dim, keys, values)
+    store(qkv, step, spans, heads, kv_heads, dim, length, keys, values)
 
 
 @compiled
-def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, keys, values, out):
+def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, length, keys, values, out):
     """Parts `first` to `last` of rows * kv_heads: part h * rows + m is packed row m's of key head
     h. So one row alone has work for as many threads as there are key heads."""
     step, group = (heads + 2 * kv_heads) * dim, heads // kv_heads
@@ -120,7 +112,7 @@ def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, keys, valu
     room = (
         np.empty(most * BLOCK, np.float32),
         np.empty(most * dim, np.float32),
-        np.empty(most * values.shape[3], np.float32),
+        np.empty(most * ((dim + PANEL - 1) // PANEL * PANEL), np.float32),
         np.empty(most, np.float32),
         np.empty(most, np.float32),
     )
@@ -141,6 +133,7 @@ def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, keys, valu
                     h * group,
                     group,
                     dim,
+                    length,
                     keys,
                     values,
                     out,

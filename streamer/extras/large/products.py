@@ -86,19 +86,16 @@ def feed_layers(
     layers: Sequence[Weights],
     angles: tuple[Floats, Floats],
     slots: Iterable[tuple[Floats, Floats]],
+    length: int,
 ) -> None:
     """All layers' work on x [rows, hidden], in place; keys and values go into their slots.
 
     spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: each layer's keys and
-    values (engine.py, in panels).
+    values (engine.py, in panels), flat; length: positions of a slot.
     """
-    heads, kv_heads, dim, hidden, ffn = sizes = (
-        shape.heads,
-        shape.kv_heads,
-        shape.head_dim,
-        shape.hidden,
-        shape.ffn,
-    )
+    heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
+    hidden, ffn = shape.hidden, shape.ffn
+    sizes = (heads, kv_heads, dim, hidden, ffn, length)
     rows = len(x)
     widest = max((heads + 2 * kv_heads) * dim, 2 * ffn)
     between = (max(hidden, heads * dim, ffn), widest, hidden)

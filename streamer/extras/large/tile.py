@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
+import numba
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from streamer.model.kernels.library import kernel_directory
 from streamer.model.kernels.simd import fma_function, function, lanes_of, splat
 
 COLUMNS = 16  # of a panel
@@ -42,6 +44,12 @@ _BYTES = ir.VectorType(I8, 4 * LANES)  # four weights of each column, neighbours
 _PAIRS = ir.VectorType(I16, 2 * LANES)
 SUMS = ir.VectorType(I32, LANES)
 FLOATS = ir.VectorType(F32, LANES)
+
+
+def compiled(function: Any) -> Any:
+    """njit, kept on disk where the kernels of small models lie: only this user can write there."""
+    numba.config.CACHE_DIR = str(kernel_directory()[0])
+    return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
 
 
 def begins_at_starts(kind: Any) -> bool:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
-from streamer.model.kernels.arithmetic import multiply
-from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.library import PANEL, kernel
 
 Floats = NDArray[np.float32]
 NUM_MELS = 128
@@ -75,8 +74,7 @@ def _log_mel(samples: Floats) -> Floats:
     rows = len(samples) * BLOCK_FRAMES
     mels = np.zeros(rows * NUM_MELS, np.float32)
     bins = HALF_SAMPLES + 1
-    sizes = (rows, bins, NUM_MELS // PANEL)
-    multiply(power, bins, _panels(), 0, PANEL, bins * PANEL, mels, NUM_MELS, *sizes)
+    kernel("filter rows")(power, _panels(), np.array([rows, bins, NUM_MELS]), mels)
     return np.log10(np.maximum(mels, np.float32(MIN_POWER))).reshape(-1, NUM_MELS)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES, own_range
 from streamer.core.measures.track import TurnTrack
-from streamer.model.kernels.pitch import NUM_CANDIDATES, cut_stretches, find_path, find_peaks
+from streamer.model.kernels.library import NUM_CANDIDATES, kernel
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -114,14 +114,14 @@ class PitchTrack:
         stretches = np.zeros((num, window.num_points), np.float32)
         first = ahead_samples() + begin * HOP_SAMPLES
         peaks = rows.reshape(-1)[PEAK_COLUMN:]
-        sizes = (first, HOP_SAMPLES, num, window.reach)
-        cut_stretches(self._held, *sizes, window.bell, stretches, peaks, NUM_COLUMNS)
+        sizes = np.array([first, HOP_SAMPLES, num, window.reach, NUM_COLUMNS])
+        kernel("cut stretches")(self._held, sizes, window.bell, stretches, peaks)
         spectrum = np.fft.rfft(stretches)
         power = spectrum.real**2 + spectrum.imag**2
         curves = np.fft.irfft(power, window.num_points)
-        lags = (np.float32(SAMPLE_RATE_HZ), window.first_lag, window.last_lag)
-        band = (np.float32(FLOORS_HZ[i]), np.float32(MAX_HZ))
-        find_peaks(curves, window.scale, *lags, *band, rows, *_columns(i))
+        limits = np.array([SAMPLE_RATE_HZ, FLOORS_HZ[i], MAX_HZ], np.float32)
+        sizes = np.array([window.first_lag, window.last_lag, *_columns(i)])
+        kernel("find peaks")(curves, window.scale, limits, sizes, rows)
 
 
 def _columns(i: int) -> tuple[int, int]:
@@ -153,8 +153,8 @@ def _find(rows: Floats, i: int, loudest: float, low: float, high: float, f0: Flo
     """Fill in F0 [n] as window i's candidates between two frequencies tell it."""
     shape = (len(rows), NUM_CANDIDATES + 1)
     room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
-    limits = (np.float32(loudest), np.float32(low), np.float32(high))
-    find_path(rows, *_columns(i), PEAK_COLUMN, *limits, *room, f0)
+    limits = np.array([loudest, low, high], np.float32)
+    kernel("find path")(rows, np.array([*_columns(i), PEAK_COLUMN]), limits, *room, f0)
 
 
 def turn_track() -> TurnTrack:

@@ -46,34 +46,36 @@ class ModelError(ValueError):
         return type(self), (self.where, self.reason)  # pickled as it was made
 
 
-def load_arrays(directory: Path) -> dict[str, NDArray[np.float32]]:
-    """Tensors by their transformers 4.x names, float32. Raises ModelError.
+def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
+    """Tensors by their transformers 4.x names: float16 if all are, else float32. Raises ModelError.
 
-    For the compiled kernels; a large model's weights are read by model/engines/load.py.
+    For the compiled kernels; model/engines/load.py reads a large model's weights.
     """
-    weights: dict[str, NDArray[np.float32]] = {}
+    weights: dict[str, NDArray[Any]] = {}
     for file in weight_files(directory):
         try:
             tensors = deserialize(file.read_bytes())
         except (SafetensorError, OSError) as error:
             raise unreadable(file, error) from None
         tensors.reverse()
-        while tensors:  # each goes when its floats are there
+        while tensors:  # each goes when its numbers are there
             name, tensor = tensors.pop()
             if known := wanted_name(name):
-                weights[known] = _floats(tensor)
+                weights[known] = _array(tensor)
                 if not np.isfinite(weights[known]).all():
                     raise not_finite(file, name)
+    if len({array.dtype for array in weights.values()}) > 1:
+        weights = {name: array.astype(np.float32) for name, array in weights.items()}
     return weights
 
 
-def _floats(tensor: dict[str, Any]) -> NDArray[np.float32]:
-    """A tensor of one of the types that layout.py lets through."""
+def _array(tensor: dict[str, Any]) -> NDArray[Any]:
+    """A tensor of one of the types that layout.py lets through; bfloat16 as float32."""
     data, kind = tensor["data"], tensor["dtype"]
     if kind == "BF16":  # the upper half of a float32
         found = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
-        found = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[kind]).astype(np.float32)
+        found = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[kind])
     return found.reshape(tensor["shape"])
 
 

@@ -1,5 +1,5 @@
-"""The small models' steps and windows, compiled by numba; README.md tells how.
+"""The small models' steps and windows, compiled by numba; README.md explains them.
 
-Its doors are text.py and tower.py. It imports core, model.checkpoint and model.engines' interfaces;
-never torch.
+Its doors are text.py, tower.py and library.py. It imports core, model.checkpoint and model.engines'
+interfaces; never torch.
 """

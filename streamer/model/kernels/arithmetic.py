@@ -1,8 +1,8 @@
-"""The arithmetic of the kernels, compiled for this processor: products, e^x, a distribution.
+"""The arithmetic of the kernels: products, e^x, the measure of a distribution.
 
-One thread, no allocation, no GIL. Every row goes through the same operations in the same order
-whatever rows stand beside it and however many ids it is fed: its logits are the same bits. Padding
-up to PANEL holds zeros throughout.
+One thread, no allocation. Every row goes through the same operations in the same order, whatever
+rows stand beside it and however many ids it is fed: its logits are the same bits. Padding up to
+PANEL holds zeros throughout.
 """
 
 from __future__ import annotations
@@ -12,20 +12,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamer.model.kernels.cache import keep
-from streamer.model.kernels.simd import (
-    MAX_ROWS,
-    MOST_ROWS,
-    PANEL,
-    fma,
-    keep_apart,
-    make_tile,
-    two_to,
-)
+from streamer.model.kernels.library import PANEL
+from streamer.model.kernels.simd import MAX_ROWS, MOST_ROWS, fma, keep_apart, make_tile, two_to
 
 f4 = np.float32
-# Tiles by their rows: the most that fit in registers, five (a verified block of four) and less.
-_TM, _TN, _T5, _T2, _T1 = (make_tile(rows, 1) for rows in (MOST_ROWS, MAX_ROWS, 5, 2, 1))
+# Tiles by their rows: as many as fit in registers, half of them, and fewer.
+_TM, _TN, _T2, _T1 = (make_tile(rows, 1) for rows in (MOST_ROWS, MAX_ROWS, 2, 1))
 _T12 = make_tile(1, 2)
 _LEAST = f4(-80.0)
 _MOST = f4(87.0)
@@ -47,13 +39,14 @@ _LEAST_LOG = f4(-1e4)  # 0 * -inf is not a number
 
 
 def compiled(function: Any) -> Any:
-    """njit, kept on disk where a safe directory is found: compiling takes seconds, once per machine
-    and version of the sources."""
-    return keep(njit(nogil=True, error_model="numpy")(function))
+    """A function that other kernels call. It has no door to Python and counts no references, which
+    halves the time to compile it."""
+    options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(nogil=True, error_model="numpy", **options)(function)
 
 
 def part(function: Any) -> Any:
-    """njit for a part of one large kernel: its code is in its callers, compiled once."""
+    """A part of one large kernel: its code is copied into its callers."""
     return njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
@@ -68,7 +61,7 @@ def exp(x):
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
     p = fma(fma(fma(fma(fma(_E0, r, _E1), r, _E2), r, _E3), r, _E4), r, _E5)
     power = fma(p, r * r, r + _ONE) * two_to(shifted)
-    # products of what is left would be denormal, a hundred times as slow
+    # products of smaller numbers would be denormal, a hundred times as slow
     return power if given > _LEAST else _ZERO
 
 
@@ -103,9 +96,6 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
         while rows - m >= MAX_ROWS:
             _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
             m += MAX_ROWS
-        if rows - m == 5:
-            _T5(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
-            m += 5
         while rows - m >= 2:
             _T2(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + y_p, y_step, depth)
             m += 2
@@ -134,6 +124,12 @@ def spread(vector, out, rows, width):
             to[i] = vector[i]
 
 
+@part
+def filter_rows(x, w, sizes, y):
+    """y [rows, columns] += x [rows, depth] @ w, a matrix in panels. sizes: rows, depth, columns."""
+    product(x, sizes[1], w, sizes[0] - sizes[0], y, sizes[0], sizes[1], sizes[2])
+
+
 @compiled
 def first_best(scores):
     """The lowest id of the highest score; -1 where all are banned."""
@@ -147,10 +143,10 @@ def first_best(scores):
 
 
 @compiled
-def sums(raw, best):
-    """(Z, sum of w x, second largest w) for w = exp(x), x = max(raw - best, -1e4)."""
+def sums(raw, best, lanes):
+    """(Z, sum of w x) for w = exp(x), x = max(raw - best, -1e4). lanes [2, PANEL]: work memory."""
     count = len(raw)
-    lanes = np.zeros((2, PANEL))
+    lanes[:] = 0.0
     for at in range(0, count - PANEL + 1, PANEL):
         part = raw[at : at + PANEL]
         for j in range(PANEL):
@@ -171,18 +167,21 @@ def sums(raw, best):
     return total, weighted
 
 
-@compiled
-def measure(raw, chosen):
-    """Of the raw softmax: entropy in nats, p1 - p2 of the likeliest, log p of `chosen`."""
+@part
+def measure(raw, chosen, lanes, out):
+    """The raw softmax: entropy in nats, p1 - p2 of the likeliest, log p of id chosen[0].
+
+    lanes float64 [2, PANEL]: work memory. out float64 [3].
+    """
     first = first_best(raw)
     best = raw[first]
     second = _BANNED
     for i in range(len(raw)):
         if raw[i] > second and i != first:
             second = raw[i]
-    total, weighted = sums(raw, best)
+    total, weighted = sums(raw, best, lanes)
     log_total = np.log(total)
     # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
-    entropy = max(0.0, log_total - weighted / total)
-    margin = (1.0 - np.exp(second - best)) / total
-    return entropy, margin, max(raw[chosen] - best, _LEAST_LOG) - log_total
+    out[0] = max(0.0, log_total - weighted / total)
+    out[1] = (1.0 - np.exp(second - best)) / total
+    out[2] = max(raw[chosen[0]] - best, _LEAST_LOG) - log_total

@@ -1,6 +1,6 @@
-"""Attention over KV slots, compiled: of the language model, and of the tower over a window.
+"""Attention of the language model over its KV slots, and of the tower over a window.
 
-As arithmetic.py: flat float32 arrays, one thread, sums in a fixed order.
+Flat float32 arrays, one thread, sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from streamer.model.kernels.arithmetic import (
     padded_to_panels,
     part,
 )
-from streamer.model.kernels.simd import PANEL, keep_apart, make_fold
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
+from streamer.model.kernels.simd import keep_apart, make_fold
 
 # Columns of spans [n, 5] int64, one span per row of a step: its KV slot, its first position there,
 # its first packed row, its number of positions, and how many of the last of them want logits.
 SLOT, START, FIRST, COUNT, NUM_LOGITS = range(5)
-# of one row: queries, and positions they look at, whose scores are held at a time
-QUERIES = 64
-BLOCK = 128
 _sum = make_fold("sum")
 _max = make_fold("max")
 _ONE = f4(1.0)
@@ -32,35 +30,38 @@ _LEAST_SCORE = f4(-np.inf)
 
 
 @compiled
-def store(qkv, step, spans, heads, kv_heads, dim, keys, values):
+def store(qkv, step, spans, heads, kv_heads, dim, length, keys, values):
     """Keys and values of every packed position go into its row's slot.
 
     keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads
-    weights. values [slots, kv_heads, length, padded dim].
+    weights. values [slots, kv_heads, length, padded dim]. Both flat.
     """
     keep_apart()
+    wide = padded_to_panels(dim)
     for r in range(spans.shape[0]):
-        slot = spans[r, SLOT]
         for i in range(spans[r, COUNT]):
             row = qkv[(spans[r, FIRST] + i) * step : (spans[r, FIRST] + i + 1) * step]
             at = spans[r, START] + i
             for h in range(kv_heads):
+                first = (spans[r, SLOT] * kv_heads + h) * length
+                k_at = (first + at // PANEL * PANEL) * dim + at % PANEL
+                v_at = (first + at) * wide
                 k = (heads + h) * dim
                 v = (heads + kv_heads + h) * dim
                 for j in range(dim):
-                    keys[slot, h, at // PANEL, j, at % PANEL] = row[k + j]
-                    values[slot, h, at, j] = row[v + j]
+                    keys[k_at + j * PANEL] = row[k + j]
+                    values[v_at + j] = row[v + j]
 
 
 @compiled
 def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):
-    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where
-    nothing is seen.
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros for
+    hidden positions.
 
-    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it
-    has so far, best [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row
-    that sees nothing stays as it is, and a sum is one of lanes by position: neither later blocks
-    nor zeros change a bit. step: a multiple of PANEL.
+    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. Its
+    results so far, best [rows], totals [rows] and sums [rows, wide], follow a new largest score. A
+    row that sees nothing stays as it is, and a sum is one of lanes by position: neither later
+    blocks nor zeros change a bit. step: a multiple of PANEL.
     """
     keep_apart()
     for m in range(rows):
@@ -114,15 +115,12 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
 
 
 @part
-def weigh(at, start, count, seen, group, dim, keys, values, room):
+def weigh(at, start, count, seen, group, dim, length, keys, values, room):
     """Folded queries [group * count, dim] over key head `at`: sums of values, their totals."""
     scores, folded, sums, totals, best = room
     panel = np.int64(PANEL)
-    length = values.shape[2]
-    wide = values.shape[3]
+    wide = padded_to_panels(dim)
     rows = group * count
-    flat_keys = keys.reshape(-1)
-    flat_values = values.reshape(-1)
     end = seen if seen else start + count
     fill(sums, rows * wide, _ZERO)
     fill(totals, rows, _ZERO)
@@ -130,80 +128,64 @@ def weigh(at, start, count, seen, group, dim, keys, values, room):
     for block in range(0, end, BLOCK):
         depth = min(BLOCK, end - block)
         padded = padded_to_panels(depth)
+        first = at * length + block
+        parts = padded // PANEL
         fill(scores, rows * padded, _ZERO)
         multiply(
-            folded,
-            dim,
-            flat_keys,
-            (at * length + block) * dim,
-            panel,
-            dim * PANEL,
-            scores,
-            padded,
-            rows,
-            dim,
-            padded // PANEL,
+            folded, dim, keys, first * dim, panel, dim * PANEL, scores, padded, rows, dim, parts
         )
-        soften(
-            scores,
-            padded,
-            rows,
-            count,
-            start - block,
-            seen - block if seen else 0,
-            best,
-            totals,
-            sums,
-            wide,
-        )
-        multiply(
-            scores,
-            padded,
-            flat_values,
-            (at * length + block) * wide,
-            wide,
-            panel,
-            sums,
-            wide,
-            rows,
-            depth,
-            wide // PANEL,
-        )
+        limit = seen - block if seen else 0
+        soften(scores, padded, rows, count, start - block, limit, best, totals, sums, wide)
+        parts = wide // PANEL
+        multiply(scores, padded, values, first * wide, wide, panel, sums, wide, rows, depth, parts)
 
 
 @part
 def attend_head(
-    qkv, step, first, start, n, seen, at, head, group, dim, keys, values, out, out_step, room
+    qkv,
+    step,
+    first,
+    start,
+    n,
+    seen,
+    at,
+    head,
+    group,
+    dim,
+    length,
+    keys,
+    values,
+    out,
+    out_step,
+    room,
 ):
     """Packed rows [first, first + n), at positions from `start` on, over key head `at` of all
     slots': their query heads from `head` on."""
+    wide = padded_to_panels(dim)
     for begin in range(0, n, QUERIES):
         count = min(QUERIES, n - begin)
-        fold(qkv, step, first + begin, count, head, group, dim, room[1])
-        weigh(at, start + begin, count, seen, group, dim, keys, values, room)
-        unfold(
-            room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step
-        )
+        at_row = first + begin
+        fold(qkv, step, at_row, count, head, group, dim, room[1])
+        weigh(at, start + begin, count, seen, group, dim, length, keys, values, room)
+        unfold(room[2], wide, room[3], at_row, count, head, group, dim, out, out_step)
 
 
 @compiled
-def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):
+def attend(qkv, step, spans, seen, heads, kv_heads, dim, length, keys, values, out, out_step, room):
     """Attention of every row over its own slot, into `out`. The head group is folded into the query
     rows: no copies.
 
     Blocks of positions lie where they lie in the slot, so that each query sums in one order however
-    its row is cut. seen: 0 where a position sees itself and what lies before it, else how many
-    positions all see.
+    its row is cut. seen: 0 where a position sees itself and all before it, else the number of
+    positions that all see.
     """
     keep_apart()
     group = heads // kv_heads
     for r in range(spans.shape[0]):
-        slot = spans[r, SLOT]
-        start = spans[r, START]
-        first = spans[r, FIRST]
-        n = spans[r, COUNT]
-        for at in range(slot * kv_heads, (slot + 1) * kv_heads):
-            head = (at - slot * kv_heads) * group
+        first, start, n = spans[r, FIRST], spans[r, START], spans[r, COUNT]
+        for h in range(kv_heads):
+            at = spans[r, SLOT] * kv_heads + h
+            head = h * group
             attend_head(
                 qkv,
                 step,
@@ -215,6 +197,7 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
                 head,
                 group,
                 dim,
+                length,
                 keys,
                 values,
                 out,

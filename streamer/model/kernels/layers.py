@@ -1,4 +1,4 @@
-"""The layers of both models, compiled: their arithmetic on flat float32 arrays.
+"""The layers of both models: their arithmetic on flat float32 arrays.
 
 A layer is (weights, where its own begin in them, its vectors, its keys, its values). A convolution
 is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one
@@ -76,7 +76,7 @@ def rotate(qkv, step, spans, heads, dim, cos, sin):
 @part
 def remember(x, rows, spans, sizes, eps, layer, angles, halves):
     """A layer's first part: keys and values go into their slots, queries stay in b."""
-    _, heads, kv_heads, dim, hidden, _ = sizes
+    heads, kv_heads, dim, hidden, length = sizes[1], sizes[2], sizes[3], sizes[4], sizes[6]
     weights, at, vectors, keys, values = layer
     a, b = halves
     wide = padded_to_panels(hidden)
@@ -85,13 +85,14 @@ def remember(x, rows, spans, sizes, eps, layer, angles, halves):
     spread(vectors[wide:], b, rows, both)
     product(a, wide, weights, at, b, rows, hidden, both)
     rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
-    store(b, both, spans, heads, kv_heads, dim, keys, values)
+    store(b, both, spans, heads, kv_heads, dim, length, keys, values)
 
 
 @part
 def respond(x, rows, spans, sizes, eps, layer, halves, room):
     """The layer's rest over x [rows, padded hidden], in place: attention, gated product."""
-    _, heads, kv_heads, dim, hidden, ffn = sizes
+    heads, kv_heads, dim, hidden = sizes[1], sizes[2], sizes[3], sizes[4]
+    ffn, length = sizes[5], sizes[6]
     weights, at, vectors, keys, values = layer
     a, b = halves
     wide = padded_to_panels(hidden)
@@ -99,7 +100,7 @@ def respond(x, rows, spans, sizes, eps, layer, halves, room):
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
     mixed = padded_to_panels(2 * ffn)
     at += both * hidden
-    attend(b, both, spans, at - at, heads, kv_heads, dim, keys, values, a, inner, room)
+    attend(b, both, spans, at - at, heads, kv_heads, dim, length, keys, values, a, inner, room)
     at = product(a, inner, weights, at, x, rows, inner, wide)
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
     fill(b, rows * mixed, _ZERO)
@@ -111,7 +112,7 @@ def respond(x, rows, spans, sizes, eps, layer, halves, room):
 @part
 def layer_sizes(sizes):
     """How many weights and how many numbers of `vectors` one layer has."""
-    _, heads, kv_heads, dim, hidden, ffn = sizes
+    heads, kv_heads, dim, hidden, ffn = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
     wide = padded_to_panels(hidden)
     inner = heads * dim
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
@@ -136,15 +137,13 @@ def gather(x, wide, spans):
 @part
 def speak(x, spans, sizes, eps, head, norm, a, logits):
     """Logits [wanted, padded vocab] of the rows that want them, which move to x's front."""
-    hidden = sizes[4]
-    columns = logits.shape[1]
+    hidden, columns = sizes[4], sizes[7]
     wide = padded_to_panels(hidden)
     wanted = gather(x, wide, spans)
     if wanted > 0:
-        flat = logits.reshape(-1)
         normalise(x, norm, a, wanted, hidden, wide, eps)
-        fill(flat, wanted * columns, _ZERO)
-        product(a, wide, head, columns - columns, flat, wanted, hidden, columns)
+        fill(logits, wanted * columns, _ZERO)
+        product(a, wide, head, columns - columns, logits, wanted, hidden, columns)
 
 
 _HALF = f4(0.5)
@@ -174,7 +173,7 @@ def gelu(x, count):
 
 @compiled
 def centre(x, weight, bias, out, rows, width, padded):
-    """Layer norm of rows of `padded` numbers of which `width` count; zeros behind them."""
+    """Layer norm of rows of `padded` numbers of which `width` count; zeros after them."""
     keep_apart()
     for m in range(rows):
         row = x[m * padded : (m + 1) * padded]
@@ -219,9 +218,9 @@ def halve(hidden, x, rows, sizes, weights, vectors, places):
 
 
 @part
-def listen(x, rows, sizes, layer, a, b):
+def listen(x, rows, spans, sizes, layer, a, b):
     """A layer's first part: keys and values of `rows` positions, the queries in b."""
-    _, heads, width, _, _, _ = sizes
+    heads, width = sizes[1], sizes[2]
     weights, at, vectors, keys, values = layer
     wide = padded_to_panels(width)
     dim = width // heads
@@ -229,14 +228,13 @@ def listen(x, rows, sizes, layer, a, b):
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
     spread(vectors[2 * wide :], b, rows, both)
     product(a, wide, weights, at, b, rows, width, both)
-    spans = np.array([[0, 0, 0, rows, 0]])
-    store(b, both, spans, heads, heads, dim, keys, values)
+    store(b, both, spans, heads, heads, dim, padded_to_panels(rows), keys, values)
 
 
 @part
-def understand(x, rows, sizes, layer, a, b, room):
+def understand(x, rows, spans, sizes, layer, a, b, room):
     """The rest of the layer over x [rows, wide], in place; each position sees all."""
-    _, heads, width, ffn, _, _ = sizes
+    heads, width, ffn = sizes[1], sizes[2], sizes[3]
     weights, at, vectors, keys, values = layer
     wide = padded_to_panels(width)
     dim = width // heads
@@ -244,8 +242,8 @@ def understand(x, rows, sizes, layer, a, b, room):
     inner = padded_to_panels(ffn)
     at += width * both
     vectors = vectors[2 * wide :]
-    spans = np.array([[0, 0, 0, rows, 0]])
-    attend(b, both, spans, rows, heads, heads, dim, keys, values, a, width, room)
+    length = padded_to_panels(rows)
+    attend(b, both, spans, rows, heads, heads, dim, length, keys, values, a, width, room)
     add(x, vectors[both:], rows, wide)
     at = product(a, width, weights, at, x, rows, width, wide)
     vectors = vectors[both + wide :]
@@ -276,7 +274,7 @@ def pool(x, rows, sizes, weights, at, vectors, a, out):
 @part
 def tower_sizes(sizes):
     """Weights of both convolutions, weights of one layer, its numbers of `vectors`."""
-    _, _, width, ffn, mels, _ = sizes
+    width, ffn, mels = sizes[2], sizes[3], sizes[4]
     wide = padded_to_panels(width)
     both = padded_to_panels(3 * width)
     inner = padded_to_panels(ffn)
@@ -287,27 +285,52 @@ def tower_sizes(sizes):
     )
 
 
-@compiled
-def run_text(ids, x, spans, sizes, eps, tables, head, angles, slots, halves, room, logits):
+@part
+def run_text(
+    ids,
+    x,
+    spans,
+    sizes,
+    eps,
+    weights,
+    vectors,
+    embeddings,
+    head,
+    cos,
+    sin,
+    keys,
+    values,
+    a,
+    b,
+    scores,
+    folded,
+    sums,
+    totals,
+    best,
+    logits,
+):
     """Feed packed rows through the language model.
 
     ids [rows]: -1 where an embedding stands in x [rows, padded hidden] already. spans [n, 5]: see
-    attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn. tables: weights of all
-    layers in the order of use, in panels; norms and biases; embeddings. angles: cos and sin
-    [positions, head_dim / 2]. slots: keys and values of all layers. halves: work memory. room: of
-    attention. logits [num_logits, padded vocab] are written.
+    attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn, positions of a slot, padded
+    vocab. weights of all layers in the order of use, in panels; vectors: norms and biases. cos and
+    sin [positions, head_dim / 2]. keys and values of all layers, flat. a, b and the five that
+    follow: work memory. logits [num_logits, padded vocab], flat, are written.
     """
-    layers, _, _, _, hidden, _ = sizes
-    weights, vectors, embeddings = tables
-    keys, values = slots
+    layers = sizes[0]
     rows = len(ids)
     of_layer, small = layer_sizes(sizes)
-    look_up(ids, embeddings, x, padded_to_panels(hidden))
+    room = (scores, folded, sums, totals, best)
+    angles = (cos, sin)
+    halves = (a, b)
+    keys_each, values_each = len(keys) // layers, len(values) // layers
+    look_up(ids, embeddings, x, padded_to_panels(sizes[4]))
     for i in range(layers):
-        layer = (weights, i * of_layer, vectors[i * small :], keys[i], values[i])
-        remember(x, rows, spans, sizes, eps, layer, angles, halves)
-        respond(x, rows, spans, sizes, eps, layer, halves, room)
-    speak(x, spans, sizes, eps, head, vectors[layers * small :], halves[0], logits)
+        kept = (keys[i * keys_each :], values[i * values_each :])
+        layer = (weights, i * of_layer, vectors[i * small :], kept[0], kept[1])
+        remember(x, rows, spans, sizes, eps[0], layer, angles, halves)
+        respond(x, rows, spans, sizes, eps[0], layer, halves, room)
+    speak(x, spans, sizes, eps[0], head, vectors[layers * small :], a, logits)
 
 
 @compiled
@@ -320,28 +343,46 @@ def look_up(ids, embeddings, x, wide):
                 x[m * wide + i] = embeddings[ids[m], i]
 
 
-@compiled
-def run_tower(frames, sizes, tables, hidden, slots, work, room, out):
+@part
+def run_tower(
+    frames,
+    spans,
+    sizes,
+    weights,
+    vectors,
+    places,
+    hidden,
+    keys,
+    values,
+    x,
+    a,
+    b,
+    scores,
+    folded,
+    sums,
+    totals,
+    best,
+    out,
+):
     """One window through the audio tower: out [positions // 2, padded output], flat.
 
-    frames [T + 2, mels] and hidden [T + 2, padded width] have zeros at both ends. sizes: layers,
-    heads, width, ffn, mels, output. tables: weights and vectors in the order of use; sinusoids
-    [positions, padded width], flat. slots: keys and values of one layer. work: x, a, b.
+    frames [T + 2, mels] and hidden [T + 2, padded width], flat, have zeros at both ends. spans:
+    one, of all positions. sizes: layers, heads, width, ffn, mels, output. weights and vectors in
+    the order of use; places: sinusoids [positions, padded width], flat. keys and values of one
+    layer. x, a, b and the five that follow: work memory.
     """
-    layers, _, width, _, mels, _ = sizes
-    weights, vectors, places = tables
-    keys, values = slots
-    x, a, b = work
-    count = len(frames) - 2
+    layers, width, mels = sizes[0], sizes[2], sizes[4]
+    count = len(frames) // mels - 2
     rows = (count + 1) // 2
     wide = padded_to_panels(width)
+    room = (scores, folded, sums, totals, best)
     at, of_layer, small = tower_sizes(sizes)
-    convolve(frames.reshape(-1), count, mels, hidden, wide, weights, vectors)
+    convolve(frames, count, mels, hidden, wide, weights, vectors)
     halve(hidden, x, rows, sizes, weights, vectors, places)
     for i in range(layers):
         own = vectors[2 * wide + i * small :]
         layer = (weights, at + i * of_layer, own, keys, values)
-        listen(x, rows, sizes, layer, a, b)
-        understand(x, rows, sizes, layer, a, b, room)
+        listen(x, rows, spans, sizes, layer, a, b)
+        understand(x, rows, spans, sizes, layer, a, b, room)
     own = vectors[2 * wide + layers * small :]
     pool(x, rows, sizes, weights, at + layers * of_layer, own, a, out)

@@ -1,7 +1,7 @@
-"""F0 as Praat finds it, compiled: windowed stretches, the peaks of their autocorrelation, a path.
+"""F0 as Praat finds it: windowed stretches, the peaks of their autocorrelation, a path.
 
 The method is Boersma's (1993), its costs and thresholds are Praat's own (Sound_to_Pitch.cpp,
-Pitch.cpp). One thread, no allocation, no GIL.
+Pitch.cpp). One thread, no allocation.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from streamer.model.kernels.arithmetic import compiled
+from streamer.model.kernels.arithmetic import compiled, part
+from streamer.model.kernels.library import NUM_CANDIDATES
 
 f4 = np.float32
-NUM_CANDIDATES = 4  # of a frame; with 3 medians agree with Praat's a little less, with 8 no more
 LEAST_STRENGTH = f4(0.225)  # Praat's: half of what makes a frame voiced
 VOICED = f4(0.45)
 SILENT = f4(0.03)  # of the loudest frame
@@ -28,11 +28,15 @@ _TWO = f4(2.0)
 _ZERO = f4(0.0)
 
 
-@compiled
-def cut_stretches(samples, first, hop, num, reach, window, stretches, peaks, stride):
-    """Of each of `num` frames, `hop` samples apart from samples[first] on: the stretch about it,
-    less its mean, under the window; and how loud its middle is. reach: samples from a frame to
-    either side that the mean is over. stretches [num, >= len(window)]; peaks[::stride] [num]."""
+@part
+def cut_stretches(samples, sizes, window, stretches, peaks):
+    """The stretch about each frame, less its mean, under the window; and the peak of its middle.
+
+    sizes: the first frame's sample, samples from frame to frame, the number of frames, samples to
+    either side of a frame whose mean is taken, and the step in `peaks` from frame to frame.
+    stretches [num, >= len(window)].
+    """
+    first, hop, num, reach, stride = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
     size = len(window)
     half = size // 2
     near = reach // 2 + 1
@@ -51,11 +55,16 @@ def cut_stretches(samples, first, hop, num, reach, window, stretches, peaks, str
         peaks[i * stride] = highest
 
 
-@compiled
-def find_peaks(curves, scale, rate_hz, first, last, low_hz, high_hz, rows, hz_at, strength_at):
-    """The NUM_CANDIDATES best peaks of each autocorrelation, best first: how often a second it
-    repeats itself, and how far. curves [num, lags]; scale [lags]: what makes up for the window.
-    Lags from `first` to `last` are looked at. rows [num, ...] get both, from their columns on."""
+@part
+def find_peaks(curves, scale, limits, sizes, rows):
+    """The NUM_CANDIDATES best peaks of each autocorrelation, best first: frequency and strength.
+
+    curves [num, lags]; scale [lags] makes up for the window. limits: samples per second, lowest and
+    highest frequency in Hz. sizes: first and last lag, and the columns of `rows` [num, ...] at
+    which frequencies and strengths begin.
+    """
+    rate_hz, low_hz, high_hz = limits[0], limits[1], limits[2]
+    first, last, hz_at, strength_at = sizes[0], sizes[1], sizes[2], sizes[3]
     for i in range(len(curves)):
         energy = curves[i, 0]
         for k in range(NUM_CANDIDATES):
@@ -66,17 +75,17 @@ def find_peaks(curves, scale, rate_hz, first, last, low_hz, high_hz, rows, hz_at
         before = curves[i, first - 1] * scale[first - 1] / energy
         here = curves[i, first] * scale[first] / energy
         for lag in range(first, last):
-            behind = curves[i, lag + 1] * scale[lag + 1] / energy
-            if here > LEAST_STRENGTH and here > before and here >= behind:
-                off = _HALF * (behind - before) / (_TWO * here - before - behind)
-                strength = here + _QUARTER * (behind - before) * off
+            after = curves[i, lag + 1] * scale[lag + 1] / energy
+            if here > LEAST_STRENGTH and here > before and here >= after:
+                off = _HALF * (after - before) / (_TWO * here - before - after)
+                strength = here + _QUARTER * (after - before) * off
                 if strength > _ONE:
                     strength = _ONE / strength
                 hz = rate_hz / (f4(lag) + off)
                 if low_hz <= hz <= high_hz:
                     keep_best(rows, i, hz_at, strength_at, hz, strength)
             before = here
-            here = behind
+            here = after
 
 
 @compiled
@@ -98,12 +107,16 @@ def keep_best(rows, i, hz_at, strength_at, hz, strength):
         rows[i, strength_at + k] = strength
 
 
-@compiled
-def find_path(
-    rows, hz_at, strength_at, peak_at, loudest, low_hz, high_hz, scores, octaves, back, f0
-):
-    """The F0 of each frame [n], 0 where unvoiced: the way through the candidates between low_hz and
-    high_hz that gains most. scores, octaves and back [n, NUM_CANDIDATES + 1] are room."""
+@part
+def find_path(rows, sizes, limits, scores, octaves, back, f0):
+    """The F0 of each frame [n], 0 where unvoiced: the best way through the candidates.
+
+    sizes: the columns of `rows` at which frequencies, strengths and the peak begin. limits: the
+    loudest peak, lowest and highest frequency in Hz. scores, octaves and back [n,
+    NUM_CANDIDATES + 1]: work memory.
+    """
+    hz_at, strength_at, peak_at = sizes[0], sizes[1], sizes[2]
+    loudest, low_hz, high_hz = limits[0], limits[1], limits[2]
     num = len(rows)
     top = f4(math.log2(high_hz))
     for i in range(num):

@@ -1,5 +1,4 @@
-"""The two things numba has no words for: vectors held in registers, and a fused multiply-add. Used
-inside kernels.
+"""Vectors held in registers and fused multiply-adds, which numba does not offer.
 
 Every sum runs over k from 0 upwards, one fused multiply-add per k, whatever stands beside it: a
 result does not depend on how many rows are computed together. LLVM makes the machine's own vector
@@ -17,12 +16,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from streamer.model.kernels.library import PANEL
+
 # Sums of a tile stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or 32 of
 # 4. Measured 2026-11: tiles of 16 lanes do 100 GFLOP/s where 8 lanes do 65 and MKL 55 to 90.
 # The width changes no sum's order, so no bit.
 _HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
-LANES, MAX_ROWS, MOST_ROWS = (16, 6, 12) if _HAS_AVX512 else (8, 3, 3)
-PANEL = 32  # columns of a weight panel
+LANES, MAX_ROWS, MOST_ROWS = (16, 5, 12) if _HAS_AVX512 else (8, 3, 3)
 
 _FLOAT = ir.FloatType()
 _HALF = ir.HalfType()

@@ -1,8 +1,8 @@
 """The language model on compiled kernels, for small models on a CPU.
 
 It has the interface of `TextModel` and equals it to 1e-5, in a tenth of its time at one row, since
-nothing is dispatched (2026-11). Weights that float16 holds exactly are kept as float16: half the
-memory is read, and the bits are the same.
+nothing is dispatched (2026-11). A checkpoint's float16 stays float16: half the memory is read, and
+the bits are the same.
 """
 
 from __future__ import annotations
@@ -12,44 +12,36 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary
-from streamer.model.kernels.attention import BLOCK, QUERIES
-from streamer.model.kernels.layers import run_text
-from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel
 
 
 class FastText:
     """Weights in panels; `step` feeds any number of rows. Not thread-safe: one work memory."""
 
     def __init__(self, weights: Mapping[str, Any], shape: TextShape) -> None:
-        """weights: float32 arrays by their names in the checkpoint."""
+        """weights: arrays by their names in the checkpoint, all float16 or all float32."""
         self.shape = shape
         embedding = np.asarray(weights["model.embed_tokens.weight"])
         head = embedding if shape.tied else np.asarray(weights["lm_head.weight"])
-        packed = []
+        matrices = []
         vectors = []
         for i in range(shape.layers):
-            matrices, small = _take_layer(weights, f"model.layers.{i}.")
-            packed += [panels(matrix) for matrix in matrices]
+            of_layer, small = _take_layer(weights, f"model.layers.{i}.")
+            matrices += [panels(matrix) for matrix in of_layer]
             vectors += [padded(vector) for vector in small]
         vectors.append(padded(weights["model.norm.weight"]))
-        matrices_of_layers, self._head = halved([np.concatenate(packed), panels(head)])
         self._tables = (
-            matrices_of_layers,
+            bits_of(np.concatenate(matrices)),
             np.concatenate(vectors),
             np.ascontiguousarray(embedding, np.float32),
+            bits_of(panels(head)),
         )
-        self._sizes = (
-            shape.layers,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            shape.hidden,
-            shape.ffn,
-        )
-        self._eps = np.float32(shape.eps)
+        self._run = kernel_for("text", self._tables[0])
+        self._eps = np.array([shape.eps], np.float32)
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
         self._rows = self._length = 0
@@ -58,7 +50,7 @@ class FastText:
     @property
     def is_half(self) -> bool:
         """Whether the weights are kept as float16."""
-        return bool(self._head.dtype == np.uint16)
+        return bool(self._tables[0].dtype == np.uint16)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `step` reads."""
@@ -70,36 +62,27 @@ class FastText:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are wanted.
 
         A row's result is the same to the last bit whatever rows stand beside it and however its ids
-        are cut. Raises IndexError for an id that is none of the model's.
+        are cut. Raises IndexError for an id that the model does not have.
         """
-        if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
-            raise IndexError(
-                f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}"
-            )
-        rows = len(ids)
-        self._reserve(rows, max(span.start + span.n for span in spans))
+        s = self.shape
+        if not 0 <= min(ids) <= max(ids) < s.vocab:
+            raise IndexError(f"the model has {s.vocab} ids, not {min(ids)} or {max(ids)}")
+        self._reserve(len(ids), max(span.start + span.n for span in spans))
         given = np.array(ids, np.int64)
         for first, embeds in audio:
             given[first : first + len(embeds)] = -1  # not looked up
             x = self._x[first * self._wide : (first + len(embeds)) * self._wide]
-            x.reshape(-1, self._wide)[:, : self.shape.hidden] = embeds
+            x.reshape(-1, self._wide)[:, : s.hidden] = embeds
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], np.int64)
         logits = np.empty((int(where[:, 4].sum()), self._columns), np.float32)
-        run_text(
-            given,
-            self._x,
-            where,
-            self._sizes,
-            self._eps,
-            self._tables,
-            self._head,
-            self._angles,
-            (slots.keys, slots.values),
-            self._halves,
-            self._room,
-            logits,
+        length = slots.values.shape[3]
+        sizes = (s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, length, self._columns)
+        self._run(
+            *(given, self._x, where, np.array(sizes, np.int64), self._eps),
+            *(*self._tables, *self._angles, slots.keys.reshape(-1), slots.values.reshape(-1)),
+            *(*self._halves, *self._room, logits.reshape(-1)),
         )
-        return logits[:, : self.shape.vocab]
+        return logits[:, : s.vocab]
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
@@ -119,6 +102,11 @@ class FastText:
             self._angles = rotary(length, s.head_dim, s.rope_theta)
 
 
+def kernel_for(name: str, weights: NDArray[Any]) -> Kernel:
+    """The kernel for weights of this type."""
+    return kernel(name if weights.dtype == np.uint16 else f"{name} of float32")
+
+
 def attention_room(rows: int, group: int, dim: int) -> tuple[Floats, ...]:
     """Work memory of attention.py, for a step of `rows` rows: the scores of a block, folded
     queries, sums of values, totals, largest scores."""
@@ -127,10 +115,10 @@ def attention_room(rows: int, group: int, dim: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
 
 
-def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Floats], list[Floats]]:
+def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Any], list[Any]]:
     """One layer's matrices and vectors, in the order in which layers.py reads them."""
 
-    def take(*names: str) -> Floats:
+    def take(*names: str) -> NDArray[Any]:
         return np.concatenate([np.asarray(weights[p + name]) for name in names])
 
     matrices = [
@@ -143,28 +131,24 @@ def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Floats], list[
     return matrices, [take("input_layernorm.weight"), bias, take("post_attention_layernorm.weight")]
 
 
-def panels(matrix: Floats) -> Floats:
+def panels(matrix: NDArray[Any]) -> NDArray[Any]:
     """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends."""
     out, depth = matrix.shape
-    padded = np.zeros((up(out), depth), np.float32)
+    padded = np.zeros((up(out), depth), matrix.dtype)
     padded[:out] = matrix
     return np.ascontiguousarray(padded.reshape(-1, PANEL, depth).transpose(0, 2, 1)).reshape(-1)
 
 
-def padded(vector: Floats) -> Floats:
-    """The vector, with zeros after it up to a whole panel."""
+def padded(vector: NDArray[Any]) -> Floats:
+    """The vector as float32, with zeros after it up to a whole panel."""
     padded = np.zeros(up(len(vector)), np.float32)
     padded[: len(vector)] = vector
     return padded
 
 
-def halved(matrices: list[Floats]) -> list[Any]:
-    """As float16 bits where that loses nothing in any of them, else as they are."""
-    with np.errstate(over="ignore"):
-        halves = [m.astype(np.float16) for m in matrices]
-    if all(np.array_equal(h.astype(np.float32), m) for h, m in zip(halves, matrices, strict=True)):
-        return [h.view(np.uint16) for h in halves]
-    return matrices
+def bits_of(matrices: NDArray[Any]) -> NDArray[Any]:
+    """As kernels read them: float16 by its bits, float32 as it is."""
+    return matrices.view(np.uint16) if matrices.dtype == np.float16 else matrices
 
 
 def up(width: int) -> int:

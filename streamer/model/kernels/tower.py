@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.model.checkpoint.shapes import AudioShape
 from streamer.model.engines.engine import Floats, sinusoids
-from streamer.model.kernels.layers import run_tower
-from streamer.model.kernels.simd import PANEL
-from streamer.model.kernels.text import attention_room, halved, padded, panels, up
+from streamer.model.kernels.text import attention_room, bits_of, kernel_for, padded, panels, up
 
 
 class FastTower:
@@ -25,7 +24,7 @@ class FastTower:
     windows_at_once = 1
 
     def __init__(self, weights: Mapping[str, Any], shape: AudioShape) -> None:
-        """weights: float32 arrays by their names in the checkpoint."""
+        """weights: arrays by their names in the checkpoint, all float16 or all float32."""
         self.shape = shape
         self.window_frames = 2 * shape.n_window
         w = {
@@ -46,18 +45,13 @@ class FastTower:
         places = np.zeros((shape.n_window, self._wide), np.float32)
         places[:, : shape.width] = sinusoids(shape.n_window, shape.width)
         self._tables = (
-            halved([np.concatenate(matrices)])[0],
+            bits_of(np.concatenate(matrices)),
             np.concatenate([padded(vector) for vector in vectors]),
             places.reshape(-1),
         )
-        self._sizes = (
-            shape.layers,
-            shape.heads,
-            shape.width,
-            shape.ffn,
-            shape.num_mels,
-            shape.output,
-        )
+        self._run = kernel_for("tower", self._tables[0])
+        sizes = (shape.layers, shape.heads, shape.width, shape.ffn, shape.num_mels, shape.output)
+        self._sizes = np.array(sizes, np.int64)
 
     def encode(self, features: Floats) -> Floats:
         """[B, mels, T] float32 -> [B, n, output]. Raises ValueError for T > window_frames."""
@@ -71,31 +65,29 @@ class FastTower:
         heard = np.zeros((frames + 2, s.num_mels), np.float32)
         # zeros where nothing is written
         hidden = np.zeros((frames + 2) * self._wide, np.float32)
-        keys = np.zeros((1, s.heads, length // PANEL, dim, PANEL), np.float32)
-        values = np.zeros((1, s.heads, length, up(dim)), np.float32)
+        keys = np.zeros(s.heads * length * dim, np.float32)
+        values = np.zeros(s.heads * length * up(dim), np.float32)
         both = max(up(3 * s.width), up(s.ffn))
         work = tuple(np.empty(rows * size, np.float32) for size in (self._wide, self._wide, both))
+        spans = np.array([(0, 0, 0, rows, 0)], np.int64)
         room = attention_room(rows, 1, dim)
         out = np.empty((batch, rows // 2, up(s.output)), np.float32)
         for window, embeddings in zip(np.asarray(features), out, strict=True):
             heard[1:-1] = window.T
-            slots = (keys, values)
-            to = embeddings.reshape(-1)
-            run_tower(heard, self._sizes, self._tables, hidden, slots, work, room, to)
+            given = heard.reshape(-1), spans, self._sizes, *self._tables
+            self._run(*given, hidden, keys, values, *work, *room, embeddings.reshape(-1))
         return out[..., : s.output]
 
 
-def _convolution(weight: Floats, channels: int) -> Floats:
+def _convolution(weight: NDArray[Any], channels: int) -> NDArray[Any]:
     """[out, in, 3] -> panels of [3 * channels, out]: the three frames in a row, `in` padded."""
     out, depth, _ = weight.shape
-    flat = np.zeros((out, 3, channels), np.float32)
+    flat = np.zeros((out, 3, channels), weight.dtype)
     flat[:, :, :depth] = weight.transpose(0, 2, 1)
     return panels(flat.reshape(out, 3 * channels))
 
 
-def _take_layer(
-    w: Mapping[str, Floats], p: str, matrices: list[Floats], vectors: list[Floats]
-) -> None:
+def _take_layer(w: Mapping[str, Any], p: str, matrices: list[Any], vectors: list[Any]) -> None:
     """One layer's weights, in the order of layers.py; k has no bias."""
     q_bias = w[p + "self_attn.q_proj.bias"]
     bias = np.concatenate([q_bias, np.zeros_like(q_bias), w[p + "self_attn.v_proj.bias"]])

@@ -5,20 +5,17 @@ import itertools
 import numpy as np
 import pytest
 
+from streamer.model.kernels.library import NUM_CANDIDATES, kernel
 from streamer.model.kernels.pitch import (
     JUMP_COST,
     LEAST_STRENGTH,
-    NUM_CANDIDATES,
     OCTAVE_COST,
     SILENT,
     VOICED,
     VOICING_COST,
-    find_path,
-    find_peaks,
 )
 
 COLUMNS = 2 * NUM_CANDIDATES + 1
-f4 = np.float32
 
 
 def path(rows, low=60.0, high=500.0, loudest=1.0):
@@ -26,7 +23,8 @@ def path(rows, low=60.0, high=500.0, loudest=1.0):
     f0 = np.zeros(num, np.float32)
     shape = (num, NUM_CANDIDATES + 1)
     room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
-    find_path(rows, 0, NUM_CANDIDATES, COLUMNS - 1, f4(loudest), f4(low), f4(high), *room, f0)
+    sizes = np.array([0, NUM_CANDIDATES, COLUMNS - 1])
+    kernel("find path")(rows, sizes, np.array([loudest, low, high], np.float32), *room, f0)
     return f0
 
 
@@ -85,7 +83,8 @@ def test_the_best_peaks_are_kept_best_first(seed):
     rows = np.zeros((2, COLUMNS), np.float32)
     scale = np.ones(400, np.float32)
     curves = np.stack([curve, np.zeros(400, np.float32)])
-    find_peaks(curves, scale, f4(16_000), 32, 300, f4(60), f4(500), rows, 0, NUM_CANDIDATES)
+    limits = np.array([16_000, 60, 500], np.float32)
+    kernel("find peaks")(curves, scale, limits, np.array([32, 300, 0, NUM_CANDIDATES]), rows)
     wanted = []
     for lag in range(32, 300):
         before, here, behind = (float(each) for each in curve[lag - 1 : lag + 2])

@@ -1,6 +1,7 @@
 """The compiled kernels: equal to torch's, and one numeric class: a row's bits depend on nothing but
 its own ids."""
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tiny_text import random_weights, shape_of
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.checkpoint.layout import _audio_ends, _audio_layer
 from streamer.model.checkpoint.shapes import AudioShape
+from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.text import TextModel
@@ -61,23 +63,13 @@ def test_any_sizes_equal_torch(sizes, tied):
 def test_the_shipped_pair_equals_torch_and_is_kept_as_float16(role):
     directory = resolve("embedded", role)
     shape = shapes_of(directory).text
-    fast, torch_ = (
-        engine_of(kind(load_weights(directory, torch.float32, "cpu"), shape))
-        for kind in (FastText, TextModel)
-    )
+    fast = engine_of(FastText(load_arrays(directory), shape))
+    torch_ = engine_of(TextModel(load_weights(directory, torch.float32, "cpu"), shape))
     assert fast.text.is_half
     ids = ids_of(400, 2, shape.vocab)
     ours, theirs = logits_of(fast, ids, [300, 1, 5, 94]), logits_of(torch_, ids, [300, 1, 5, 94])
     np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max(), rtol=1e-5)
     assert np.array_equal(ours.argmax(-1), theirs.argmax(-1))
-
-
-def test_weights_that_float16_cannot_hold_stay_float32():
-    shape = shape_of(*ODD[0])
-    weights = random_weights(shape, dtype=torch.float16)
-    assert FastText(dict(weights), shape).is_half
-    weights["model.layers.0.mlp.up_proj.weight"][3, 3] = 1e-9
-    assert not FastText(dict(weights), shape).is_half
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +138,10 @@ def test_the_shipped_cloud_verifies_what_it_would_have_said():
 
 
 def test_exp_is_exact_enough():
+    exp = numba.njit(lambda x: arithmetic.exp(x))
     x = np.linspace(-79.9, 86.9, 10_001, dtype=np.float32)
-    np.testing.assert_allclose(
-        [arithmetic.exp(v) for v in x], np.exp(x.astype(np.float64)), rtol=2e-7
-    )
-    assert arithmetic.exp(np.float32(-81)) == arithmetic.exp(np.float32(-np.inf)) == 0
+    np.testing.assert_allclose([exp(v) for v in x], np.exp(x.astype(np.float64)), rtol=2e-7)
+    assert exp(np.float32(-81)) == exp(np.float32(-np.inf)) == 0
 
 
 def audio_of(width, layers, heads, ffn, output):

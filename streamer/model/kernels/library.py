@@ -1,0 +1,303 @@
+"""The compiled kernels of this machine: found on disk, or compiled there once.
+
+`kernel` gives a function of machine code. Loading it takes LLVM alone: numba, which compiles it,
+would cost a start 0.5 s of CPU time and 80 MB, so it runs in a process of its own (build.py).
+
+Another user who can write the files runs code as this one. So they lie in
+`$NUMBA_CACHE_DIR/streamer` or `$XDG_CACHE_HOME/streamer/kernels` (`~/.cache`), with mode 700, and
+are used only where no other user could have put or changed them. Without such a directory the
+kernels are compiled at every start, and one line says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+SOURCES = Path(__file__).parent
+KEPT_VERSIONS = 8  # directories of other versions of the sources; older ones are removed
+# Sizes on which compiled code and its callers agree.
+PANEL = 32  # columns of a panel of weights
+QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
+BLOCK = 128
+NUM_CANDIDATES = (
+    4  # F0s of a frame: with 3 medians agree with Praat's a little less, with 8 no more
+)
+SEAL_BYTES = 16
+CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
+SYMBOL = "streamer_kernel"  # the function of an object file
+_TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32, "f8": np.float64}
+_WORK = " f4" * 5  # attention's: scores, folded queries, sums, totals, best
+_TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4" + _WORK + " f4"
+_TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4" + _WORK + " f4"
+# Each kernel: where its function is, and its arrays' types, with their dimensions if more than one.
+KERNELS = {
+    "text": ("layers.run_text", _TEXT.format(w="u2")),
+    "tower": ("layers.run_tower", _TOWER.format(w="u2")),
+    "text of float32": ("layers.run_text", _TEXT.format(w="f4")),
+    "tower of float32": ("layers.run_tower", _TOWER.format(w="f4")),
+    "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
+    "measure": ("arithmetic.measure", "f4 i8 f8,2 f8"),
+    "cut stretches": ("pitch.cut_stretches", "f4 i8 f4 f4,2 f4"),
+    "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
+    "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
+}
+USUAL = [name for name in KERNELS if "float32" not in name]  # of the shipped pair
+Array = NDArray[Any]
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+class KernelWarning(UserWarning):
+    """Kernels cannot be kept: one line with the cause and the way out."""
+
+
+class KernelError(RuntimeError):
+    """A kernel cannot be compiled: one line that says why."""
+
+
+def silent(is_kept: bool) -> None:
+    """The usual listener: says nothing."""
+
+
+# Called before kernels are compiled, which takes seconds; is_kept: they are kept on disk.
+on_compiling: list[Callable[[bool], None]] = [silent]
+
+
+class Kernel:
+    """Machine code as a function of NumPy arrays; results are written into them."""
+
+    def __init__(self, name: str, code: bytes) -> None:
+        self._types = [
+            (np.dtype(_TYPES[kind]), num_dimensions) for kind, num_dimensions in arrays_of(name)
+        ]
+        self._name = name
+        self._engine = _linked(code)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self._call = kind(self._engine.get_function_address(SYMBOL))
+
+    def __call__(self, *arrays: Array) -> None:
+        """Runs without the GIL. Raises TypeError for an array of another type, number of dimensions
+        or layout than the kernel reads."""
+        numbers: list[int] = []
+        for array, (dtype, num_dimensions) in zip(arrays, self._types, strict=True):
+            if array.dtype != dtype or array.ndim != num_dimensions or not array.flags.c_contiguous:
+                wanted = f"{num_dimensions} dimensions of {dtype}, one after the other"
+                raise TypeError(f"{self._name}: {array.dtype} {array.shape} is not {wanted}")
+            numbers += (array.__array_interface__["data"][0], *array.shape)
+        table = (ctypes.c_int64 * len(numbers))(*numbers)
+        nothing = ctypes.c_int64()  # a place for a result and one for an exception, which none has
+        if self._call(ctypes.addressof(nothing), ctypes.addressof(nothing), table):
+            raise KernelError(f"{self._name} failed; report it as a defect")
+
+
+def arrays_of(name: str) -> Iterator[tuple[str, int]]:
+    """Each array of a kernel: its type, and the number of its dimensions."""
+    for word in KERNELS[name][1].split():
+        kind, _, num_dimensions = word.partition(",")
+        yield kind, int(num_dimensions or 1)
+
+
+@functools.cache
+def kernel(name: str) -> Kernel:
+    """One of KERNELS. Compiles it, and with it all USUAL ones if it is one, where it is not kept.
+
+    Raises KernelError; warns (KernelWarning) where it cannot be kept.
+    """
+    directory, is_kept = kernel_directory()
+    places = [directory, *(Path(each.name) for each in _TEMPORARY)]
+    kept = (_read(place / file_name(name)) for place in places)
+    found = next((code for code in kept if code is not None), None)
+    return Kernel(name, found or _compiled(name, places[-1], is_kept and len(places) == 1))
+
+
+def _compiled(name: str, place: Path, is_kept: bool) -> bytes:
+    """Compile `name`; where `place` cannot keep it, in a temporary directory."""
+    on_compiling[-1](is_kept)
+    try:
+        return _compile(name, place)
+    except KernelError as error:
+        if not is_kept:
+            raise
+        _warn(f"{place} ({error})", "make room")
+        return _compile(name, _temporary())
+
+
+def _temporary() -> Path:
+    """A directory that goes with this process."""
+    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
+    return Path(_TEMPORARY[-1].name)
+
+
+def file_name(name: str) -> str:
+    """The file of a kernel."""
+    return name.replace(" ", "-") + ".o"
+
+
+def sealed(code: bytes) -> bytes:
+    """The content of a file: a digest, then an object file."""
+    return hashlib.blake2b(code, digest_size=SEAL_BYTES).digest() + code
+
+
+def _read(file: Path) -> bytes | None:
+    """The object file in `file`; None where there is none, or a damaged one."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    return content[SEAL_BYTES:] if sealed(content[SEAL_BYTES:]) == content else None
+
+
+def _linked(code: bytes) -> Any:
+    """An engine of LLVM that holds the machine code."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def _compile(name: str, directory: Path) -> bytes:
+    """Compile `name`, and all USUAL kernels if it is one. One process compiles at a time."""
+    package = Path(sys.modules["streamer"].__file__ or "").parents[1]
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("NUMBA_") or key in CHOOSES_PROCESSOR
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
+        # numba reads a file of settings in the working directory: in this one there is none
+        cwd=directory,
+        env=env | {"PYTHONPATH": os.pathsep.join([str(package), *filter(os.path.isabs, sys.path)])},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if (found := _read(directory / file_name(name))) is None:
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise KernelError(f"kernels cannot be compiled: {why}")
+    return found
+
+
+@functools.cache
+def kernel_directory() -> tuple[Path, bool]:
+    """The directory of this version's kernels, and whether it stays after this process.
+
+    It does not where no directory is safe; KernelWarning says why.
+    """
+    name = f"{sys.modules['streamer'].__version__}-{_digest()}"
+    for base in _bases():
+        # Without links: each directory on the way is looked at, so no other user can change it.
+        directory = Path(os.path.realpath(base)) / name
+        why = _why_not(directory)
+        if why is None:
+            return directory, True
+        _warn(f"{base} ({why})", "make it yours alone")
+    return _temporary(), False
+
+
+def _bases() -> Iterator[Path]:
+    """Where to look, best first. A relative path would lead into the working directory."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        if os.path.isabs(chosen):
+            yield Path(chosen) / "streamer"
+        else:
+            _warn(f"NUMBA_CACHE_DIR={chosen} (a relative path)", "give an absolute one")
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
+    if home.is_absolute():
+        yield home / "streamer" / "kernels"
+
+
+def _digest() -> str:
+    """16 characters that change with any source of a kernel, and with the processor."""
+    sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
+    features = llvm.get_host_cpu_features().flatten()
+    chosen = [os.environ.get(name) for name in CHOOSES_PROCESSOR]
+    machine = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {chosen}"
+    return hashlib.blake2b(sources + machine.encode(), digest_size=8).hexdigest()
+
+
+def _why_not(directory: Path) -> str | None:
+    """Why kernels may not lie in `directory`; None where it is there, and safe."""
+    try:
+        is_new = not directory.exists()
+        above = next(path for path in directory.parents if path.is_dir())
+        if (why := _why_unsafe(above, is_above=True)) is not None:
+            return why
+        for path in reversed((directory, *directory.parents)):
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+        if (why := _why_unsafe(directory) or _why_unsafe_inside(directory)) is not None:
+            return why
+        if is_new:
+            _remove_old(directory.parent)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _why_unsafe(path: Path, is_above: bool = False) -> str | None:
+    """The directory on the way to `path` that lets another user change what lies there.
+
+    is_above: the directory for kernels is still to be made in `path`.
+    """
+    for step in (path, *path.parents):
+        found = step.lstat()
+        is_outer = is_above or step != path
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{step} is no directory"
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{step} belongs to another user"
+        if found.st_mode & stat.S_ISVTX and is_outer:
+            continue  # the sticky bit keeps users from replacing each other's files
+        # a group of the user alone, as many systems make it, may write above the directory
+        is_own_group = found.st_gid == os.getegid() == os.geteuid() and is_outer
+        if found.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP):
+            return f"{step} can be written by others"
+    return None
+
+
+def _why_unsafe_inside(directory: Path) -> str | None:
+    """The file of `directory` that another user may have written."""
+    for path in directory.rglob("*"):  # the extra `large` has folders there
+        found = path.lstat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            return f"{path} is no regular file"
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user"
+        if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+            return f"{path} can be written by others"
+    return None
+
+
+def _remove_old(base: Path) -> None:
+    """Removes the kernels of all but the newest versions of the sources."""
+    with suppress(OSError):
+        versions = sorted(base.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for version in versions[KEPT_VERSIONS:]:
+            shutil.rmtree(version, ignore_errors=True)
+
+
+@functools.cache  # each line once
+def _warn(place: str, way_out: str) -> None:
+    told = f"compiled kernels are not kept in {place}; {way_out}, or set NUMBA_CACHE_DIR"
+    warnings.warn(f"{told} to a directory of your own", KernelWarning, stacklevel=2)

@@ -1,0 +1,246 @@
+"""Compiled kernels on disk: which directories are trusted, and what a bad one costs."""
+
+import contextlib
+import io
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamer.model.kernels import library
+from streamer.model.kernels.library import KernelWarning, kernel_directory
+
+STREAMER = Path(sys.executable).with_name("streamer")
+SAMPLE = Path("samples/plain.wav").absolute()
+ANOTHER = 12_345  # a user
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+DESCRIBE = f"import streamer; print(streamer.describe({str(SAMPLE)!r}).stop_reason)"
+DOORS = {
+    "the command": [STREAMER, "describe", "--quiet", SAMPLE],
+    "python -m": [sys.executable, "-m", "streamer", "describe", "--quiet", SAMPLE],
+    "a notebook": [sys.executable, "-P", "-c", DESCRIBE],
+    "workers": [STREAMER, "label", SAMPLE, "--jobs", "2", "--out", "rows.jsonl"],
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_nothing_of_the_working_directory_is_read(door, tmp_path):
+    """numba fails on a settings file that is a list; a module would leave its mark."""
+    (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
+    for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):
+        (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
+    done = subprocess.run(DOORS[door], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [*tmp_path.rglob("it_ran"), *tmp_path.rglob("*.nb?")]
+
+
+def shared(path):
+    path.chmod(0o777)
+
+
+def shared_with_a_group(path):
+    path.chmod(0o770)
+
+
+def shared_above(path):
+    path.parent.chmod(0o777)
+
+
+def given_away(path):
+    os.chown(path, ANOTHER, ANOTHER)
+
+
+def given_away_above(path):
+    os.chown(path.parent, ANOTHER, ANOTHER)
+
+
+def with_a_file_of_another(path):
+    (path / "text.o").touch()
+    os.chown(path / "text.o", ANOTHER, ANOTHER)
+
+
+def with_a_link(path):
+    (path / "text.o").symlink_to("/dev/null")
+
+
+def in_a_circle(path):
+    path.rmdir()
+    path.symlink_to(path.name)
+
+
+def no_directory(path):
+    path.rmdir()
+    path.touch()
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The directory in NUMBA_CACHE_DIR and the user's own, as they are when both are good."""
+    library._warn.cache_clear()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    chosen = kernel_directory.__wrapped__()[0]
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    own = kernel_directory.__wrapped__()[0]
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    return chosen, own
+
+
+def test_a_new_directory_is_the_users_alone(places, tmp_path):
+    chosen, own = places
+    assert chosen.parent == tmp_path / "chosen" / "streamer"
+    assert own.parent == tmp_path / "own" / "streamer" / "kernels"
+    for path in (chosen, *chosen.parents[:2], own, *own.parents[:3]):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (shared, "can be written by others"),
+        (shared_with_a_group, "can be written by others"),
+        (shared_above, "can be written by others"),
+        (with_a_link, "is no regular file"),
+        (in_a_circle, "is no directory|File exists|Too many"),
+        (no_directory, "is no directory"),
+        pytest.param(given_away, "belongs to another user", marks=needs_root),
+        pytest.param(given_away_above, "belongs to another user", marks=needs_root),
+        pytest.param(with_a_file_of_another, "belongs to another user", marks=needs_root),
+    ],
+)
+def test_what_others_could_have_written_is_not_used(spoil, why, places):
+    chosen, own = places
+    spoil(chosen)
+    with pytest.warns(KernelWarning, match=why) as told:
+        assert kernel_directory.__wrapped__()[0] == own
+    assert len(told) == 1
+    assert str(chosen.parent) in str(told[0].message)
+    spoil(own)
+    with pytest.warns(KernelWarning, match=why):
+        assert not kernel_directory.__wrapped__()[1]
+
+
+def test_a_relative_directory_is_not_used(places, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "chosen")
+    with pytest.warns(KernelWarning, match="NUMBA_CACHE_DIR=chosen .a relative path"):
+        assert kernel_directory.__wrapped__()[0] == places[1]
+
+
+def test_a_directory_with_the_sticky_bit_may_hold_one_of_the_users(places, monkeypatch, tmp_path):
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common").chmod(0o1777)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "common"))
+    found = kernel_directory.__wrapped__()[0]
+    assert found.is_relative_to(tmp_path / "common")
+
+
+def test_old_versions_are_removed(places, monkeypatch):
+    chosen, _ = places
+    for i in range(20):
+        (chosen.parent / f"0.0.{i}").mkdir()
+        os.utime(chosen.parent / f"0.0.{i}", (i, i))
+    chosen.rmdir()
+    assert kernel_directory.__wrapped__()[0] == chosen
+    left = {path.name for path in chosen.parent.iterdir()}
+    assert left == {chosen.name, *(f"0.0.{i}" for i in range(13, 20))}
+
+
+NUMBERS = """
+import numpy as np
+from streamer.model.kernels.library import kernel
+random = np.random.default_rng(0)
+w = random.normal(0, .1, 40 * 32).astype(np.float32)
+x, y = random.normal(0, 1, 3 * 40).astype(np.float32), np.zeros(3 * 32, np.float32)
+kernel("filter rows")(x, w, np.array([3, 40, 32]), y)
+print(y.tobytes().hex())
+"""
+
+
+def run(folder, code=NUMBERS, limit=None, **more):
+    def limited():
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    env = os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"} | more
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, preexec_fn=limited
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    found = io.StringIO()
+    with contextlib.redirect_stdout(found):
+        exec(NUMBERS, {})
+    return found.getvalue().strip()
+
+
+@pytest.fixture
+def kept(tmp_path, wanted):
+    """A folder with this processor's kernels."""
+    directory, is_kept = kernel_directory()
+    assert is_kept
+    shutil.copytree(directory, tmp_path / "streamer" / directory.name)
+    for path in (tmp_path / "streamer", *(tmp_path / "streamer").rglob("*")):
+        path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.mark.parametrize("size", [0, 40, 4_000])
+def test_a_damaged_file_costs_time_alone(kept, wanted, size):
+    (file,) = kept.rglob("filter-rows.o")
+    file.write_bytes(file.read_bytes()[:size])
+    assert run(kept) == (wanted, "")
+    assert file.stat().st_size > 4_000, "it is kept anew"
+
+
+def test_a_full_disk_is_one_line(kept):
+    (file,) = kept.rglob("filter-rows.o")
+    file.unlink()
+    out, told = run(kept, limit=10)
+    assert out == ""
+    assert "are not kept in" in told
+    assert told.splitlines()[-1].endswith("File too large"), told
+
+
+def test_an_array_of_another_kind_is_refused():
+    x, sizes = np.zeros(40, np.float32), np.array([1, 40, 32])
+    right = x, np.zeros(40 * 32, np.float32), sizes, np.zeros(32, np.float32)
+    for place, wrong in enumerate([x.astype(float), x[::2], sizes.astype(np.int32), x[None]]):
+        with pytest.raises(TypeError, match="filter rows"):
+            library.kernel("filter rows")(*right[:place], wrong, *right[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    "processor", ["generic", pytest.param("sandybridge", marks=pytest.mark.long)]
+)
+def test_a_processor_without_half_floats_computes_the_same_bits(processor, tmp_path):
+    """Neither has F16C or FMA: LLVM would call a function that this process does not have."""
+    code = HALVES + "print(step().tobytes().hex())"
+    more = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
+    here: dict = {}
+    exec(HALVES, here)
+    out, told = run(tmp_path, code, **more)
+    assert out == here["step"]().tobytes().hex(), told
+
+
+HALVES = """
+import sys
+sys.path.insert(0, "tests/support")
+import torch, tiny_text
+from streamer.model.engines.engine import Span
+from streamer.model.kernels.text import FastText
+shape = tiny_text.shape_of(40, 1, 2, 1, 16, 48, 61)
+weights = tiny_text.random_weights(shape, dtype=torch.float16)
+text = FastText({name: weight.half() for name, weight in weights.items()}, shape)
+def step():
+    return text.step(list(range(7)), [], [Span(0, 0, 0, 7, 3)], text.slots(1, 64))
+"""
