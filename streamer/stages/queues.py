@@ -92,13 +92,12 @@ class Outlet:
 
     async def send(self, event: Event) -> None:
         """Hand `event` to the reader, if there still is one. Raises SlowReader."""
-        try:
-            # nearly always there is room, and no need of a clock
-            self._stream.send_nowait(event)
-        except WouldBlock:
-            await self._wait(event)
-        except BrokenResourceError:
-            return
+        with suppress(BrokenResourceError):
+            try:
+                # nearly always there is room, and no need of a clock
+                self._stream.send_nowait(event)
+            except WouldBlock:
+                await self._wait(event)
 
     def offer(self, event: Event) -> None:
         """Hand on an event that another of its kind replaces soon: not to a slow reader."""
@@ -114,8 +113,6 @@ class Outlet:
             raise SlowReader(
                 f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
             ) from None
-        except BrokenResourceError:
-            return
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -40,7 +40,6 @@ FIRST_REOPEN = 3  # a turn that found no place asks again after 0.25 s, then mor
 class _Waiter:
     asked_at: float  # or sent, where that came later
     reply: Verdict | Refusal | str = ""  # a text: why there is none
-    is_given_up: bool = False
     over: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -146,10 +145,8 @@ class RemoteTarget:
         if self._waiters and self._asked.isdisjoint(self._waiters) and is_moving:
             self._is_behind = True
             return
-        fresh = [waiter for waiter in self._waiters.values() if not waiter.is_given_up]
-        for waiter in fresh:
-            waiter.is_given_up = True
-        self._connections.failed(min((waiter.asked_at for waiter in fresh), default=math.inf))
+        asked_at = max((waiter.asked_at for waiter in self._waiters.values()), default=math.inf)
+        self._connections.failed(asked_at)
 
     async def prefilled(self) -> None:
         """Wait until the verifier has heard all: it makes a recording's times those of a live turn.
