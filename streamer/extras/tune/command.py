@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from streamer.extras.tune.result import Facts
 
 EXTRA = "pip install 'streamer-speech[tune]'"
-FREE = {"jobs", "json", "save_minutes", "judged", "out"}  # may change between two runs
+FREE = {"json", "out"}  # may change between two runs
+MOST_HELD = 200  # held-out turns to evaluate
 
 
 def run(options: TuneOptions) -> int:
@@ -57,9 +58,9 @@ def tune(options: TuneOptions) -> Facts:
     check_device(options.device)
     with working(options, base.fingerprint) as work:
         check_disk(base.directory, Path(options.out))
-        turns = turns_of(options.recordings, options.turn_s, work, options.jobs or _cores())
+        turns = turns_of(options.recordings, options.turn_s, work, _cores())
         learnt, held = split(turns, who, options.held, options.seed)
-        data = Data(learnt, _spread(held, options.judged), who)
+        data = Data(learnt, _spread(held, MOST_HELD), who)
         tell(data.summary())
         state = _learn(base, data, options, work)
         from streamer.extras.tune.result import finish
@@ -101,13 +102,12 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     set_torch_threads(base.num_params)
     model = Adapted(base.directory, base.shapes, options.device, dtype, options.rank, options.seed)
     training = Training(model, learnt, held, options, work)
-    if training.state.step:
-        tell(f"goes on after step {training.state.step} of {training.num_steps}")
+    if training.checkpoint:
+        tell(f"goes on from {Path(training.checkpoint).name}")
     state = training.run()
     names = ("step", "learnt", "held")
     lines = [json.dumps(dict(zip(names, row, strict=True))) for row in state.curve]
     (work / "curve.jsonl").write_text("\n".join(lines) + "\n")
-    model.set_adapter(state.best)
     model.model.save_pretrained(work / "adapter")
     return state
 

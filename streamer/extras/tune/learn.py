@@ -2,21 +2,19 @@
 
 The adapters (LoRA, Hu et al. 2021, arXiv 2106.09685, by PEFT) are on the products of the text model
 and on the tower's projector. transformers' own modules run the model; vision, talker and vocoder
-are never loaded. An interrupted run continues and gives what an uninterrupted one gives: the order
-and the learning rate of each step follow from its number.
+are never loaded. transformers' Trainer runs the steps; on a CPU an interrupted run gives what an
+uninterrupted one gives.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 import random
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
+from transformers.trainer_callback import PrinterCallback
 
 from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import TuneError, Turn, as_bytes
@@ -49,9 +50,8 @@ TARGETS = (
 SCALE = 2.0  # of the adapters' product
 TEXT, TOWER = "model.language_model.", "model.audio_tower."
 WARM = 0.05  # share of the steps in which the learning rate rises
-LAST = 0.1  # of the learning rate at the end
-MAX_NORM = 1.0
-STATE = "state.pt"
+EVALUATIONS = 20  # of the held-out loss, each with a checkpoint
+PATIENCE = 4  # evaluations without improvement, after which it stops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,25 +226,25 @@ class Adapted:
 
 @dataclass
 class State:
-    """Progress of a run.
+    """A finished training.
 
-    curve: (step, loss learnt from since the last evaluation, held-out loss), nats per id. best: the
-    adapter of the lowest held-out loss.
+    curve: (step, loss learnt from since the last evaluation, held-out loss), nats per id; step 0 is
+    the base model. best: the adapter of the lowest held-out loss.
     """
 
-    digest: str  # of the examples
-    step: int = 0
-    is_over: bool = False
-    num_worse: int = 0  # evaluations since the best one
-    best_loss: float = math.inf
-    best_step: int = 0
-    learnt: list[float] = field(default_factory=list)  # losses since the last evaluation
-    curve: list[tuple[int, float, float]] = field(default_factory=list)
-    best: dict[str, Tensor] = field(default_factory=dict)
+    step: int
+    best_step: int
+    curve: list[tuple[int, float, float]]
+    best: dict[str, Tensor]
+
+    @property
+    def best_loss(self) -> float:
+        return min(held for step, _, held in self.curve if step == self.best_step)
 
 
-class Training:
-    """Runs until `epochs` are over, or `patience` evaluations brought no improvement."""
+class Training(Trainer):
+    """transformers' trainer over examples. It stops after PATIENCE evaluations without improvement,
+    and continues from the checkpoint of an interrupted run."""
 
     def __init__(
         self,
@@ -254,145 +254,141 @@ class Training:
         options: TuneOptions,
         work: Path,
     ) -> None:
-        self._model = model
-        self._learnt = learnt
-        self._held = held
-        self._options = options
-        self._file = work / STATE
-        self._optimiser = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
-        self._per_epoch = math.ceil(len(learnt) / options.batch)
-        self.num_steps = options.epochs * self._per_epoch
-        self.state = State(_digest_of(learnt, held))
-        self._restore()
+        self._adapted = model
+        self._folder = work / "training"
+        _claim(work, learnt, held)
+        super().__init__(
+            model=model.model,
+            args=_arguments(options, len(learnt), self._folder),
+            train_dataset=list(learnt),
+            eval_dataset=list(held),
+            data_collator=_collated,
+            callbacks=[EarlyStoppingCallback(PATIENCE), _Progress()],
+        )
+        self.remove_callback(PrinterCallback)
 
-    def run(self, on_save: Callable[[State], None] = lambda state: None) -> State:
-        """on_save: called after each checkpoint. Raises TuneError."""
-        state, saved = self.state, time.monotonic()
-        with Bar("tuning", self.num_steps) as bar:
-            while not state.is_over:
-                loss = f", held out {state.curve[-1][2]:.3f}" if state.curve else ""
-                bar.show(state.step, f"step {state.step} of {self.num_steps}{loss}")
-                with _memory(state.step):
-                    if not state.curve:
-                        self._evaluate()
-                    self._step()
-                    if state.step % self._options.check_steps == 0 or state.is_over:
-                        self._evaluate()
-                if state.is_over or time.monotonic() - saved >= 60 * self._options.save_minutes:
-                    self._save()
-                    on_save(state)
-                    saved = time.monotonic()
-        return state
+    @property
+    def checkpoint(self) -> str | None:
+        """The folder of the newest whole checkpoint."""
+        found = self._folder.glob("checkpoint-*/trainer_state.json")  # which is written last
+        whole = sorted(found, key=lambda file: int(file.parent.name.partition("-")[2]))
+        return str(whole[-1].parent) if whole else None
 
-    def _step(self) -> None:
-        state, size = self.state, self._options.batch
-        epoch, index = divmod(state.step, self._per_epoch)
-        order = list(range(len(self._learnt)))
-        random.Random(f"{self._options.seed}/{epoch}").shuffle(order)
-        batch = [self._learnt[i] for i in order[index * size : (index + 1) * size]]
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._options.learning_rate * self._share(state.step)
-        state.learnt.append(self._descend(batch))
-        state.step += 1
-        state.is_over = state.step == self.num_steps
-
-    def _descend(self, batch: Sequence[Example]) -> float:
-        """One step down the mean loss of all known ids; returns that loss."""
-        self._model.model.train()
-        num_ids = sum(int(e.is_known.sum()) for e in batch)
-        total = 0.0
-        for some in self._groups(batch):
-            loss = self._model.losses(some).sum() / num_ids
-            loss.backward()
-            total += loss.item()
-        if not math.isfinite(total):
-            told = f"the loss is not finite at step {self.state.step}"
-            raise TuneError(f"{told}; give a smaller --learning-rate, in another --out")
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), MAX_NORM)
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-        return total
-
-    def _groups(self, examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-        """`at_once` examples of similar length each, which keeps padding small."""
-        ordered = sorted(examples, key=len)
-        for at in range(0, len(ordered), self._options.at_once):
-            yield ordered[at : at + self._options.at_once]
-
-    def _share(self, step: int) -> float:
-        """Share of the learning rate: it rises, then falls as a cosine."""
-        warm = max(1, round(WARM * self.num_steps))
-        if step < warm:
-            return (step + 1) / warm
-        left = 0.5 + 0.5 * math.cos(math.pi * (step - warm) / max(1, self.num_steps - warm))
-        return LAST + (1 - LAST) * left
-
-    @torch.no_grad()
-    def _evaluate(self) -> None:
-        """The held-out loss; keeps the best adapter so far."""
+    def run(self) -> State:
+        """Raises TuneError."""
+        begun = self.checkpoint
+        self.args.eval_on_start = begun is None
+        with _failures(self):
+            self.train(resume_from_checkpoint=begun)
         state = self.state
-        self._model.model.eval()
-        found = torch.cat([self._model.losses(some).cpu() for some in self._groups(self._held)])
-        loss = float(found.double().mean())
-        learnt = sum(state.learnt) / len(state.learnt) if state.learnt else math.nan
-        state.learnt.clear()
-        state.curve.append((state.step, learnt, loss))
-        state.num_worse += 1
-        if loss < state.best_loss:
-            state.best_loss, state.best_step, state.num_worse = loss, state.step, 0
-            state.best = self._model.adapter()
-        state.is_over |= state.num_worse >= self._options.patience
+        learnt = {row["step"]: row["loss"] for row in state.log_history if "loss" in row}
+        held = {r["step"]: r["eval_loss"] for r in state.log_history if "eval_loss" in r}
+        curve = [(step, learnt.get(step, math.nan), loss) for step, loss in sorted(held.items())]
+        return State(state.global_step, state.best_global_step, curve, self._adapted.adapter())
 
-    def _save(self) -> None:
-        """Replace the checkpoint. Raises TuneError if there is no room."""
-        new = self._file.with_name(self._file.name + ".new")
-        kept = {"state": vars(self.state), "adapter": self._model.adapter()}
-        try:
-            torch.save(kept | {"optimiser": self._optimiser.state_dict()}, new)
-            os.replace(new, self._file)
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
-            with suppress(OSError):  # the first error is the one to report
-                new.unlink()
-            reason = getattr(error, "strerror", None) or "is the disk full?"
-            told = f"{self._file} cannot be written ({reason}); make room, run it again to go on"
-            raise TuneError(told) from None
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The mean over the known ids of the whole batch, of which `inputs` may be a part."""
+        losses = self._adapted.losses(inputs["examples"])
+        num = len(losses) if num_items_in_batch is None else num_items_in_batch
+        loss = losses.sum() / num
+        if not torch.isfinite(loss):
+            told = f"the loss is not finite at step {self.state.global_step}"
+            raise TuneError(f"{told}; give a smaller --learning-rate, in another --out")
+        return (loss, {}) if return_outputs else loss
 
-    def _restore(self) -> None:
-        """Continue from the checkpoint, if there is one. Raises TuneError."""
-        if not self._file.exists():
-            return
-        way = f"remove {self._file.parent} to begin anew"
-        try:
-            found = torch.load(self._file, weights_only=True, map_location="cpu")
-            state = State(**found["state"])
-        except Exception as error:  # torch raises many kinds for a broken file
-            told = f"{self._file} cannot be read ({type(error).__name__}); {way}"
-            raise TuneError(told) from None
-        if state.digest != self.state.digest:
-            told = f"the recordings are not those that {self._file} was learnt from; {way}"
-            raise TuneError(told)
-        self.state = state
-        self._model.set_adapter(found["adapter"])
-        self._optimiser.load_state_dict(found["optimiser"])
+
+def _arguments(options: TuneOptions, num: int, folder: Path) -> TrainingArguments:
+    at_once = min(options.at_once, options.batch)
+    steps = options.epochs * math.ceil(num / options.batch)
+    every = max(1, round(steps / EVALUATIONS))
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=at_once,
+        per_device_eval_batch_size=at_once,
+        gradient_accumulation_steps=math.ceil(options.batch / at_once),
+        num_train_epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=max(1, round(WARM * steps)),
+        weight_decay=0.0,
+        seed=options.seed % 2**32,
+        eval_strategy="steps",
+        eval_steps=every,
+        save_steps=every,
+        logging_steps=every,
+        save_total_limit=1,  # beside the best one
+        load_best_model_at_end=True,
+        metric_for_best_model="loss",
+        use_cpu=options.device == "cpu",
+        dataloader_pin_memory=options.device != "cpu",
+        remove_unused_columns=False,
+        prediction_loss_only=True,
+        disable_tqdm=True,
+        report_to="none",
+    )
+
+
+def _collated(examples: Sequence[Example]) -> dict[str, Any]:
+    """The trainer counts the labels: ids that the loss counts."""
+    known = [torch.tensor(e.answer)[torch.from_numpy(e.is_known)] for e in examples]
+    labels = torch.cat(known)
+    return {"labels": labels, "shift_labels": labels, "examples": list(examples)}
+
+
+class _Progress(TrainerCallback):
+    """Shows steps and the held-out loss."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._bar = Bar("tuning", state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        told = f"step {state.global_step} of {state.max_steps}{self._held}"
+        self._bar.show(state.global_step, told)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **more: Any) -> None:
+        self._held = f", held out {metrics['eval_loss']:.3f}"
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._bar.hide()
 
 
 @contextmanager
-def _memory(step: int) -> Iterator[None]:
-    """Report too little memory as one line."""
+def _failures(training: Training) -> Iterator[None]:
+    """Report too little memory, a full disk or a broken checkpoint as one line."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        is_cpu = "can't allocate memory" in str(error)
-        if not (is_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
+    except (RuntimeError, MemoryError, OSError, SafetensorError, ValueError) as error:
+        is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if is_memory or "can't allocate memory" in str(error):
+            way = "give a smaller --at-once or --turn-s, or --precision bf16, in another --out"
+            told = f"there is too little memory for step {training.state.global_step}; {way}"
+        elif isinstance(error, OSError | SafetensorError) or "write" in str(error):
+            told = f"{training._folder} cannot be read or written ({error!s:.120})"
+            told = f"{told}; make room and run it again, or remove it to begin anew"
+        else:
             raise
-        way = "give a smaller --at-once or --turn-s, or --precision bf16, in another --out"
-        raise TuneError(f"there is too little memory for step {step}; {way}") from None
+        raise TuneError(told) from None
 
 
-def _digest_of(learnt: Sequence[Example], held: Sequence[Example]) -> str:
+def _claim(work: Path, learnt: Sequence[Example], held: Sequence[Example]) -> None:
+    """Write or compare what is learnt from. Raises TuneError."""
     digest = hashlib.blake2b(digest_size=8)
     for side in (learnt, held):
         for e in side:
             digest.update(f"{e.features.name} {e.prompt} {e.answer} {e.is_known}\n".encode())
         digest.update(b"\n")
-    return digest.hexdigest()
+    file, now = work / "examples.txt", digest.hexdigest()
+    if not file.exists():
+        file.write_text(now)
+    elif file.read_text() != now:
+        told = f"the recordings are not those that {work} was learnt from"
+        raise TuneError(f"{told}; remove it to begin anew")

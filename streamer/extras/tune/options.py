@@ -59,9 +59,6 @@ class TuneOptions(Checked):
     held: Annotated[
         float, about("share of the speakers that is held out", "0.2", group=DATA, gt=0, lt=0.9)
     ] = 0.15
-    judged: Annotated[
-        int, about("most held-out turns to evaluate", "50", group=DATA, ge=1, le=10_000)
-    ] = 200
     turn_s: Annotated[
         float,
         about(
@@ -81,26 +78,6 @@ class TuneOptions(Checked):
         ),
     ] = 2e-4
     rank: Annotated[int, about("rank of the adapters", "32", group=LEARNING, ge=1, le=512)] = 16
-    check_steps: Annotated[
-        int,
-        about(
-            "steps between two evaluations of the held-out loss",
-            "50",
-            group=LEARNING,
-            ge=1,
-            le=100_000,
-        ),
-    ] = 20
-    patience: Annotated[
-        int,
-        about(
-            "stop after this many evaluations without improvement",
-            "8",
-            group=LEARNING,
-            ge=1,
-            le=1000,
-        ),
-    ] = 4
     seed: Annotated[
         int, about("seed of the split, the order and the adapters", "1", group=LEARNING, ge=0)
     ] = 0
@@ -116,25 +93,4 @@ class TuneOptions(Checked):
     at_once: Annotated[
         int, about("turns of a batch in memory at once", "4", group=MACHINE, ge=1, le=256)
     ] = 1
-    save_minutes: Annotated[
-        float,
-        about(
-            "minutes between two checkpoints; 0: one for each step",
-            "5",
-            group=MACHINE,
-            ge=0,
-            le=1440,
-        ),
-    ] = 10.0
-    jobs: Annotated[
-        int | None,
-        about(
-            "processes that listen to recordings",
-            "2",
-            group=MACHINE,
-            ge=1,
-            le=64,
-            unset="one for each core",
-        ),
-    ] = None
     json: Json = False

@@ -10,7 +10,9 @@ import speech
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback
 
+from streamer.extras.tune import learn
 from streamer.extras.tune.base import base_of, bytes_needed, check_memory, num_learnt
 from streamer.extras.tune.data import TuneError, Turn, listen, samples_of
 from streamer.extras.tune.learn import SCALE, Adapted, Examples, Training
@@ -45,8 +47,8 @@ def examples(turns):
 
 
 def options(**given):
-    usual = {"recordings": ("x",), "model": "x", "out": "x", "batch": 2, "check_steps": 2}
-    return TuneOptions(**usual | {"learning_rate": 1e-3, "save_minutes": 0.0} | given)
+    usual = {"recordings": ("x",), "model": "x", "out": "x", "batch": 2, "learning_rate": 1e-3}
+    return TuneOptions(**usual | given)
 
 
 def adapted(rank=4):
@@ -83,11 +85,6 @@ def test_it_learns_on_what_the_engine_says(turns, examples):
         torch.testing.assert_close(losses[-len(expected) :], expected, atol=2e-3, rtol=1e-3)
 
 
-def test_any_seed_will_do():
-    model = Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, 1, seed=2**64)
-    assert model.adapter()
-
-
 def test_only_adapters_are_learnt():
     model = adapted(rank=4)
     assert sum(w.numel() for w in model.parameters()) == num_learnt(shapes_of(EDGE), 4)
@@ -96,54 +93,75 @@ def test_only_adapters_are_learnt():
     assert len(names) == 1 + 7 * shapes_of(EDGE).text.layers
 
 
-def test_a_run_that_was_broken_gives_what_an_unbroken_one_gives(examples, tmp_path):
-    """To the last bit: adapters, losses, the step that was kept."""
+class Killed(Exception):
+    pass
 
-    class Killed(Exception):
-        pass
 
-    def die(state):
-        if state.step in (2, 3):
+class Kill(TrainerCallback):
+    """Ends a run after the checkpoint of a step."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def on_save(self, args, state, control, **more):
+        if state.global_step == self.at:
             raise Killed
 
+
+def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(examples, tmp_path):
+    """To the last bit: adapters, losses, the step that is kept."""
+    sides = (examples[:4], examples[4:], options(seed=2**64))
     (tmp_path / "whole").mkdir()
-    whole = Training(adapted(), examples[:4], examples[4:], options(), tmp_path / "whole").run()
-    assert whole.step == 6
-    assert len(whole.curve) == 4
-    for _ in range(2):
+    whole = Training(adapted(), *sides, tmp_path / "whole").run()
+    assert (whole.step, len(whole.curve)) == (6, 7)
+    for at in (2, 3):
+        training = Training(adapted(), *sides, tmp_path)
+        training.add_callback(Kill(at))
         with pytest.raises(Killed):
-            Training(adapted(), examples[:4], examples[4:], options(), tmp_path).run(die)
-    last = Training(adapted(), examples[:4], examples[4:], options(), tmp_path)
-    assert last.state.step == 3
+            training.run()
+    half = tmp_path / "training" / "checkpoint-4"
+    half.mkdir()  # a checkpoint that was not finished
+    last = Training(adapted(), *sides, tmp_path)
+    assert last.checkpoint.endswith("checkpoint-3")
+    half.rmdir()
     found = last.run()
-    assert found.best_step == whole.best_step
-    assert np.array_equal(found.curve, whole.curve, equal_nan=True)
+    assert (found.step, found.best_step) == (whole.step, whole.best_step)
+    np.testing.assert_array_equal(found.curve, whole.curve)
     assert all(torch.equal(found.best[name], weight) for name, weight in whole.best.items())
-    again = Training(adapted(), examples[:4], examples[4:], options(), tmp_path).run()
-    assert again.step == 6  # over is over
+    again = Training(adapted(), *sides, tmp_path).run()
+    assert again.step == 6, "a finished run is not continued"
+    assert all(torch.equal(again.best[name], weight) for name, weight in whole.best.items())
 
 
 def test_it_learns_and_keeps_the_best(examples, tmp_path):
-    given = options(epochs=12, learning_rate=5e-3, check_steps=3)
-    state = Training(adapted(rank=8), examples, examples, given, tmp_path).run()
+    model = adapted(rank=8)
+    given = options(epochs=12, learning_rate=5e-3, batch=3, at_once=2)
+    state = Training(model, examples, examples, given, tmp_path).run()
     assert state.best_loss < 0.7 * state.curve[0][2]
     assert state.best_loss == min(held for _, _, held in state.curve)
+    with torch.no_grad():
+        assert float(model.losses(examples).mean()) == pytest.approx(state.best_loss, rel=1e-3)
 
 
-def test_it_ends_where_nothing_is_gained(examples, tmp_path):
-    given = options(epochs=50, patience=2, check_steps=1, learning_rate=0.9)
+def test_it_ends_where_nothing_is_gained(examples, tmp_path, monkeypatch):
+    monkeypatch.setattr(learn, "EVALUATIONS", 100)
+    monkeypatch.setattr(learn, "PATIENCE", 2)
+    given = options(epochs=50, learning_rate=0.9)
     state = Training(adapted(), examples[:4], examples[4:], given, tmp_path).run()
-    assert state.is_over
     assert state.step == state.best_step + 2
 
 
-def test_a_state_of_other_recordings_is_refused(examples, tmp_path):
-    Training(adapted(), examples[:4], examples[4:], options(epochs=1), tmp_path).run()
+def test_a_run_of_other_recordings_or_a_broken_checkpoint_is_refused(examples, tmp_path):
+    sides = (examples[:4], examples[4:], options(epochs=1))
+    training = Training(adapted(), *sides, tmp_path)
+    training.add_callback(Kill(1))
+    with pytest.raises(Killed):
+        training.run()
     with pytest.raises(TuneError, match="the recordings are not those"):
         Training(adapted(), examples[:3], examples[4:], options(epochs=1), tmp_path)
-    (tmp_path / "state.pt").write_bytes(b"half a file")
-    with pytest.raises(TuneError, match="cannot be read"):
-        Training(adapted(), examples[:4], examples[4:], options(epochs=1), tmp_path)
+    (Path(training.checkpoint) / "adapter_model.safetensors").write_bytes(b"half a file")
+    with pytest.raises(TuneError, match="cannot be read or written"):
+        Training(adapted(), *sides, tmp_path).run()
 
 
 def released(directory: Path) -> Path:
@@ -195,11 +213,3 @@ def test_too_little_memory_is_one_line_before_anything_is_loaded():
     check_memory(base, need, "cpu")
     with pytest.raises(TuneError, match=r"tuning takes about .* GB, .* are free; give"):
         check_memory(base, 1e15, "cpu")
-
-
-def test_a_checkpoint_that_cannot_be_written_is_one_line(examples, tmp_path):
-    """A folder is in the way: it can neither be replaced by a file nor removed as one."""
-    (tmp_path / "state.pt.new").mkdir()
-    with pytest.raises(TuneError, match=r"state.pt cannot be written \(.*; make room"):
-        Training(adapted(), examples[:4], examples[4:], options(), tmp_path).run()
-    assert not (tmp_path / "state.pt").exists()
