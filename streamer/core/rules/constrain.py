@@ -24,8 +24,12 @@ from streamer.core.text.characters import (
     COMMA_LIKE,
     PUNCTUATION,
     SENTENCE_ENDS,
+    WORD,
     content_since,
+    first_word,
     is_han,
+    is_letter,
+    last_word,
     trailing_run,
 )
 from streamer.core.text.vocabulary import Ids, Vocabulary
@@ -83,10 +87,21 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         penalised=_penalised(vocabulary, rules, answer),
         penalty=rules.repetition_penalty,
         bias=rules.end_bias,
-        recent=tuple(answer[-rules.loop_window :]) if rules.loop_window else (),
+        recent=_recent(vocabulary, rules, answer, text),
         fallback=vocabulary.fallback,
         **by_text._asdict(),
     )
+
+
+def _recent(vocabulary: Vocabulary, rules: Rules, answer: list[int], text: str) -> tuple[int, ...]:
+    """The last ids. After a word of letters those without content are left out: such a word is one
+    id, so a comma may well be every second one."""
+    if not rules.loop_window:
+        return ()
+    recent = answer[-rules.loop_window :]
+    if last_word(text):
+        recent = [i for i in recent if vocabulary.has_content[i]]
+    return tuple(recent)
 
 
 def _never(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
@@ -100,12 +115,15 @@ def _never(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
 def _commas(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
     if not rules.comma_gap:
         return NO_IDS
-    return comma_ids(vocabulary, rules, content_since(text, PUNCTUATION, rules.comma_gap))
+    count = content_since(text, PUNCTUATION, rules.comma_gap)
+    return comma_ids(vocabulary, rules, count, _is_in_word(text))
 
 
 def _adjacency(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
     if not rules.adjacency:
         return NO_IDS
+    if word := last_word(text):
+        return word_ids(vocabulary, word, text.endswith(" "))
     return adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2))
 
 
@@ -113,7 +131,12 @@ def _lowered(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids
     if not rules.end_gap or not rules.end_bias or index < rules.min_new_tokens - 1:
         return NO_IDS  # before min_new_tokens the ends are banned anyway
     marks = SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION
-    return early_end_ids(vocabulary, rules, content_since(text, marks, rules.end_gap))
+    count = content_since(text, marks, rules.end_gap)
+    return early_end_ids(vocabulary, rules, count, _is_in_word(text))
+
+
+def _is_in_word(text: str) -> bool:
+    return text != "" and is_letter(text[-1])
 
 
 def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Ids:
@@ -159,38 +182,59 @@ def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
     return result
 
 
-def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that would put a comma-like less than `comma_gap` content characters after the last
-    punctuation.
+def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int, is_in_word: bool = False) -> Ids:
+    """Ids that would put a comma-like less than `comma_gap` of content after the last punctuation.
 
-    `count`: content characters since then, before this id.
+    `count`: content since then, before this id. is_in_word: a letter is the last character, so an
+    id that begins with one begins no word.
     """
     gap = rules.comma_gap
 
     def make() -> Ids:
         table = vocabulary.table
-        first = table.comma_first & (count + table.before < gap)
+        before = table.before - WORD * table.starts_word if is_in_word else table.before
+        first = table.comma_first & (count + before < gap)
         return _ids(vocabulary, first | (table.comma & (table.comma_inner < gap)), rules.clean)
 
-    result: Ids = vocabulary.cached(("comma", gap, count, rules.clean), make)
+    result: Ids = vocabulary.cached(("comma", gap, count, is_in_word, rules.clean), make)
     return result
 
 
-def early_end_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that end the sentence less than `end_gap` content characters after the last mark."""
+def early_end_ids(
+    vocabulary: Vocabulary, rules: Rules, count: int, is_in_word: bool = False
+) -> Ids:
+    """Ids that end the sentence less than `end_gap` of content after the last mark."""
     gap = rules.end_gap
     since = rules.end_since
 
     def make() -> Ids:
         table = vocabulary.table
+        begun = count - WORD * table.starts_word if is_in_word else count
         if since == "sentence":
-            early = count + table.end_before < gap
+            early = begun + table.end_before < gap
         else:
-            early = np.where(table.end_first, count, 0) + table.end_inner < gap
+            early = np.where(table.end_first, begun, 0) + table.end_inner < gap
         return _ids(vocabulary, table.end & early, rules.clean)
 
-    result: Ids = vocabulary.cached(("end", gap, since, count, rules.clean), make)
+    result: Ids = vocabulary.cached(("end", gap, since, count, is_in_word, rules.clean), make)
     return result
+
+
+def word_ids(vocabulary: Vocabulary, word: str, is_apart: bool) -> Ids:
+    """Ids that say `word` again, in any case, and ids that hold a run of three Han characters.
+
+    is_apart: a space stands after the word already.
+    """
+
+    def by_word() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, text in enumerate(vocabulary.texts):
+            if text and (begun := first_word(text)):
+                found.setdefault(begun, []).append(i)
+        return found
+
+    again = vocabulary.cached(("words",), by_word).get(word if is_apart else f" {word}", ())
+    return np.union1d(adjacent_ids(vocabulary, "", 0), np.array(again, dtype=np.int64))
 
 
 def adjacent_ids(vocabulary: Vocabulary, last: str, run: int) -> Ids:
@@ -279,6 +323,9 @@ def breaks(vocabulary: Vocabulary, rules: Rules, text: str, piece: str, index: i
     index: place in the answer of the id whose text is `piece`.
     """
     broken = set()
+    if rules.adjacency and (word := last_word(text)):
+        again = word if text.endswith(" ") else f" {word}"
+        broken |= {"adjacency"} if first_word(piece) == again else set()
     if index < rules.min_new_tokens - 1 and not SENTENCE_ENDS.isdisjoint(piece):
         broken.add("early")
     marks = SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION

@@ -1,6 +1,7 @@
 """The class bits of a character for the rules, and small tables of characters.
 
-"Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
+"Content" is any Unicode letter or digit, Han included; "Han" is CJK content, and a "letter" is
+any other one, which spells words. A word counts as WORD characters of content. Punctuation is the
 set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
 punctuation.
 """
@@ -21,6 +22,9 @@ HAN = 2
 COMMA = 4
 END = 8
 CONTROL = 16
+LETTER = 32
+
+WORD = 4  # content of a word that letters spell, as of a Chinese clause that a comma may end
 
 # First and last code point of each Han range, in the order of how often they occur (Unicode 15,
 # Blocks.txt).
@@ -53,6 +57,11 @@ def is_han(character: str) -> bool:
     return code >= 0x3007 and any(first <= code <= last for first, last in _HAN_RANGES)
 
 
+def is_letter(character: str) -> bool:
+    """A letter that spells words, such as a Latin one."""
+    return character.isalpha() and not is_han(character)
+
+
 def is_control(character: str) -> bool:
     """Never shown: line breaks, other control characters (a terminal obeys them), U+FFFD."""
     return character == REPLACEMENT or unicodedata.category(character) in ("Cc", "Zl", "Zp")
@@ -67,7 +76,7 @@ def character_class(character: str) -> int:
     if is_han(character):
         return HAN | CONTENT
     if is_content(character):
-        return CONTENT
+        return CONTENT | LETTER if character.isalpha() else CONTENT
     return CONTROL if is_control(character) else 0
 
 
@@ -77,10 +86,34 @@ def trailing_run(text: str) -> int:
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content characters after the last of `marks` in `text`; counted up to `enough`."""
+    """Content after the last of `marks` in `text`: characters, and WORD for each word of letters;
+    counted up to `enough` at least."""
     count = 0
-    for character in reversed(text):
+    for at in range(len(text) - 1, -1, -1):
+        character = text[at]
         if count >= enough or character in marks:
             break
-        count += character.isalnum()
+        if is_letter(character):
+            count += 0 if at and is_letter(text[at - 1]) else WORD
+        else:
+            count += character.isalnum()
     return count
+
+
+def first_word(text: str) -> str:
+    """The word of letters that `text` begins with, in small letters, with the one space that may
+    stand before it; "" where there is none."""
+    at = len(text) - len(text.removeprefix(" "))
+    end = at
+    while end < len(text) and is_letter(text[end]):
+        end += 1
+    return text[:end].lower() if end > at else ""
+
+
+def last_word(text: str) -> str:
+    """The word of letters that `text` ends with, in small letters; "" where there is none."""
+    text = text.removesuffix(" ")
+    at = len(text)
+    while at and is_letter(text[at - 1]):
+        at -= 1
+    return text[at:].lower()

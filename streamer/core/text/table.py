@@ -14,18 +14,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.text.characters import COMMA, CONTENT, CONTROL, END, HAN, character_class, is_han
+from streamer.core.text.characters import (
+    COMMA,
+    CONTENT,
+    CONTROL,
+    END,
+    HAN,
+    LETTER,
+    WORD,
+    character_class,
+    is_han,
+)
 
 FAR = 1 << 20  # "no such place in this id": larger than any gap a rule asks for
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row per id; counts are content characters, `int32 [num_ids]`, flags `bool [num_ids]`."""
+    """One row per id; flags are `bool [num_ids]`.
 
-    content: NDArray[np.int32]  # content characters
+    Counts are content, `int32 [num_ids]`: characters, and WORD for each word of letters.
+    """
+
+    content: NDArray[np.int32]
     # before the first punctuation inside (all of them where there is none)
     before: NDArray[np.int32]
+    starts_word: NDArray[np.bool_]  # its first character is a letter, which may go on with a word
     first: NDArray[np.int32]  # code point of the first character, -1 where there is none
     # how often the first character stands at the start, 0 where it is not Han
     leading_run: NDArray[np.int32]
@@ -80,6 +94,22 @@ class _Layout:
         np.cumsum((self.classes & bits) != 0, out=count[1:])
         return count
 
+    def _content(self) -> NDArray[np.int32]:
+        """Running sum [num_characters + 1] of content."""
+        is_letter = (self.classes & LETTER) != 0
+        goes_on = np.zeros(len(self.codes), bool)
+        goes_on[1:] = is_letter[1:] & is_letter[:-1] & (self.owner[1:] == self.owner[:-1])
+        weights = np.where(is_letter, np.where(goes_on, 0, WORD), (self.classes & CONTENT) != 0)
+        total = np.zeros(len(self.codes) + 1, dtype=np.int32)
+        np.cumsum(weights, out=total[1:])
+        return total
+
+    def _starts(self, bits: int) -> NDArray[np.bool_]:
+        """Whether each id's first character has any of `bits`."""
+        found = self.stop > self.start
+        found[found] = (self.classes[self.start[found]] & bits) != 0
+        return found
+
     def _per_id(self, bits: int) -> NDArray[np.int32]:
         running = self._running(bits)
         return running[self.stop] - running[self.start]
@@ -112,7 +142,7 @@ class _Layout:
 
     def marks(self) -> dict[str, NDArray[Any]]:
         """Counts around the punctuation inside each id."""
-        run = self._running(CONTENT)
+        run = self._content()
         first = self._first(COMMA | END)
         punctuated = first >= 0
         comma_inner, end_from = self._inner(run)
@@ -120,6 +150,7 @@ class _Layout:
         end = end_at >= 0
         at_first = np.where(punctuated, self.classes[first] if len(self.codes) else 0, 0)
         return {
+            "starts_word": self._starts(LETTER),
             "content": run[self.stop] - run[self.start],
             "before": run[np.where(punctuated, first, self.stop)] - run[self.start],
             "pure_han": (self.stop > self.start) & (self._per_id(HAN) == self.stop - self.start),

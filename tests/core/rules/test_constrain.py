@@ -62,6 +62,19 @@ def test_comma_needs_four_content_characters() -> None:
     assert "，" in words_of(after(comma_gap=4).commas), "not at the start"
 
 
+def test_a_word_of_letters_is_said_once_and_a_comma_may_follow_it() -> None:
+    """A word counts as four characters, whatever its length and its ids; it is no Han character."""
+    assert "，" not in words_of(after("a", comma_gap=4).commas)
+    assert "，" in words_of(after("9", comma_gap=4).commas)
+    assert "、、" in words_of(after("a", comma_gap=4).commas)
+    assert "." in words_of(after("hu", "us", "er", end_gap=8, end_bias=8.0).lowered)
+    assert not len(after("hu", " human", end_gap=8, end_bias=8.0).lowered)
+    assert words_of(after("Hum", "an", adjacency=True).adjacency) == {"哈哈哈", " human"}
+    assert words_of(after("Human", " ", adjacency=True).adjacency) == {"哈哈哈", "Human"}
+    assert words_of(after("hu", adjacency=True).adjacency) == {"哈哈哈"}, "human is another word"
+    assert words_of(after("hu", "9", adjacency=True).adjacency) == {"哈哈哈"}
+
+
 def test_sentence_end_is_lowered_before_eight_content_characters() -> None:
     seven, eight = ("音色", "，", "语速", "音色", "中"), ("音色", "，", "语速", "音色", "语速")
     literal = {"end_gap": 8, "end_bias": 8.0}
@@ -117,6 +130,8 @@ def test_loop_local_gets_the_last_four_ids() -> None:
     assert after("音", "色", "中", "慢", "，").recent == tuple(ids("色", "中", "慢", "，"))
     assert after("音").recent == tuple(ids("音"))
     assert after("音", loop_window=0).recent == ()
+    assert after("a", "，", "hu", "，").recent == tuple(ids("a", "，", "hu", "，"))
+    assert after("a", "，", "hu").recent == tuple(ids("a", "hu")), "a comma may follow each word"
 
 
 def test_rules_off_bans_nothing() -> None:

@@ -16,8 +16,13 @@ from streamer.core.text.vocabulary import Vocabulary
 answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30)
 
 
+WORD = "[^\\W\\d_\u4e00-\u9fff]+"  # of letters that are not Han
+
+
 def content(text: str) -> int:
-    return sum(c.isalnum() for c in text)
+    """A word of letters counts as four characters."""
+    words = re.findall(WORD, text)
+    return 4 * len(words) + sum(c.isalnum() for c in text) - len("".join(words))
 
 
 def last_clause(text: str, marks: frozenset[str]) -> str:
@@ -44,6 +49,11 @@ def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
             continue
         across = run.start() < start
         if len(run[0]) > 2 or (across and run[1] not in VOCABULARY.doubles):
+            broken.add("adjacency")
+    last = re.search(f"({WORD}) ?$", text)
+    if last:
+        space = "" if text.endswith(" ") else " "
+        if re.match(f"{space}{last[1]}(?!{WORD})", piece, re.IGNORECASE):
             broken.add("adjacency")
     return broken
 

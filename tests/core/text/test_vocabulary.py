@@ -4,6 +4,7 @@ fingerprint."""
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS
 from streamer.core.text.table import FAR, build_table
 from streamer.core.text.vocabulary import MAX_CACHED, Vocabulary
 
-ALPHABET = "慢音a9 ，、:。.!\n“龘"
+ALPHABET = "慢音ab9 ，、:。.!\n“龘"
 
 
 def toy(
@@ -26,7 +27,9 @@ def toy(
 
 
 def count(text: str) -> int:
-    return sum(map(is_content, text))
+    """A word of letters counts as four characters."""
+    words = re.findall("[a-z]+", text)
+    return 4 * len(words) + sum(map(is_content, text)) - len("".join(words))
 
 
 @given(st.lists(st.text(ALPHABET, max_size=6), min_size=1, max_size=12))
@@ -37,6 +40,7 @@ def test_table_counts_what_the_characters_say(texts: list[str]) -> None:
         ends = [k for k in places if text[k] in SENTENCE_ENDS]
         assert table.content[i] == count(text)
         assert table.before[i] == count(text[: places[0]] if places else text)
+        assert table.starts_word[i] == (text[:1] in list("ab"))
         assert table.first[i] == (ord(text[0]) if text else -1)
         assert table.pure_han[i] == (bool(text) and all(map(is_han, text)))
         assert table.comma[i] == any(c in COMMA_LIKE for c in text)
