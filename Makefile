@@ -1,11 +1,13 @@
-# make setup | run | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
-# make; everything else goes into .venv.
+# make run | setup | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
+# make; everything else goes into .venv. `run` installs streamer alone, `setup` what tests and training need, too.
 PYTHON ?= python3
 BIN := .venv/bin
-# TORCH may name another build of the same release. It may carry options of pip, such as the index of
+# For `setup`. TORCH may name another build or release. It may carry options of pip, such as the index of
 # PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
+CORE := .venv/.core
 STAMP := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # compat: else Python, started in the folder above a clone called streamer, would import that folder.
 EDITABLE := --config-settings editable_mode=compat --editable
 # Options of the training, e.g. make train TRAIN="--clones DIR" (recorded people) or TRAIN=--without-people.
@@ -20,15 +22,19 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: setup run test test-long docs options train bench clean
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(CORE): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "streamer needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[dev]'
+	$(PIP) $(EDITABLE) .
+	touch $@
+
+$(STAMP): $(CORE)
+	$(PIP) $(TORCH)
+	$(PIP) $(EDITABLE) '.[dev]'
 	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 8 s of CPU time
 	touch $@
 
-run: $(STAMP)
+run: $(CORE)
 	$(BIN)/streamer describe samples/*.wav
 
 test: $(STAMP)
@@ -40,14 +46,14 @@ test: $(STAMP)
 
 # Where there is no build of the fuzzer, its tests are skipped, and say so.
 test-long: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[scale]'
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[fuzz]'
+	$(PIP) $(EDITABLE) '.[scale]'
+	-$(PIP) $(EDITABLE) '.[fuzz]'
 	$(BIN)/python -m pytest
 
 # The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice
 # of the theme's makers.
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[docs]'
+	$(PIP) $(EDITABLE) '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 train: $(STAMP)

@@ -1,22 +1,24 @@
-"""A progress bar with the time left, on stderr alone."""
+"""A progress line with the time left, on stderr alone."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+BAR_CELLS = 30
+REDRAWN_S = 0.1  # between two drawings
+CLEAR = "\r\x1b[K"
 
 
 class Bar:
     """Shows nothing unless stderr is a terminal, and leaves nothing on it.
 
-    It never touches stdout: rich would send that to stderr too, and a file or a pipe would stay
-    empty. Write text to the same terminal after `hide`. A pipe may end in that terminal too
-    (`| tee`), at an unknown time: a bar that is `beside_text` is not shown then.
+    Write text to the same terminal after `hide`. A pipe may end in that terminal too (`| tee`), at
+    an unknown time: a bar that is `beside_text` is not shown then.
     """
 
     def __init__(self, what: str, total: int, *, beside_text: bool = False) -> None:
@@ -24,8 +26,8 @@ class Bar:
         self._total = total
         is_possible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._is_possible = is_possible and not (beside_text and _is_piped())
-        self._progress: Progress | None = None
         self._is_shown = False
+        self._began_s = self._drawn_s = -1.0
 
     def __enter__(self) -> Bar:
         return self
@@ -35,20 +37,32 @@ class Bar:
 
     def show(self, done: float, note: str) -> None:
         """Show `done` of the total, and `note` after the bar."""
-        if not self._is_possible:
-            return
-        if self._progress is None:
-            self._progress = _progress(self._what, self._total)
-        self._progress.update(self._progress.task_ids[0], completed=done, note=note)
-        if not self._is_shown:
-            self._progress.start()
-            self._is_shown = True
+        now_s = time.monotonic()
+        if self._began_s < 0:
+            self._began_s = now_s
+        is_due = not self._is_shown or now_s - self._drawn_s >= REDRAWN_S or done >= self._total
+        if self._is_possible and is_due:
+            self._drawn_s, self._is_shown = now_s, True
+            self._write(CLEAR + self._line(done, note, now_s - self._began_s))
 
     def hide(self) -> None:
         """Until `show` is called again."""
-        if self._progress is not None and self._is_shown:
-            self._progress.stop()
+        if self._is_shown:
             self._is_shown = False
+            self._write(CLEAR)
+
+    def _line(self, done: float, note: str, elapsed_s: float) -> str:
+        share = min(1.0, done / self._total) if self._total else 1.0
+        cells = round(BAR_CELLS * share)
+        left = f"{clock(elapsed_s * (1 - share) / share)} left" if share else ""
+        line = f"{self._what} {'━' * cells}{'╌' * (BAR_CELLS - cells)} {note} {left}"
+        return line[: shutil.get_terminal_size().columns - 1]
+
+    @staticmethod
+    def _write(text: str) -> None:
+        with suppress(OSError, ValueError, UnicodeEncodeError):  # the terminal may be gone
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def _is_piped() -> bool:
@@ -56,24 +70,6 @@ def _is_piped() -> bool:
         return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):  # closed, or a notebook's
         return False
-
-
-def _progress(what: str, total: int) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TextColumn("time left"),
-        TimeRemainingColumn(compact=True),
-    )
-    progress = Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
-    )
-    progress.add_task(what, total=total, note="")
-    return progress
 
 
 def clock(seconds: float) -> str:

@@ -20,6 +20,7 @@ from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
+from streamer.core.installed import missing
 from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.settings import Rules
@@ -92,6 +93,8 @@ def resolve(spec: str, role: Role) -> Path:
 
 def _download(hub_id: str) -> Path:
     # late: only hub ids need it, and it costs 0.3 s
+    if (why := missing("a download", "huggingface_hub")) is not None:
+        raise ModelError(hub_id, f"no such directory; {why}")
     from huggingface_hub import snapshot_download
 
     try:
@@ -155,6 +158,7 @@ def _functions(
             return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
         except KernelError as error:
             raise ModelError(directory, str(error)) from None
+    check_torch(directory, engine)
     from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
 
     if engine in BITS:
@@ -169,14 +173,23 @@ def runs_compiled(num_params: int, device: str = "cpu", engine: EngineName = "fa
     return device == "cpu" and engine in ("fast", "stable") and num_params <= MOST_COMPILED
 
 
+def check_torch(directory: Path, engine: str = "") -> None:
+    """Raise ModelError if torch, or for engine "stock" transformers, is not installed."""
+    needed = ("torch", "transformers") if engine == "stock" else ("torch",)
+    if (why := missing("this model", *needed)) is not None:
+        raise ModelError(directory, why)
+
+
 def set_threads(directories: Iterable[Path], device: str, engine: EngineName) -> None:
     """How threads share the cores, before these models are loaded. Raises ModelError."""
     set_switch_interval()
-    sizes = [num_params_of(directory) for directory in directories]
-    if not all(runs_compiled(size, device, engine) for size in sizes):
+    sizes = {directory: num_params_of(directory) for directory in directories}
+    if not all(runs_compiled(size, device, engine) for size in sizes.values()):
+        largest = max(sizes, key=sizes.__getitem__)
+        check_torch(largest)
         from streamer.model.engines.load import set_torch_threads
 
-        set_torch_threads(max(sizes))
+        set_torch_threads(sizes[largest])
 
 
 def shapes_of(directory: Path) -> Shapes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from streamer.config import ConfigError
 from streamer.core.description import Description
+from streamer.core.installed import missing
 from streamer.core.timeline import Timeline
 from streamer.timeline.textgrid import textgrid
 
@@ -45,12 +46,9 @@ def check_target(path: str | Path) -> None:
         raise ConfigError(f"timeline {path}: there is no directory {path.parent}; make it first")
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError(f"timeline {path} cannot be written there; give another place")
-    if path.suffix.lower() == ".png":
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            told = "a timeline in .png needs matplotlib: pip install 'streamer-speech[plot]'"
-            raise ConfigError(f"{told}; the others do not") from None
+    is_picture = path.suffix.lower() == ".png"
+    if is_picture and (why := missing("a timeline in .png", "matplotlib")) is not None:
+        raise ConfigError(f"{why}; the others do not")
 
 
 def _write(timeline: Timeline, path: Path, kind: str) -> str | None:

@@ -70,8 +70,8 @@ def test_an_option_in_the_promises_place_warns_once(options, made_for):
 
 def test_attributes_that_it_was_not_proven_for_warn_once():
     line = (
-        "the gate's promise was made for sentences of profile full and acoustic, not for "
-        "{} alone; take mode exact to be sure"
+        "the gate's promise, that few blocks stay unverified by mistake, was proven for whole "
+        "sentences, not for {} alone; take mode exact to be sure"
     )
     assert warned(attributes="pitch,rate") == [line.format("rate,pitch")]
     assert warned(profile="acoustic") == []

@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from streamer.config import ConfigError
+from streamer.core.installed import missing
 from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.extras.fleet.replica import START_S, ReplicaHost, ReplicaLost, ReplicaPlan
 
@@ -37,7 +38,6 @@ SETTINGS = {
     "RAY_worker_niceness": "0",  # its own 15 is for batches
     "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S),
 }
-MISSING = "Ray is not installed; pip install 'streamer-speech[scale]'"
 
 
 class RayPlacement:
@@ -52,10 +52,10 @@ class RayPlacement:
             os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         if not self.is_local and _has_token():
             os.environ.setdefault("RAY_AUTH_MODE", "token")
-        try:
-            import ray
-        except ImportError:
-            raise ConfigError(MISSING) from None
+        if (why := missing("streamer fleet", "ray")) is not None:
+            raise ConfigError(why)
+        import ray
+
         self._ray: Any = ray
         self._where = address
         self._actors: dict[str, Any] = {}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamer
 from streamer import Describer, Description
 from streamer.config import Config, ConfigError
+from streamer.core.installed import missing
 from streamer.extras.mcp.options import McpOptions
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-EXTRA = "pip install 'streamer-speech[mcp]'"
 INSTRUCTIONS = (
     "How somebody speaks: rate, pitch, intonation, loudness, pauses, timbre and arousal, with "
     "numbers. It does not transcribe, and says nothing of a feeling's cause."
@@ -30,8 +29,8 @@ class Refused(ValueError):
 
 def run(options: McpOptions, given: dict[str, Any]) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
-    if find_spec("mcp") is None:
-        raise ConfigError(f"mcp needs the package mcp: {EXTRA}")
+    if (why := missing("streamer mcp", "mcp")) is not None:
+        raise ConfigError(why)
     folders = [Path(folder).expanduser() for folder in options.allow]
     for folder in folders:
         if not folder.is_dir():

@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamer.audio.file import AudioError
 from streamer.commands.process import fail, put, tell
 from streamer.config import ConfigError
+from streamer.core.installed import missing
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.devices import is_ours
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streamer.extras.tune.learn import State
     from streamer.extras.tune.result import Facts
 
-EXTRA = "pip install 'streamer-speech[tune]'"
 FREE = {"json", "out"}  # may change between two runs
 MOST_HELD = 200  # held-out turns to evaluate
 
@@ -36,8 +35,8 @@ def run(options: TuneOptions) -> int:
     """Exit status: 0, or 1 if there is no tuned model. Raises ConfigError."""
     from streamer.model.checkpoint.weights import ModelError
 
-    if find_spec("peft") is None:
-        raise ConfigError(f"tune needs peft: {EXTRA}")
+    if (why := missing("tune", "torch", "transformers", "peft")) is not None:
+        raise ConfigError(why)
     try:
         facts = tune(options)
     except (TuneError, ModelError, AudioError) as error:

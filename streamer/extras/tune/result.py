@@ -20,6 +20,7 @@ from torch import Tensor
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.choices import DeviceName
 from streamer.extras.tune.base import Base
 from streamer.extras.tune.data import Data, TuneError, Turn, samples_of
 from streamer.extras.tune.learn import SCALE, State, plain_name
@@ -157,12 +158,12 @@ def _merge_file(
     save_file(tensors, out, metadata or {"format": "pt"})
 
 
-def say(directory: Path, turns: Sequence[Turn], device: str, what: str) -> Said:
+def say(directory: Path, turns: Sequence[Turn], device: DeviceName, what: str) -> Said:
     """The levels that a model says of each turn, in mode edge. Raises ModelError, AudioError."""
     return anyio.run(_say, directory, turns, device, what)
 
 
-async def _say(directory: Path, turns: Sequence[Turn], device: str, what: str) -> Said:
+async def _say(directory: Path, turns: Sequence[Turn], device: DeviceName, what: str) -> Said:
     from streamer import Describer
 
     said: Said = []

@@ -1,4 +1,4 @@
-"""A model's tokenizer. In: tokenizer.json (or vocab.json, merges.txt). Out: ids, a `Vocabulary`.
+"""A model's tokenizer: ids, bytes and a `Vocabulary`, read from tokenizer.json.
 
 Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per byte
 (`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`).
@@ -6,12 +6,13 @@ Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per 
 
 from __future__ import annotations
 
+import json
 from functools import cache, lru_cache
 from pathlib import Path
 
-import tokenizers
-
+from streamer.core.installed import missing
 from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.checkpoint.byte_pairs import BytePairs, Unknown, read, spelling_of_bytes
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 
@@ -23,8 +24,8 @@ class TokenizerError(Exception):
 class Tokenizer:
     """Text to ids and ids to bytes. Special tokens are spelled in the text: "<|im_start|>user"."""
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        self._backend = backend
+    def __init__(self, pairs: BytePairs) -> None:
+        self._pairs = pairs
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
@@ -33,25 +34,26 @@ class Tokenizer:
             return cls(_load(Path(directory)))
         except TokenizerError:
             raise
-        except Exception as error:  # the library raises bare Exception, transformers anything
+        except Unknown as error:
+            raise TokenizerError(str(error)) from None
+        except Exception as error:  # a damaged file raises anything
             reason = str(error).strip().split("\n")[0]
             raise TokenizerError(f"{directory}: cannot read its tokenizer: {reason}") from error
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, nothing added."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        return ids
+        return [i for i, _, _ in self._pairs.encode(text)]
 
     def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of `text`, and of each where its characters begin and end."""
-        found = self._backend.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
+        found = self._pairs.encode(text)
+        return [i for i, _, _ in found], [(begin, end) for _, begin, end in found]
 
     def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
         """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
         also for an id that is not below `size`."""
-        added = {i: token.content for i, token in self._backend.get_added_tokens_decoder().items()}
-        spelled = self._backend.get_vocab(with_added_tokens=True)
+        added = {i: text for text, i in self._pairs.added.items()}
+        spelled = {**self._pairs.vocabulary, **self._pairs.added}
         num_ids = max(spelled.values(), default=-1) + 1
         if num_ids > size:
             raise TokenizerError(f"{num_ids} ids in the tokenizer, {size} in the model")
@@ -91,22 +93,23 @@ def _built(
     return Vocabulary.build(found, special, eos, size)
 
 
-def _load(directory: Path) -> tokenizers.Tokenizer:
+def _load(directory: Path) -> BytePairs:
     file = directory / "tokenizer.json"
     if file.is_file():
-        return tokenizers.Tokenizer.from_file(str(file))
+        return read(json.loads(file.read_text("utf-8")))
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
-        from transformers import AutoTokenizer  # slow to import, and seldom needed
+        if (why := missing("a tokenizer without tokenizer.json", "transformers")) is not None:
+            raise TokenizerError(why)
+        from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(
+        found = AutoTokenizer.from_pretrained(
             str(directory), local_files_only=True, trust_remote_code=False
-        ).backend_tokenizer
+        )
+        return read(json.loads(found.backend_tokenizer.to_str()))
     raise TokenizerError(f"{directory}: no tokenizer.json, nor vocab.json with merges.txt")
 
 
 @cache
 def _bytes_of_characters() -> dict[int, int]:
-    """Stand-in code point -> byte: printable ones as they are, the others from 256 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {byte: byte for byte in plain} | {256 + i: byte for i, byte in enumerate(others)}
+    """Stand-in code point -> byte."""
+    return {ord(character): byte for byte, character in enumerate(spelling_of_bytes())}

@@ -13,7 +13,6 @@ import speech
 from safetensors.torch import load_file
 
 from streamer.cli import main
-from streamer.extras.tune import command
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -39,10 +38,10 @@ def tune(capsys, *args):
 
 
 def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "peft", None)
     status, told = tune(capsys, "x", "--model", "embedded", "--out", tmp_path / "mine")
     assert status == 2
-    assert told == "streamer: tune needs peft: pip install 'streamer-speech[tune]'"
+    assert told == ("streamer: tune needs peft; in a clone of streamer: pip install '.[tune]'")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
 import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
+from streamer.model.thinker import EMBEDDED
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGED = ["慢", "音", "慢慢", "，"]
@@ -95,6 +99,39 @@ def test_vocabulary_has_its_specials_and_its_padding(tmp_path: Path) -> None:
     assert not any(vocabulary.texts[first:])
     assert vocabulary.num_ids == 300
     assert vocabulary.fingerprint == vocabulary_of(tmp_path, 512).fingerprint
+
+
+def check_equal(directory: Path, text: str) -> None:
+    library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    wanted = library.encode(text, add_special_tokens=False)
+    ids, places = Tokenizer.load(directory).encode_with_places(text)
+    assert ids == wanted.ids
+    if unicodedata.is_normalized("NFC", text):
+        assert places == wanted.offsets
+
+
+TEXTS = st.lists(
+    st.sampled_from([*"慢音，。說 a'sILLtd123Ⅷ\n\r\té日😀!?-\u0301٣", "<|im_end|>", "<|im_start|>"])
+    | st.characters(exclude_categories=["Cs"]),
+    max_size=20,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS)
+def test_ids_are_those_of_the_library(text: str) -> None:
+    check_equal(EMBEDDED / "edge", text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS)
+def test_with_the_pattern_of_byte_level_too(of_our_own: Path, text: str) -> None:
+    check_equal(of_our_own, text)
+
+
+@pytest.fixture(scope="module")
+def of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("own"))
 
 
 @pytest.mark.filterwarnings("default")

@@ -1,0 +1,109 @@
+"""The core runs with the packages that it declares, and with nothing else that is installed here."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from importlib.metadata import distribution
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from patience import PATIENCE_S
+from places import ROOT
+
+PLAIN = ROOT / "samples" / "plain.wav"
+MOST_PACKAGES = 15  # that `pip install .` brings
+# Refuses every module of another distribution, as if it were not installed.
+REFUSE = """
+import sys
+from importlib.metadata import packages_distributions
+allowed, owners = set({allowed!r}), packages_distributions()
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        found = {{one.lower().replace("_", "-") for one in owners.get(name.partition(".")[0], ())}}
+        if found and not found & allowed:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def needed(requirements, known):
+    """`known`, and the distributions that these requirements bring, without extras."""
+    for requirement in map(Requirement, requirements):
+        name = canonicalize_name(requirement.name)
+        is_asked = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if is_asked and name not in known:
+            known.add(name)
+            needed(distribution(name).requires or (), known)
+    return known
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+CORE = needed(PROJECT["dependencies"], set())
+
+
+def run(code, *args):
+    whole = REFUSE.format(allowed=sorted({"streamer-speech", *CORE})) + code
+    return subprocess.Popen(
+        [sys.executable, "-c", whole, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def test_the_core_brings_few_packages():
+    assert len(CORE) <= MOST_PACKAGES, sorted(CORE)
+    assert not {"torch", "transformers", "tokenizers", "onnxruntime"} & CORE
+
+
+def test_python_describes():
+    done = run("import streamer; print(streamer.describe(sys.argv[1]).text)", PLAIN)
+    out, err = done.communicate()
+    assert err == ""
+    assert out.startswith("说话人")
+
+
+CLI = "from streamer.cli import main; raise SystemExit(main(sys.argv[1:]))"
+
+
+def test_the_command_describes_with_its_numbers():
+    out, err = run(CLI, "describe", PLAIN, "--measures").communicate()
+    assert err == ""
+    assert "syllables" in out
+
+
+def test_serve_shows_the_page():
+    server = run(CLI, "serve", "--port", "0")
+    try:
+        address = re.search(r"http://[\w.:]+", server.stdout.readline())[0]
+        with urllib.request.urlopen(f"{address}/", timeout=PATIENCE_S) as answer:
+            assert b"<html" in answer.read()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--engine", "int8"), "needs torch; in a clone of streamer: pip install '.[torch]'"),
+        (("--engine", "stock"), "needs torch; in a clone of streamer: pip install '.[torch]'"),
+        (("--edge", "owner/name"), "needs huggingface_hub; in a clone"),
+        (
+            ("--timeline", "here.png"),
+            "needs matplotlib; in a clone of streamer: pip install '.[plot]'",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_in_one_line(args, told):
+    done = run(CLI, "describe", PLAIN, "--quiet", *args)
+    out, err = done.communicate()
+    assert (out, done.returncode) == ("", 2 if "--timeline" in args else 1)
+    assert err.count("\n") == 1
+    assert told in err
