@@ -1,8 +1,16 @@
 """Describe HOW someone speaks, in one sentence, the moment they stop.
 
     import streamer
-    print(streamer.describe("samples/plain.wav").text)      # one recording
-    # live: Describer.open(...).session(...); a server: streamer serve
+
+    d = streamer.describe("samples/plain.wav")
+    print(d)                                # the sentence
+    print(d.levels["rate"].name)            # one attribute
+    print(d.measures.rate_syllables_per_s)  # its number
+
+    with streamer.open(mode="exact") as describer:      # models stay loaded
+        print(describer.describe("samples/slow_soft.wav"))
+
+Live audio: `Describer.open(...)` and its `session`. A server: `streamer serve`.
 
 The packages in flow order: `core` (pure: chunker, rules, gate, state machine, wire) -> `model`
 (log-mel, tower, KV slots, engines) -> `stages` (async: one stream, many streams on one model) ->
@@ -18,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamer.audio.source import AudioError
     from streamer.background_session import BackgroundSession
-    from streamer.blocking import describe, describe_many
+    from streamer.blocking import BlockingDescriber, describe, describe_many
+    from streamer.blocking import open_describer as open
     from streamer.config import Config, ConfigError
     from streamer.core.conversation import Conversation, conversation
     from streamer.core.description import Description, TextDelta
@@ -53,6 +62,7 @@ __all__ = [
     "Baseline",
     "BaselineError",
     "BaselineKnown",
+    "BlockingDescriber",
     "Cleared",
     "Coach",
     "CoachNews",
@@ -82,6 +92,7 @@ __all__ = [
     "describe",
     "describe_many",
     "measure_intervals",
+    "open",
     "read_intervals",
     "syllable_rate",
     "voice_line",
@@ -91,7 +102,7 @@ __all__ = [
 _HOMES = {  # module -> the public names that it has
     "audio.source": ("AudioError",),
     "background_session": ("BackgroundSession",),
-    "blocking": ("describe", "describe_many"),
+    "blocking": ("BlockingDescriber", "describe", "describe_many", "open"),
     "config": ("Config", "ConfigError"),
     "core.conversation": ("Conversation", "conversation"),
     "core.description": ("Description", "TextDelta"),
@@ -113,6 +124,7 @@ _HOMES = {  # module -> the public names that it has
     "timeline.write": ("write_timeline",),
     "core.voice_words": ("voice_line", "voice_profile"),
 }
+_NAMED = {"open": "open_describer"}  # under its own name it would hide Python's
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
@@ -127,4 +139,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)
+    home = import_module(f"streamer.{_HOME_OF[name]}")
+    return getattr(home, _NAMED.get(name, name))

@@ -10,11 +10,12 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import anyio
 from anyio.abc import TaskStatus
@@ -24,6 +25,7 @@ from streamer.audio.file import Source
 from streamer.config import Config, ConfigError
 from streamer.core.description import Description
 from streamer.describer import Describer
+from streamer.options import Options
 
 Result = TypeVar("Result")
 END_S = 5.0  # for the describer to close at the end of the program
@@ -34,13 +36,13 @@ def describe(
     source: Source,
     config: Config | str | Path | None = None,
     *,
-    measures: bool = False,
+    measures: bool = True,
     channel: int | None = None,
     track: int | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Description:
-    """Describe one recording and wait for it. Takes what `Describer.open` takes; measures,
-    channel and track are those of its `describe`.
+    """Describe one recording and wait for it. Takes what `Describer.open` takes; measures (the
+    numbers), channel and track are those of its `describe`.
 
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     of another shape or type.
@@ -56,10 +58,10 @@ def describe_many(
     config: Config | str | Path | None = None,
     *,
     jobs: int = 1,
-    measures: bool = False,
+    measures: bool = True,
     channel: int | None = None,
     track: int | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
 
@@ -93,6 +95,53 @@ async def _all(
         for _ in range(min(jobs, len(sources))):
             group.start_soon(work)
     return [found[i] for i in range(len(sources))]
+
+
+@contextmanager
+def open_describer(
+    config: Config | str | Path | None = None, /, **options: Unpack[Options]
+) -> Iterator[BlockingDescriber]:
+    """A describer of your own without async; models load once: `with streamer.open() as d: ...`.
+
+    Takes what `Describer.open` takes. Raises ConfigError, ModelError.
+    """
+    opened = Describer.open(Config.of(config, options))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as describer:
+        portal.call(describer.load)
+        yield BlockingDescriber(portal, describer)
+
+
+class BlockingDescriber:
+    """The result of `streamer.open`. Several threads may use it; each call waits for its result."""
+
+    def __init__(self, portal: BlockingPortal, describer: Describer) -> None:
+        self._portal = portal
+        self._describer = describer
+
+    def describe(
+        self,
+        source: Source,
+        *,
+        measures: bool = True,
+        channel: int | None = None,
+        track: int | None = None,
+    ) -> Description:
+        """As `streamer.describe`."""
+        how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+        return self._portal.call(partial(self._describer.describe, source, **how))
+
+    def describe_many(
+        self,
+        sources: Iterable[Source],
+        *,
+        jobs: int = 1,
+        measures: bool = True,
+        channel: int | None = None,
+        track: int | None = None,
+    ) -> Sequence[Description | Exception]:
+        """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
+        how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+        return self._portal.call(partial(_all, self._describer, list(sources), jobs, **how))
 
 
 class _Background:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,6 +25,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
 from streamer.extras import load
 from streamer.logs import log
+from streamer.options import Options
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
@@ -49,7 +50,9 @@ class Describer:
         self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
     @classmethod
-    def open(cls, config: Config | str | Path | None = None, /, **options: Any) -> Opening:
+    def open(
+        cls, config: Config | str | Path | None = None, /, **options: Unpack[Options]
+    ) -> Opening:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`

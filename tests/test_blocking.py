@@ -142,10 +142,3 @@ say()
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 3
     assert len(set(done.stdout.splitlines())) == 1
-
-
-def test_a_shell_completes_every_public_name():
-    """Also those that were not used yet: they are loaded when they are."""
-    code = "import streamer; print(set(streamer.__all__) == set(dir(streamer)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"

@@ -233,7 +233,6 @@ class Certified:
     num_clips: int
     num_groups: int  # of clips, for each of which the expected loss is <= risk
     loss: float  # mean over clips
-    loss_forced: float  # the same, teacher-forced on the cloud's own text instead
     skipped: float  # share of all blocks
     accepted: float | None  # of the ids that are still uploaded
 
@@ -339,7 +338,6 @@ def certify(
         len(clips),
         len(groups),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
-        loss_forced=float(np.mean([loss_forced(turns, threshold) for turns in clips])),
         skipped=skipped_share(clips, threshold),
         accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
     )
@@ -348,9 +346,3 @@ def certify(
 def shuffled(clips: Sequence[Turns]) -> list[Turns]:
     """In an order blind to the groups: the betting bound takes clips one after the other."""
     return [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
-
-
-def loss_forced(turns: Turns, threshold: float) -> float:
-    """One clip's loss on the blocks of exact mode, without the effect of skips on later blocks."""
-    decisions = [d for paths in turns for d in paths[-1].decisions]
-    return sum(d.block.changed and d.doubt <= threshold for d in decisions) / len(decisions)

@@ -9,8 +9,11 @@ from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
+from streamer.core.html import card
+from streamer.core.installed import data_frame
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.readings import readings_of
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
 
@@ -49,42 +52,51 @@ class _Count:
         return count
 
 
-@dataclass(frozen=True)
-class Description:
-    """One file or turn. Times in ms since the arrival of its last sample.
+class Level(dict[str, Any]):
+    """One attribute's level, as in the JSON: {"level": 0, "zh": "很慢", "en": "very slow"}. `level`
+    and `name`, which is that of the sentence's language, are attributes, too."""
 
-    counts: in ids; each is an attribute of the Description too, such as `n_drafted`.
-    attributes: attribute -> level (0 is the physically lowest), None where the sentence does not
-    say. language: of the sentence. level_names: of the model, for `levels`. parts: the turns of a
-    recording longer than the model's `max_turn_s`, one sentence each; else empty.
+    def __init__(self, level: int, names: Mapping[str, str | None], language: str) -> None:
+        super().__init__({"level": level, **names})
+        self.level = level
+        self.name = names.get(language) or next(filter(None, names.values()), None)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Description:
+    """One file or turn. `str()` is its sentence, `levels["rate"].name` a level's name.
+
+    Times are in ms since the arrival of the last sample.
     """
 
-    file: str
     text: str
+    # attribute -> level (0 is the physically lowest), None where the sentence does not say
+    attributes: dict[str, int | None]
+    measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
+    # attribute -> the chance that its level is right (core/confidence.py), None where it is not
+    # said; None as a whole: the models have no curves for it, or there is no speech
+    confidence: dict[str, float | None] | None = None
+    # one line: the file is cut short or too short, or blocks went unverified
+    warning: str | None = None
+    audio_s: float
+    language: str = "zh"  # of the sentence
+    file: str
+    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
+    turn: int = 0  # of a live session
+    is_cut: bool = False  # the file is cut short; what there is was described
+    # the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty
+    parts: tuple[Description, ...] = field(default=())
     stop_reason: str
     mode: str
-    counts: Counts
-    audio_s: float
-    attributes: dict[str, int | None]
     ttft_ms: float | None = None
     total_ms: float = 0.0
     prefill_ms: float | None = None  # until the first step is done, which gives the first id
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
+    counts: Counts  # in ids; each is an attribute of the Description too, such as `n_drafted`
     ids: tuple[int, ...] = ()
-    # one line: the file is cut short or too short, or blocks went unverified
-    warning: str | None = None
-    is_cut: bool = False  # the file is cut short; what there is was described
-    parts: tuple[Description, ...] = field(default=())
-    turn: int = 0  # of a live session
-    measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
-    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
-    # attribute -> the chance that its level is right (core/confidence.py), None where it is not
-    # said; None as a whole: the models have no curves for it, or there is no speech
-    confidence: dict[str, float | None] | None = None
-    language: str = "zh"
-    level_names: LevelNames = field(default_factory=dict, compare=False, repr=False)
+    level_names: LevelNames = field(default_factory=dict, compare=False)  # of the model
     # of a turn, or of a part, where measures were asked for
-    curves: Curves | None = field(default=None, compare=False, repr=False)
+    curves: Curves | None = field(default=None, compare=False)
 
     n_drafted = _Count()
     n_uploaded = _Count()
@@ -102,16 +114,25 @@ class Description:
     def n_tokens(self) -> int:
         return len(self.ids)
 
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        said = [f"{name}={level.name}" for name, level in self.levels.items() if level is not None]
+        return f"Description({', '.join([repr(self.text), *said, f'{self.audio_s:.1f} s'])})"
+
+    def _repr_html_(self) -> str:
+        return card(self)
+
     @property
-    def levels(self) -> dict[str, dict[str, Any] | None]:
-        """attribute -> its level and the level's names, such as {"level": 0, "zh": "很慢", "en":
-        "very slow"}; None where the sentence does not say. A name that is unknown is None."""
+    def levels(self) -> dict[str, Level | None]:
+        """attribute -> its level and the level's names; None where the sentence does not say."""
         unknown: Mapping[str, str | None] = dict.fromkeys(NAMED_IN)
-        found: dict[str, dict[str, Any] | None] = dict.fromkeys(self.attributes)
+        found: dict[str, Level | None] = dict.fromkeys(self.attributes)
         for name, level in self.attributes.items():
             if level is not None:
                 names = self.level_names.get(name)
-                found[name] = {"level": level, **(names[level] if names else unknown)}
+                found[name] = Level(level, names[level] if names else unknown, self.language)
         return found
 
     @property
@@ -155,6 +176,15 @@ class Description:
             if part.measures is not None
         ]
         return Timeline(self.file, ends[-1], Curves.joined(curves), turns)
+
+    def to_frame(self) -> Any:
+        """A DataFrame of pandas, or else of polars, with a row for each attribute (`Reading`).
+        Raises ImportError if neither is installed."""
+        return data_frame([reading.to_dict() for reading in readings_of(self)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, as in the JSON of `streamer describe`."""
+        return self.as_json()
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""

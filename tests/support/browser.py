@@ -157,7 +157,10 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser
         await guest.page.wait_for_selector("#attributes li:nth-child(7)")
         yield guest
     assert [text for text in guest.complaints if not text.startswith(tolerates)] == []
-    assert all(address.startswith((home, home.replace("http", "ws", 1))) for address in guest.urls)
+    assert all(
+        address.startswith((home, home.replace("http", "ws", 1), f"blob:{home}"))
+        for address in guest.urls
+    )
 
 
 def save_speech(path, samples, rate_hz, source_hz=16_000, after_s=1.5):

@@ -64,8 +64,9 @@ class FakeSession:
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
         times = {"ttft_ms": 1.0, "prefill_ms": 0.0, "total_ms": 2.0}
         ids = tuple(range(len(text)))
-        said = ("", text, stop_reason, "exact", Counts(), seconds, {})
-        await self._say.send(Description(*said, **times, ids=ids, turn=turn))
+        said = {"file": "", "text": text, "stop_reason": stop_reason, "mode": "exact"}
+        said |= {"attributes": {}, "counts": Counts(), "audio_s": seconds}
+        await self._say.send(Description(**said, **times, ids=ids, turn=turn))
 
     async def answer(self):
         while self._held:

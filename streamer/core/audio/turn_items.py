@@ -25,7 +25,8 @@ class Heard:
 
     provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
     float32, those that are heard now, for a model that hears them elsewhere. num_taken: how long
-    the turn is, with the silence at its ends that is not heard (core/audio/trim.py).
+    the turn is, with the silence at its ends that is not heard (core/audio/trim.py). measures: a
+    function that measures the turn so far; None without measures, or where no update is due.
     """
 
     turn: int
@@ -35,6 +36,7 @@ class Heard:
     provisional: Any = None
     samples: Any = None
     num_taken: int = 0
+    measures: Any = None
 
 
 @dataclass(frozen=True, slots=True)

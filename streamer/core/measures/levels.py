@@ -123,6 +123,12 @@ class Spread:
         found: Doubles = (self.shares * _logistic(bounds[:, None], self.places, self.widths)).sum(1)
         return found
 
+    def distance(self, value: float) -> float:
+        """The mean distance of the true value from `value`."""
+        away = np.abs(value - self.places) / (2 * self.widths)
+        # 2 w ln(2 cosh(d / 2 w)), in a form that does not overflow
+        return float(self.shares @ (2 * self.widths * np.logaddexp(away, -away)))
+
     @property
     def mean(self) -> float:
         return float(self.shares @ self.places)
@@ -210,6 +216,17 @@ def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
     if chances:
         chances["arousal"] = by_level(_arousal_under(spreads, known.arousal))
     return chances
+
+
+def expected_errors(found: SpeechMeasures) -> dict[str, float]:
+    """attribute -> the mean absolute error to expect of its measure, in the measure's own unit."""
+    features, values = features_of(found), values_of(found)
+    errors = {}
+    for name, value in values.items():
+        if value is not None:
+            off = learnt().errors[name].spread(value, features).distance(value)
+            errors[name] = 2.0**value * (2.0**off - 1) if name in IN_OCTAVES else off
+    return errors
 
 
 def features_of(found: SpeechMeasures) -> Doubles:

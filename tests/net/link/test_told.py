@@ -49,7 +49,8 @@ def test_warnings_of_parts_and_of_the_file_are_one_line():
     def part(n):
         counts = Counts(blocks_unverified=n)
         warning = turn_warning(counts, "gated", 2.0, "V", "gone")
-        return Description("a", "x", "sentence", "gated", counts, 2.0, {}, warning=warning)
+        said = {"file": "a", "text": "x", "stop_reason": "sentence", "mode": "gated"}
+        return Description(**said, counts=counts, audio_s=2.0, attributes={}, warning=warning)
 
     assert (
         part(1).warning
