@@ -14,6 +14,7 @@ from streamer import ConfigError, Describer, ModelError, describe
 from streamer.assembly.models import PromiseWarning
 from streamer.cli import main
 from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, join_parts
 from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
@@ -159,15 +160,15 @@ async def test_a_promise_holds_for_its_languages(pair, tmp_path):
         ] * warned
 
 
-def test_parts_of_a_recording_are_joined_as_the_language_joins_sentences():
-    from streamer.core.decoding.plan import Counts
+def described(text, language):
+    said = {"file": "f", "text": text, "stop_reason": "sentence", "mode": "edge"}
+    return Description(**said, counts=Counts(), audio_s=1.0, attributes={}, language=language)
 
+
+def test_parts_of_a_recording_are_joined_as_the_language_joins_sentences():
     for language, joined in (("zh", "一。二。"), ("en", "One. Two.")):
         texts = ("一。", "二。") if language == "zh" else ("One.", "Two.")
-        parts = [
-            Description("f", text, "sentence", "edge", Counts(), 1.0, {}, language=language)
-            for text in texts
-        ]
+        parts = [described(text, language) for text in texts]
         found = join_parts("f", parts)
         assert (found.text, found.language) == (joined, language)
 

@@ -15,8 +15,9 @@ from websockets.asyncio.client import connect
 from wire import describe as over_the_socket
 from wire import serving, session_update
 
-from streamer import Describer
+from streamer import Describer, LiveUpdate
 from streamer.assembly import parts
+from streamer.core.attributes import parse
 from streamer.core.measures.levels import NUM_LEVELS, levels_of
 from streamer.core.rules.form import BEGIN
 from streamer.core.rules.level_weights import FLOOR
@@ -46,6 +47,24 @@ async def test_measures_that_are_sure_decide_in_each_mode() -> None:
         texts[mode] = found.text
     assert free.attributes["rate"] < levels["rate"]
     assert texts["exact"] == texts["cloud"] != free.text
+
+
+async def rate_so_far(**options) -> int | None:
+    """The level that a live update on all of the recording says."""
+    samples, rate = soundfile.read(FAST, dtype="int16")
+    async with (
+        Describer.open(mode="edge", **options) as describer,
+        describer.session(rate, live_update_s=len(samples) / rate) as session,
+    ):
+        await session.feed(samples.tobytes())
+        updates = (event async for event in session.events() if isinstance(event, LiveUpdate))
+        return parse((await anext(updates)).text, describer.attributes)["rate"]
+
+
+async def test_live_updates_are_held_to_the_measures_too() -> None:
+    levels = levels_of((await said("edge")).measures)
+    assert await rate_so_far() == levels["rate"]
+    assert await rate_so_far(words="models") < levels["rate"]
 
 
 async def test_models_alone_are_not_measured(monkeypatch) -> None:

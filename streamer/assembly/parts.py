@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.core.attributes import ATTRIBUTES, Phrases, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed
+from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.confidence import confidence_of, fused_confidence
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
@@ -158,10 +158,10 @@ class LiveParts:
             load("coach.live")(options.coach) if options.coach is not None else None,
         )
 
-    def weights(self, closed: Closed) -> LevelWeights:
-        if closed.measures is None or not self._weighs:
+    def weights(self, heard: Closed | Heard) -> LevelWeights:
+        if heard.measures is None or not self._weighs:
             return FLAT
-        return level_weights(closed.measures(), self._phrases)
+        return level_weights(heard.measures(), self._phrases)
 
     def drafter(self, edge: Any, weights: LevelWeights) -> Any:
         return self._models.drafter(edge, self._plan.rules, weights)
@@ -174,10 +174,11 @@ class LiveParts:
         sequence.start_answer()
         return Speculator(self._plan, first.vocabulary, sequence, self._pace)
 
-    def update(self, edge: Any, window: Any) -> Any:
+    def update(self, edge: Any, window: Any, weights: LevelWeights) -> Any:
         from streamer.model.decoding import describe_so_far
 
-        return describe_so_far(edge, window, self._plan.rules, self._models.config.sampling())
+        sampling = self._models.config.sampling()
+        return describe_so_far(edge, window, self._plan.rules, sampling, weights)
 
     @property
     def _phrases(self) -> Phrases:

@@ -45,10 +45,10 @@ CHOOSING = 4  # one clip in four chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 CARD = "streamer.json"
 HEAD = (
-    *("preset", "signal", "threshold", "k", "risk", "loss", "forced", "skipped"),
+    *("preset", "signal", "threshold", "k", "risk", "loss", "skipped"),
     *("accepted / uploaded", "clips"),
 )
-WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
+WIDTHS = (8, 9, 10, 3, 7, 8, 8, 20, 6)
 
 
 class CalibrationError(Exception):
@@ -116,20 +116,14 @@ def clips_of(options: CalibrateOptions) -> list[str]:
     return files
 
 
-def _needed(options: CalibrateOptions) -> tuple[float, int]:
-    """(the lowest risk in the options, the clips it needs)."""
-    risk = min(options.risk, options.quality_risk or options.risk)
-    return risk, num_needed(risk, options.confidence)
-
-
 def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> None:
-    risk, needed = _needed(options)
+    needed = num_needed(options.risk, options.confidence)
     if num_clips >= needed:
         return
     sure = f" with confidence {options.confidence:g}" if options.confidence else ""
     least = least_risk(num_clips, options.confidence)
     way = f"give more, or a risk of {least:g}" if least < 1 else "give more"
-    told = f"{num_clips} clips{why} cannot certify a risk of {risk:g}{sure}"
+    told = f"{num_clips} clips{why} cannot certify a risk of {options.risk:g}{sure}"
     raise CalibrationError(f"{told}: {needed} are needed; {way}")
 
 
@@ -164,14 +158,12 @@ def _quality_risk(
     certifying: list[Clip], groups: list[list[Clip]], options: CalibrateOptions
 ) -> float:
     """The risk of preset quality: half of --risk, or more if there are too few clips."""
-    if options.quality_risk is not None:
-        return options.quality_risk
     half = options.risk / 2
     least = least_risk(len(certifying), options.confidence)
     risk = min(options.risk, max(half, least, least_risk(min(map(len, groups)))))
     if risk > half:
         few = f"{len(certifying)} clips are too few for half of --risk ({half:g})"
-        fail(f"{few}: preset quality keeps a risk of {risk:g}; give more, or --quality-risk")
+        fail(f"{few}: preset quality keeps a risk of {risk:g}; give more")
     return risk
 
 
@@ -182,10 +174,9 @@ def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
     groups: dict[Path, list[Clip]] = {}
     for clip in clips:
         groups.setdefault(Path(clip.file).parent, []).append(clip)
-    risk = _needed(options)[0]
     for folder, group in sorted(groups.items()):
-        if len(group) < (needed := num_needed(risk)):
-            told = f"{len(group)} clips of {folder} cannot certify a risk of {risk:g}"
+        if len(group) < (needed := num_needed(options.risk)):
+            told = f"{len(group)} clips of {folder} cannot certify a risk of {options.risk:g}"
             raise CalibrationError(
                 f"{told}: {needed} are needed beside those that choose the signal; give more"
             )
@@ -198,7 +189,7 @@ def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
 
 def _split(clips: list[Clip], options: CalibrateOptions) -> tuple[list[Clip], list[Clip]]:
     """(clips that choose the signal, clips that certify): a fixed shuffle, blind to content."""
-    num = min(len(clips) // CHOOSING, len(clips) - _needed(options)[1])
+    num = min(len(clips) // CHOOSING, len(clips) - num_needed(options.risk, options.confidence))
     num = num if num >= LEAST_CHOOSING else 0
     order = np.random.default_rng(0).permutation(len(clips)).tolist()
     return [clips[i] for i in order[:num]], [clips[i] for i in order[num:]]
@@ -348,7 +339,7 @@ def report(found: Calibration, place: Destination, options: CalibrateOptions) ->
 
 
 def _cells(r: Certified) -> tuple[str, ...]:
-    shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.loss_forced:.4f}", f"{r.skipped:.3f}")
+    shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.skipped:.3f}")
     accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
     return (r.preset, r.signal, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
 

@@ -26,6 +26,7 @@ from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
+from streamer.core.installed import missing
 from streamer.core.tags import DATASPEECH, dataspeech_tags
 from streamer.model.devices import is_ours
 from streamer.progress import Bar
@@ -363,10 +364,9 @@ def _schema(arrow: Any) -> Any:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        told = "--out in .parquet needs pyarrow: pip install 'streamer-speech[parquet]'"
-        raise ConfigError(told) from None
+    if (why := missing("--out in .parquet", "pyarrow")) is not None:
+        raise ConfigError(why)
+    import pyarrow
+    import pyarrow.parquet
+
     return pyarrow, pyarrow.parquet

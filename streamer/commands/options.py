@@ -74,6 +74,32 @@ class DescribeOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompareOptions(Checked):
+    """Options of `streamer compare`."""
+
+    files: Annotated[
+        tuple[str, ...],
+        about("two recordings: the first take, the second", "", metavar="FILE", positional=True),
+    ]
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.files) != 2:
+            raise ConfigError(f"compare takes two recordings; {len(self.files)} are given")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenOptions(Checked):
+    """Options of `streamer listen`."""
+
+    microphone: Annotated[
+        str | None,
+        about("its number, or a part of its name", "USB", metavar="D", unset="the system's"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelOptions(Checked):
     """Options of `streamer label`."""
 
@@ -125,12 +151,6 @@ class CalibrateOptions(Checked):
             metavar="R",
         ),
     ]
-    quality_risk: Annotated[
-        float | None,
-        about(
-            "the same for preset quality", "0.02", gt=0, lt=1, metavar="R", unset="half of --risk"
-        ),
-    ] = None
     confidence: Annotated[
         float,
         about(

@@ -9,20 +9,11 @@ from streamer.extras import load
 
 HEAD = """# Options
 
-This page is generated: `make options` writes it, and a test holds it current.
-
-The model's options have three forms. On the command line `--max-new-tokens 48`; as a keyword
-`Describer.open(max_new_tokens=48)`; in a pipeline file `max_new_tokens = 48`. Options on the
-command line override a pipeline file. An option cannot be shortened or given twice. The error of
-a mistyped one names the nearest right one.
-
-`streamer describe`, `streamer label` and `streamer serve` take the model's options, shown by
-`--help-all`. A name without `--` is for Python and pipeline files only. The options of each
-command follow.
+`make options` writes this page. `describe`, `compare`, `listen`, `label`, `serve` and `mcp` take
+the model's options, too: as `--max-new-tokens 48`, as a keyword `max_new_tokens=48` in Python, or
+as `max_new_tokens = 48` in a pipeline file. A name without `--` is for Python and files only.
+Values and defaults stand in parentheses.
 """
-TABLE = "| option | takes | default | what it does | example |\n|---|---|---|---|---|"
-
-
 FLEET = """
 ## fleet.toml
 
@@ -39,30 +30,41 @@ names of `streamer serve --coach`, and fields of `coach` in `session.streamer`.
 
 def page() -> str:
     """The whole page, in Markdown."""
-    parts = [HEAD, "## The model's options\n", _table(Config)]
+    shown: set[str] = set()
+    parts = [HEAD, "## The model's options\n", _list(Config, shown)]
     for name, command in COMMANDS.items():
-        parts += [f"\n## streamer {name}\n", f"{command.description}\n", _table(command.options)]
-    parts += [COACH, _table(load("coach")), FLEET]
-    parts += [f"\n### {head}\n\n{_table(owner)}" for head, owner in load("fleet.tables").items()]
+        options = _list(command.options, shown)
+        parts += [f"\n## streamer {name}\n", f"{command.description}\n", options]
+    parts += [COACH, _list(load("coach"), shown), FLEET]
+    parts += [
+        f"\n### {head}\n\n{_list(each, shown)}" for head, each in load("fleet.tables").items()
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _table(owner: type) -> str:
-    rows = [_row(each) for each in options_of(owner)]
-    return "\n".join([TABLE, *rows]) if rows else "No options."
+def _list(owner: type, shown: set[str]) -> str:
+    """One item for each option; those that are `shown` above in the same words by name only."""
+    lines = {each: _line(each) for each in options_of(owner)}
+    new = [line for line in lines.values() if line not in shown]
+    old = [f"`{_name(each)}`" for each, line in lines.items() if line in shown]
+    shown.update(new)
+    return "\n".join([*new, *([f"- As above: {', '.join(old)}"] if old else [])])
 
 
-def _row(each: Option) -> str:
-    shown = each.flag if each.group is not None else each.name
-    shown = f"{each.short}, {shown}" if each.short else shown
-    shown = f"{each.metavar} ..." if each.positional else shown
-    default = "required" if each.default is REQUIRED else each.shown_default
-    default = "off" if each.is_switch else "" if each.positional else default
+def _line(each: Option) -> str:
     takes = "" if each.is_switch or each.positional else each.range or each.placeholder
-    takes = "`" + "`, `".join(each.choices) + "`" if each.choices else takes
-    example = f"`{each.flag} {each.example}`" if each.example and each.group else ""
-    cells = (f"`{shown}`", takes, default, each.help, example)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    takes = f"`{'`, `'.join(each.choices)}`" if each.choices else takes
+    default = "" if each.is_switch or each.positional else each.shown_default
+    default = "required" if each.default is REQUIRED and not each.positional else default
+    told = "; ".join(filter(None, (takes, "" if default == "none" else default)))
+    return f"- `{_name(each)}`{f' ({told})' if told else ''}: {each.help}"
+
+
+def _name(each: Option) -> str:
+    if each.positional:
+        return f"{each.metavar} ..."
+    shown = each.flag if each.group is not None else each.name
+    return f"{each.short}, {shown}" if each.short else shown
 
 
 if __name__ == "__main__":

@@ -17,13 +17,10 @@ from streamer.commands.process import fail, put, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.intervals import Interval
 from streamer.progress import Bar, clock
-
-ABSENT = "-"
-SURE = 0.9  # the probability of a level, from which on the table calls it sure
-LIKELY = 0.6
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Screen:
             self._say(self._name.rstrip() + "\n")
         self._flush()
         if result.measures is not None and options.measures and not options.json:
-            self._say(table_of(result.measures, words_of(result), result.confidence))
+            self._say(table_of(result))
         if result.stop_reason == "no_speech" and not (options.json or options.quiet):
             fail(f"{self._take}: no speech was heard, so there is no sentence")
         if result.warning is not None:
@@ -164,46 +161,27 @@ def show_intervals(
         )
         for each, found in pairs
     ]
-    put("\n".join(_in_columns(rows)))
-
-
-def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+    put("\n".join(aligned(rows)))
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def words_of(result: Description) -> dict[str, str]:
-    """Attribute -> the names of its level in the sentence: English, then the other languages."""
-    found = {}
-    for attribute, level in result.levels.items():
-        names = {} if level is None else level
-        told = [names.get("en"), *(n for key, n in names.items() if key not in ("level", "en"))]
-        if any(told):
-            found[attribute] = " ".join(filter(None, told))
-    return found
+def table_of(result: Description) -> str:
+    """One line for each attribute: its word, its number with the error to expect, how sure the word
+    is; then details and warnings. Ends with a newline. Needs measures."""
+    found = result.measures
+    assert found is not None
+    rows = [(r.attribute, r.name or ABSENT, r.number, r.certainty) for r in readings_of(result)]
+    lines = [*aligned(rows), f"  {_details(found)}"]
+    return "\n".join([*lines, *(f"  ! {warning}" for warning in found.warnings)]) + "\n"
 
 
-def table_of(
-    found: SpeechMeasures,
-    words: Mapping[str, str] | None = None,
-    confidence: Mapping[str, float | None] | None = None,
-) -> str:
-    """One line for each attribute: its word, its number, how sure the word is; then the recording
-    and the warnings. Ends with a newline."""
-    rows = [
-        (name, (words or {}).get(name, ABSENT), number, _sure((confidence or {}).get(name)))
-        for name, number in _numbers(found).items()
-    ]
-    lines = _in_columns(rows)
-    clipped = f", clipped {100 * found.clipped_share:.2f} %" if found.clipped_share else ""
-    noise = "" if found.snr_db is None else f", SNR {found.snr_db:.0f} dB"
-    lines.append(f"  {found.speech_s:.1f} s of speech in {found.audio_s:.1f} s{noise}{clipped}")
-    lines += [f"  ! {warning}" for warning in found.warnings]
-    return "\n".join(lines) + "\n"
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, two blanks before each column."""
+    widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    return ["".join(map(_padded, row, widths)).rstrip() for row in rows]
 
 
 def _columns(text: str) -> int:
@@ -212,35 +190,26 @@ def _columns(text: str) -> int:
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _columns(text))
+    return "  " + text + " " * (width - _columns(text))
 
 
-def _numbers(m: SpeechMeasures) -> dict[str, str]:
-    share = None if m.pause_share is None else 100 * m.pause_share
-    rate = (m.rate_syllables_per_s, m.rate_syllables_per_min)
-    semitones = (m.pitch_sd_semitones, m.pitch_range_semitones)
-    return {
-        "rate": _told("{:.1f} syllables/s, {:.0f}/min", *rate),
-        "pitch": _told("{:.0f} Hz", m.pitch_median_hz),
-        "variation": _told("SD {:.1f} semitones, 5-95 % {:.1f}", *semitones),
-        "loudness": _told("{:.1f} dBFS, range {:.0f} dB", m.level_dbfs, m.level_range_db),
-        "pauses": _told(
-            "{:.0f} % in {:d}, longest {:.2f} s", share, m.pause_count, m.longest_pause_s
-        ),
-        "timbre": _told("{:+.1f} dB (1-5 kHz over 80-1000 Hz)", m.timbre_db),
-        "arousal": ABSENT,
-    }
+def _details(m: SpeechMeasures) -> str:
+    """The recording, and measures that no attribute is a level of."""
+    told = [
+        (f"{m.speech_s:.1f} s of speech in {m.audio_s:.1f} s", True),
+        ("noise {:.0f} dB under it", m.snr_db),
+        ("{:d} pauses", m.pause_count),
+        ("the longest {:.1f} s", m.longest_pause_s),
+        ("pitch over {:.0f} semitones", m.pitch_range_semitones),
+        ("level over {:.0f} dB", m.level_range_db),
+        ("{:.2f} % clipped", 100 * m.clipped_share or None),
+    ]
+    return ", ".join(form.format(value) for form, value in told if value is not None)
 
 
-def _sure(probability: float | None) -> str:
-    if probability is None:
-        return ""
-    return "sure" if probability >= SURE else "likely" if probability >= LIKELY else "unsure"
-
-
-def _told(form: str, *values: float | None) -> str:
-    """The values in this form; a dash if one is unknown."""
-    return ABSENT if None in values else form.format(*values)
+def _told(form: str, value: float | None) -> str:
+    """The value in this form; a dash if it is unknown."""
+    return ABSENT if value is None else form.format(value)
 
 
 def summary(result: Description, is_away: bool) -> str:

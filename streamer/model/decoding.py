@@ -118,11 +118,15 @@ class LocalVerifier:
 
 
 def describe_so_far(
-    listener: Listener, window: MelWindow, rules: Rules, sampling: Sampling
+    listener: Listener,
+    window: MelWindow,
+    rules: Rules,
+    sampling: Sampling,
+    weights: LevelWeights = FLAT,
 ) -> Steps[list[int]]:
     """Steps that return the sentence's ids; to be dropped before `listener` feeds again."""
     fork = yield from listener.so_far(window)
-    drafter = IncrementalDrafter(fork, rules, sampling)
+    drafter = IncrementalDrafter(fork, rules, sampling, weights)
     vocabulary = listener.thinker.vocabulary
     ids, _ = yield from drafter.draft(rules.max_new_tokens)
     last = stop(vocabulary, rules, ids[:-1], ids[-1])

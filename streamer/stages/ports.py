@@ -231,15 +231,16 @@ class Parts(Protocol):
     def target(self) -> Target | None:
         """Begin a turn on the target; None where turns are not verified."""
 
-    def weights(self, closed: Closed) -> LevelWeights:
-        """Log-weights of the levels in the turn's sentence. Blocks until its measures are known."""
+    def weights(self, heard: Closed | Heard) -> LevelWeights:
+        """Log-weights of the levels in the sentence on the turn, or on the turn so far. Blocks
+        until its measures are known."""
 
     def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
         """For a turn that is over. weights: of the levels."""
 
     def speculator(self, edge: Hearer | None) -> Speculator: ...
-    def update(self, edge: Hearer, window: Any) -> Steps:
-        """Steps that return the ids of a sentence on the audio so far."""
+    def update(self, edge: Hearer, window: Any, weights: LevelWeights) -> Steps:
+        """Steps that return the ids of a sentence on the audio so far. weights: of the levels."""
 
     def text_of(self, ids: Sequence[int]) -> str: ...
     def emitter(self) -> Emitter: ...

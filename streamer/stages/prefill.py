@@ -136,7 +136,9 @@ class _Prefill:
         assert self._parts.edge is not None
         try:
             with scope:
-                steps = self._parts.update(edge, heard.provisional)
+                run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
+                weights = await run(self._parts.weights, heard, limiter=limiter)
+                steps = self._parts.update(edge, heard.provisional, weights)
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
                 await self._outlet.send(

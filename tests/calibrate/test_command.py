@@ -49,7 +49,7 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, 
         assert status == 0
         half = f"{risk / 2:g}"  # four clips can keep .2 at the least
         few = f"streamer: 4 clips are too few for half of --risk ({half}): preset quality keeps a risk of 0.2; "
-        assert err == [FEW, *([few + "give more, or --quality-risk"] if risk == 0.2 else [])]
+        assert err == [FEW, *([few + "give more"] if risk == 0.2 else [])]
         fluent = json.loads(out)["presets"][0]
         assert fluent["loss"] <= risk
         card = read_card(edge)
@@ -86,7 +86,7 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, calibrate, tmp_p
     )
     assert err == [
         FEW,
-        "streamer: 3 clips are too few for half of --risk (0.2): preset quality keeps a risk of 0.25; give more, or --quality-risk",
+        "streamer: 3 clips are too few for half of --risk (0.2): preset quality keeps a risk of 0.25; give more",
     ]
     assert table.endswith(f"written: {out}\n")
     assert read_card(edge).promises == read_card(resolve("embedded", "edge")).promises, (

@@ -17,7 +17,6 @@ from streamer.model.thinker import resolve
         (["--risk", "0"], 2, "--risk is 0; it may be above 0 and below 1"),
         (["--risk", "1"], 2, "--risk is 1;"),
         (["--risk", "nan"], 2, "--risk is nan;"),
-        (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
         (["--risk", "0.5", "--confidence", "1"], 2, "--confidence is 1;"),
         (
             ["--risk", "0.5", "--cloud", "none"],
@@ -118,7 +117,7 @@ def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, calibra
     assert status == 0
     assert err == [
         "streamer: too few clips to choose a signal: the gate looks at entropy; more clips choose one",
-        "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more, or --quality-risk",
+        "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more",
     ]
     assert (
         json.loads(out)["presets"][0]["num_groups"]

@@ -95,6 +95,13 @@ class TurnMeasurer:
             self._num_told = num
             return measure_so_far(self._turn, self._sound.track)
 
+    def so_far(self) -> SpeechMeasures:
+        """The measures of the samples that were pushed up to now."""
+        with self._hearing:
+            if self._waiting:
+                self._add(taken(self._waiting), self.voice.read())
+            return measure_so_far(self._turn, self._sound.track).so_far
+
     def finish(self, has_speech: bool = True) -> SpeechMeasures:
         """The measures of the whole turn, when all its samples were pushed.
 

@@ -166,8 +166,17 @@ class PartCutter:
         samples: Samples,
         provisional: MelWindow | None,
     ) -> Heard:
-        turn, num = self.num_turns - 1, ear.num_heard
-        return Heard(turn, tuple(windows), ear.maximum, num, provisional, samples, ear.num_samples)
+        is_due = provisional is not None and self.measurer is not None
+        return Heard(
+            self.num_turns - 1,
+            tuple(windows),
+            ear.maximum,
+            ear.num_heard,
+            provisional,
+            samples,
+            ear.num_samples,
+            self.measurer.so_far if is_due and self.measurer else None,
+        )
 
     def _judged(self, end: int) -> list[Frame] | None:
         """The frames up to the part's sample `end`, as the part's own; none where its measures hear

@@ -80,6 +80,7 @@ export async function listen(screen, server, onLost) {
   const detection = { type: "server_vad" };
   const { rateHz } = microphone;
   const sound = { name: null, idle: ["listening"], rateHz, detection, seconds: null };
+  screen.view.playback(null);
   job = new Job(screen, server, sound);
   job.done.then(() => microphone.close());
   const finish = () => {
@@ -93,6 +94,7 @@ export async function listen(screen, server, onLost) {
 // about the file. An abort of `signal` ends it.
 export async function describe(screen, server, file, signal) {
   const { rateHz, pcm } = await readRecording(file);
+  screen.view.playback(file);
   if (signal.aborted) return { problem: null, isSilent: false };
   const sound = { name: file.name, idle: ["sending", file.name], rateHz, detection: null, seconds: pcm.length / rateHz };
   const job = new Job(screen, server, sound);

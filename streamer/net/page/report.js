@@ -9,7 +9,7 @@ const STYLE = `:root{color-scheme:light dark;--ink:#18212b;--muted:#566270;--lin
 body{max-width:60rem;margin:0 auto;padding:1.5rem 1rem;font:16px/1.55 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;color:var(--ink);background:var(--paper)}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.3rem 0}.muted,caption,figcaption{color:var(--muted);font-size:.9rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;white-space:nowrap;font-variant-numeric:tabular-nums;padding:.4rem .8rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}th{white-space:normal}
-figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
+.headline{font-size:1.2rem}figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
 .said{min-width:15rem;white-space:normal;display:inline-block}text{fill:var(--muted);font-size:11px}.pitch{stroke:var(--accent);fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}.level{fill:var(--soft)}.rate{stroke:var(--ink);fill:none;stroke-width:1.5}
 .usual{stroke:var(--muted);stroke-dasharray:4 5}.nudge{stroke:var(--warn)}.axis{stroke:var(--line)}@media print{body{max-width:none}}`;
 const WIDTH = 900;
@@ -23,7 +23,7 @@ export function reportOf(kept) {
   const { begun, seconds, baseline } = kept;
   const when = begun.toLocaleString(document.documentElement.lang);
   const parts = [
-    `<h1>${told("report-title")}</h1><p class="muted">${safe(when)} · ${told("report-length", clock(seconds))}</p>`,
+    `<h1>${told("report-title")}</h1>${headlineOf(kept)}<p class="muted">${safe(when)} · ${told("report-length", clock(seconds))}</p>`,
     `<h2>${told("report-measures")}</h2>${measuresOf(kept)}`,
     `<h2>${told("report-curves")}</h2>${curvesOf(kept)}`,
     `<h2>${told("report-nudges")}</h2>${nudgesOf(kept)}`,
@@ -36,6 +36,21 @@ export function reportOf(kept) {
 <title>${told("report-title")}</title><style>${STYLE}</style></head>
 <body><main>${parts.join("\n")}</main></body></html>
 `;
+}
+
+// How the pace of the last third compares with what is usual, or with the first third.
+function headlineOf({ windows, seconds, baseline }) {
+  const pace = (from, to) =>
+    quantile(
+      windows.filter((each) => each.rate_syllables_per_s && each.t >= from * seconds && each.t <= to * seconds).map((each) => each.rate_syllables_per_s),
+      0.5,
+    );
+  const [usual, end] = [baseline?.rate_syllables_per_s ?? pace(0, 1 / 3), pace(2 / 3, 1)];
+  if (!usual || !end) return "";
+  const times = end / usual;
+  const isSteady = times > 0.85 && times < 1.15;
+  const word = isSteady ? ["report-steady"] : [baseline ? "report-pace" : "report-pace-began", times.toFixed(1)];
+  return `<p class="headline">${told(...word)}</p>`;
 }
 
 function measuresOf({ windows, baseline }) {

@@ -110,6 +110,15 @@ export class View {
     Object.assign(at("sentence"), { textContent: text, lang: languageOf(text) });
   }
 
+  // The recording that is described, to be played; null: there is none.
+  playback(file) {
+    const audio = at("playback");
+    if (audio.src) URL.revokeObjectURL(audio.src);
+    if (file) audio.src = URL.createObjectURL(file);
+    else audio.removeAttribute("src");
+    audio.hidden = !file;
+  }
+
   #clear() {
     if (this.#finished) this.#remember(...this.#finished);
     this.#finished = null;

@@ -91,6 +91,9 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
         await guest.drop(SAMPLES[2])
         await guest.until_said("#facts", SAMPLES[2].name)
         assert await guest.text("#sentence") == third["text"]
+        played = """async audio => { await audio.play(); return [audio.duration, audio.error]; }"""
+        seconds, error = await guest.page.locator("#playback").evaluate(played)
+        assert (seconds, error) == (pytest.approx(soundfile.info(SAMPLES[2]).duration, 0.01), None)
         await guest.page.set_input_files(
             "#file",
             [tmp_path / name for name in ("noise.mp3", "silence.wav", "more.mp3", "long.wav")],

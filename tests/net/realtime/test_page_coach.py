@@ -1,6 +1,7 @@
 """The coach on the page, in a real Chromium: gauges, words, the report, what is usual."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -105,6 +106,30 @@ async def test_a_browser_that_blocks_storage_is_coached_all_the_same(server, tmp
         await guest.page.click("#mic")
         await guest.until_said("#learning", "learning how you usually speak")
         assert await guest.until_described()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "usual", "told"),
+    [
+        (4.0, 8.0, 5.0, "At the end you spoke at 1.6 times your usual pace."),
+        (4.0, 8.0, None, "At the end you spoke at 2.0 times the pace of the beginning."),
+        (4.0, 4.2, 4.1, "Your pace was the same from beginning to end."),
+        (None, None, 4.1, None),
+    ],
+)
+@LOOP
+async def test_a_report_begins_with_what_changed(server, browser, begin, end, usual, told):
+    windows = [{"t": t, "rate_syllables_per_s": begin if t < 15 else end} for t in range(30)]
+    kept = {"seconds": 30, "rows": [], "windows": windows, "nudges": [], "sentences": []}
+    kept["baseline"] = usual and {"rate_syllables_per_s": usual}
+    make = """async (kept) => {
+        const { reportOf } = await import("./report.js");
+        return reportOf({ ...kept, begun: new Date() });
+    }"""
+    async with visiting(server, browser=browser) as guest:
+        await guest.speaks("en")
+        found = re.search('<p class="headline">(.*?)</p>', await guest.page.evaluate(make, kept))
+        assert (found and found[1]) == told
 
 
 @LOOP

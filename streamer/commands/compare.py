@@ -1,0 +1,136 @@
+"""`streamer compare A B`: two takes, the difference of each attribute and whether it is real."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamer.commands.options import CompareOptions
+from streamer.commands.process import fail, loading, models_of, put
+from streamer.commands.screen import aligned
+from streamer.config import Config, combined
+from streamer.core.description import Description, one_line
+from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
+
+# A difference of so many errors is called clear, or likely. An error is a mean distance, so 2.5 of
+# them are about two standard deviations.
+CLEAR, LIKELY = 2.5, 1.25
+WORDS = {  # attribute -> the second take is lower, higher
+    "rate": ("slower", "faster"),
+    "pitch": ("lower", "higher"),
+    "variation": ("flatter", "livelier"),
+    "loudness": ("softer", "louder"),
+    "pauses": ("fewer pauses", "more pauses"),
+    "timbre": ("darker", "brighter"),
+    "arousal": ("calmer", "more excited"),
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One attribute of two takes. value, error: second less first, in the readings' unit; None
+    where one has no number, as arousal never has."""
+
+    first: Reading
+    second: Reading
+    value: float | None
+    error: float | None
+
+    @classmethod
+    def of(cls, first: Reading, second: Reading) -> Difference:
+        if first.value is None or second.value is None:
+            return cls(first, second, None, None)
+        error = math.hypot(first.error or 0.0, second.error or 0.0)
+        return cls(first, second, second.value - first.value, error)
+
+    @property
+    def verdict(self) -> str:
+        """In words, such as "faster"; "the same" where the difference may be an error."""
+        if self.value is None or self.error is None:
+            levels = self.first.level, self.second.level
+            if levels[0] is None or levels[1] is None:
+                return ""
+            return self._word(levels[1] - levels[0]) if levels[0] != levels[1] else "the same"
+        if abs(self.value) < LIKELY * self.error or not self.value:
+            return "the same, as far as can be told"
+        maybe = "" if abs(self.value) >= CLEAR * self.error else "perhaps "
+        return maybe + self._word(self.value)
+
+    def _word(self, difference: float) -> str:
+        return WORDS[self.first.attribute][difference > 0]
+
+    def row(self) -> tuple[str, ...]:
+        """A line of the table."""
+        name = self.first.attribute
+        if self.value is None or self.error is None:
+            words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
+            return name, words, "", self.verdict
+        decimals = UNITS[name][2]
+        both = " → ".join(f"{each.value:.{decimals}f}" for each in (self.first, self.second))
+        error = f"±{max(self.error, 10.0**-decimals):.{decimals}f}"
+        return (
+            name,
+            f"{both} {self.first.unit}",
+            f"{self.value:+.{decimals}f} {error}",
+            self.verdict,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "first": self.first.to_dict(),
+            "second": self.second.to_dict(),
+            "difference": self.value,
+            "error": self.error,
+            "verdict": self.verdict,
+        }
+
+
+def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
+    """The exit status: 1 if a recording or a model failed. Raises ConfigError."""
+    found = _describe(options.files, combined(None, given))
+    if found is None:
+        return 1
+    differences = differences_of(*found)
+    if options.json:
+        rows = {each.first.attribute: each.as_json() for each in differences}
+        texts = [{"file": one.file, "text": one.text} for one in found]
+        put(
+            json.dumps(
+                {"first": texts[0], "second": texts[1], "attributes": rows}, ensure_ascii=False
+            )
+        )
+        return 0
+    for one in found:
+        put(f"{one_line(one.file)}: {one_line(one.text) or 'no speech'}")
+    put("\n".join(aligned([each.row() for each in differences])))
+    return 0
+
+
+def differences_of(first: Description, second: Description) -> list[Difference]:
+    """One for each attribute. Both need measures."""
+    return [*map(Difference.of, readings_of(first), readings_of(second))]
+
+
+def _describe(files: tuple[str, ...], config: Config) -> tuple[Description, Description] | None:
+    """Both recordings; None after a line that says which one failed."""
+    from streamer.audio.file import AudioError
+    from streamer.blocking import describe
+    from streamer.model.checkpoint.weights import ModelError
+    from streamer.stages.ports import TargetLost
+
+    try:
+        with loading(models_of(config)):
+            first = describe(files[0], config)
+        second = describe(files[1], config)
+    except (AudioError, ModelError, TargetLost) as error:
+        fail(str(error))
+        return None
+    for one in (first, second):
+        for warning in filter(
+            None, [one.warning, *(one.measures.warnings if one.measures else ())]
+        ):
+            fail(f"{one.file}: {warning}")
+    return first, second

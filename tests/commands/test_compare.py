@@ -1,0 +1,69 @@
+"""`streamer compare`: the differences of two takes, with their errors."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from places import ROOT
+
+import streamer
+from streamer.cli import main
+from streamer.commands.compare import Difference, differences_of
+from streamer.core.attributes import ATTRIBUTES
+from streamer.core.readings import Reading
+
+SLOW, FAST = (str(ROOT / "samples" / f"{name}.wav") for name in ("slow_soft", "fast_loud"))
+
+
+def of(name, value, error, level=1):
+    return Reading(name, level, 5, "name", value, error, "unit", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (5.2, "the same, as far as can be told"),
+        (5.8, "perhaps faster"),
+        (7.0, "faster"),
+        (3.0, "slower"),
+        (None, "the same"),
+    ],
+)
+def test_a_difference_within_its_error_is_none(value, verdict):
+    difference = Difference.of(of("rate", 5.0, 0.3), of("rate", value, 0.4))
+    assert difference.verdict == verdict
+    if value is not None:
+        assert difference.error == pytest.approx(0.5)
+
+
+def test_what_has_no_number_is_compared_by_its_level():
+    quiet = of("arousal", None, None, 0)
+    assert Difference.of(quiet, of("arousal", None, None, 2)).verdict == "more excited"
+    assert Difference.of(quiet, replace(quiet, level=None)).verdict == ""
+
+
+def test_two_takes_are_a_table_and_json(capsys):
+    assert main(["compare", SLOW, FAST]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{SLOW}: 说话人")
+    assert lines[1].startswith(f"{FAST}: 说话人")
+    assert [line.split()[0] for line in lines[2:]] == list(ATTRIBUTES)
+    assert re.fullmatch(r"  rate +[\d.]+ → [\d.]+ syllables/s +\+[\d.]+ ±[\d.]+ +faster", lines[2])
+    assert main(["compare", SLOW, FAST, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    rate = row["attributes"]["rate"]
+    assert rate["difference"] == pytest.approx(rate["second"]["value"] - rate["first"]["value"])
+    assert (row["first"]["file"], rate["verdict"]) == (SLOW, "faster")
+
+
+def test_a_take_is_the_same_as_itself():
+    take = streamer.describe(SLOW)
+    assert {each.verdict.partition(",")[0] for each in differences_of(take, take)} == {"the same"}
+
+
+def test_bad_usage_and_bad_files_are_one_line(capsys):
+    assert main(["compare", SLOW]) == 2
+    assert "compare takes two recordings; 1 are given" in capsys.readouterr().err
+    assert main(["compare", SLOW, "none.wav"]) == 1
+    assert capsys.readouterr().err == "streamer: none.wav: no such file\n"

@@ -1,0 +1,88 @@
+"""`streamer listen` as a process; a recording plays the microphone."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+from fake_microphone import environment, line
+from patience import PATIENCE_S
+from speech import SAMPLES
+
+from streamer.cli import main
+from streamer.commands.listen import gauges
+from streamer.core.measures.speech_measures import SpeechMeasures
+
+
+async def start(tmp_path, stderr=asyncio.subprocess.PIPE, **more):
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "streamer", "listen", "--mode", "edge"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env=environment(tmp_path, SAMPLES[1], **more),
+    )
+
+
+async def test_a_sentence_comes_at_each_pause_and_ctrl_c_ends_it(tmp_path):
+    listening = await start(tmp_path)
+    try:
+        await line(listening.stderr, "listening; speak, pause, read.")
+        for _ in range(2):
+            assert (await line(listening.stdout)).startswith("说话人")
+        listening.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(listening.communicate(), PATIENCE_S)
+        assert (listening.returncode, b"Traceback" in err) == (0, False)
+    finally:
+        if listening.returncode is None:
+            listening.kill()
+            await listening.communicate()
+
+
+async def test_a_terminal_shows_gauges(tmp_path):
+    master, slave = os.openpty()
+    listening = await start(tmp_path, slave)
+    os.close(slave)
+    try:
+        seen = b""
+        while b"syllables/s" not in seen or "■".encode() not in seen:
+            seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), PATIENCE_S)
+    finally:
+        listening.kill()
+        await listening.communicate()
+        os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            {"NO_MICROPHONE": "1"},
+            "no microphone can be opened (Error querying device -1); plug one in",
+        ),
+        ({"BUSY": "1"}, "no microphone can be opened (Device unavailable)"),
+        ({"NO_PORTAUDIO": "1"}, "(PortAudio library not found); install PortAudio"),
+    ],
+)
+async def test_without_a_microphone_there_is_one_line(tmp_path, more, told):
+    listening = await start(tmp_path, **more)
+    out, err = await asyncio.wait_for(listening.communicate(), PATIENCE_S)
+    assert out == b""
+    assert err.count(b"\n") == 1
+    assert told in err.decode()
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert main(["listen"]) == 2
+    assert capsys.readouterr().err == (
+        "streamer: streamer listen needs sounddevice; in a clone of streamer: "
+        "pip install '.[listen]'\n"
+    )
+
+
+def test_a_gauge_shows_level_number_and_unit():
+    lines = gauges(SpeechMeasures(rate_syllables_per_s=5.0, pitch_median_hz=100.0))
+    assert lines[0].split() == ["rate", "□□■□□", "5.0", "syllables/s"]
+    assert lines[1].split() == ["pitch", "■□□□", "100", "Hz"]
+    assert lines[3].split() == ["loudness", "□□□□", "-"]
