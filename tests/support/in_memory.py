@@ -7,7 +7,7 @@ import random
 import numpy as np
 from drawn import rules_and_sampling
 from fakes import ToyDrafter, ToyModel, ToyStream
-from far_in_memory import VOCABULARY, Far
+from toy_parts import EDGE_PROMPT, MODEL, VOCABULARY, cloud_verifier, replies_of
 
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
@@ -16,8 +16,62 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
+from streamer.core.link.verifier_turn import VerifierTurn
 
-EDGE_PROMPT = (3, 7, 1)
+
+class Far:
+    """A verifier in memory: its turns by session; `forget` loses all slots, as a restart does."""
+
+    def __init__(self, rules, sampling):
+        self.rules, self.sampling = rules, sampling
+        self.turns, self.turn, self.num_refed = {}, None, 0
+
+    def cut(self):
+        self.turn = None
+
+    def forget(self):
+        self.turns.clear()
+
+    def take(self, data):
+        """Bytes up, bytes down."""
+        message = wire.decode_up(data)
+        if isinstance(message, wire.Open):
+            self.turn = self.turns.get(message.session)
+            if self.turn is None:
+                self.turn = self.turns[message.session] = Hosted(VerifierTurn(MODEL, message))
+            else:
+                self.turn.served.resume(message)
+            return [wire.encode(wire.Opened(self.turn.served.num_samples, MODEL.fingerprint))]
+        return [wire.encode(reply) for reply in self.turn.work(message, self)]
+
+
+class Hosted:
+    """One turn on it."""
+
+    def __init__(self, served):
+        self.served, self.heard, self.verifier = served, [], None
+
+    def work(self, message, far):
+        match message:
+            case wire.Audio():
+                self.heard.append(self.served.audio(message))
+                yield wire.Heard(self.served.num_samples, False)
+            case wire.Finish():
+                self.served.finish(message)
+                terms = self.served.rules, self.served.sampling
+                assert terms == (far.rules, far.sampling)
+                if self.verifier is None:
+                    self.verifier = cloud_verifier(np.concatenate(self.heard), *terms)
+                yield wire.Heard(self.served.num_samples, True)
+            case wire.Verify():
+                request = self.served.request(message)
+                for reply in replies_of(self.verifier, request, message.runs_on):
+                    if isinstance(reply, Refusal):
+                        yield wire.Refused(reply.number, reply.reason)
+                    else:
+                        yield wire.Judged.of(reply)
+                far.num_refed += self.verifier.stream.num_refed
+                self.verifier.stream.num_refed = 0
 
 
 class Wire:

@@ -10,9 +10,9 @@ import random
 
 import pytest
 from fakes import ToyModel
-from far_in_memory import VOCABULARY, prompt_of
 from in_memory import run, settings
 from oracles import target_alone
+from toy_parts import VOCABULARY, prompt_of
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.plan import Plan
