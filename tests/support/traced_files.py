@@ -81,9 +81,10 @@ async def main(mode="gated", where="here"):
     feeding, answering = Tracer(), Tracer()
     threading.setprofile(lambda *given: (feeding if STATE[0] else answering)(*given))
     STATE[0] = True
+    asks = {"threshold": 0.0} if where == "link" and mode == "gated" else {}
     async with (
         cloud(where == "link") as at,
-        Describer.open(mode=mode, cloud=at, threshold=0.0) as describer,
+        Describer.open(mode=mode, cloud=at, **asks) as describer,
     ):
         await describer.load()
         feeding.functions.clear()
