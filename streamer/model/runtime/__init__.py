@@ -1,1 +1,0 @@
-"""ONNX Runtime by its one door. Imports nothing of ours."""
