@@ -1,4 +1,4 @@
-"""The edge's drafters: the next ids of an answer, and the gate's signals."""
+"""Drafts of the edge, verdicts of the target, and sentences on a turn that goes on."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer.
 Windows are encoded one by one and prefilled at once, so that after the last sample only the last
-window and the suffix remain. What needs the model is written as steps (model/scheduler.py): whoever
-drives them decides what else is in the same engine step.
+window and the suffix remain. Work for the model is written as steps (model/scheduler.py): their
+caller decides what else is in the same engine step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Listener:
         self._slot: int | None = thinker.engine.open()
         self._ledger = WindowLedger()
         self._windows: list[MelWindow] = []
-        # per window [n, hidden], kept for a redo behind a stale window
+        # per window [n, hidden], kept for a redo after a stale window
         self._embeddings: list[Any] = []
         self._starts: list[int] = []  # per window, its first position
         self._tail: Any = None  # embeddings of pending audio positions
@@ -60,8 +60,8 @@ class Listener:
         return self._hear(heard)
 
     def so_far(self, window: MelWindow) -> Steps[Listener]:
-        """Steps that return a listener whose turn ends with `window`, on the same KV slot behind
-        what this one holds.
+        """Steps that return a listener whose turn ends with `window`, on the same KV slot after
+        the positions that this one holds.
 
         For a sentence on a turn that goes on: nothing of this one changes, so there is nothing to
         roll back. It must not be used once this one feeds again, and need not be closed.

@@ -1,6 +1,6 @@
-"""A whole recording, heard by models that nobody else uses now. In: samples. Out: listeners.
+"""Whole recordings on models without stages: for calibration, the warm-up and benches.
 
-For what decodes in its own way: calibration, the warm-up, benches. Turns go through stages.
+The models must have no other user meanwhile. Turns of clients go through stages.
 """
 
 from __future__ import annotations
@@ -94,7 +94,11 @@ UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone
 
 
 class Shadow:
-    """Edge and cloud of one turn whose audio is in, greedy, under one plan."""
+    """Edge and cloud of one turn whose audio is in, greedy, under one plan.
+
+    Audio is encoded and prefilled once per model. Each question rolls both sequences back by length
+    and feeds only the ids that differ from the last one.
+    """
 
     def __init__(
         self, edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights = FLAT
@@ -107,7 +111,7 @@ class Shadow:
         self._number = 0
 
     def block_at(self, prefix: Prefix) -> Block:
-        """The block that the edge drafts behind `prefix`, and what the cloud makes of it."""
+        """The block that the edge drafts after `prefix`, and the cloud's verdict."""
         self._rewind(prefix)
         ids, signals = drive(self._edge.engine, self._drafter.draft(self._plan.k))
         self._number += 1

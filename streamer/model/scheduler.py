@@ -1,4 +1,4 @@
-"""What a stream wants of a model: a generator of rows and windows, sent logits and embeddings.
+"""Work for a model as generators: they yield rows and windows and get logits and embeddings.
 
 All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
 (`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
@@ -19,7 +19,7 @@ from streamer.model.engines.engine import Engine, Row
 T = TypeVar("T")
 # rows up to this, with logits wanted, are someone's next ids: they are in every step
 SHORT_IDS = 16
-PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step: a window is 50
+PREFILL_IDS = 64  # most ids of all longer rows together in one step; a window is 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ Steps = Generator[Row | Encode, Any, T]
 
 
 def drive(engine: Engine, steps: Steps[T]) -> T:
-    """Run one stream's steps to their end, nobody else's."""
+    """Run one stream's steps to their end."""
     try:
         wanted = next(steps)
         while True:
@@ -53,7 +53,7 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the steps under `key` came to: a value, or the error that ended them."""
+    """The result of the steps under `key`: a value, or the error that ended them."""
 
     key: Hashable
     value: Any = None
@@ -88,8 +88,8 @@ class StepScheduler:
 
     Every stream that waits for its next ids is in every step; beside them a step feeds at most
     PREFILL_IDS ids of longer rows, first come, first served, those that end a turn first, and a
-    round encodes at most as many windows as the tower likes at once. So nobody's next id waits for
-    more than that. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
+    round encodes at most as many windows as the tower likes at once. So no stream waits longer for
+    its next id. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
     others of its round are fed all the same.
     """
 

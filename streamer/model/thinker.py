@@ -46,7 +46,7 @@ from streamer.model.kernels.tower import FastTower
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
-SPARE_IDS = 192  # answer, block and suffix behind the longest turn
+SPARE_IDS = 192  # answer, block and suffix after the longest turn
 # Parameters up to which the compiled kernels run a model on a CPU. Up to 140 M they were faster
 # than torch at every step but a window of 50 ids (2026-11, AVX2). A larger model would be held
 # twice in memory while its weights are packed.
@@ -73,7 +73,7 @@ class Thinker:
 
 
 def resolve(spec: str, role: Role) -> Path:
-    """The directory behind a spec; a hub id is downloaded once. Raises ModelError."""
+    """The directory that a spec names; a hub id is downloaded once. Raises ModelError."""
     if spec == "embedded":
         return EMBEDDED / role
     path = Path(spec).expanduser()
@@ -193,7 +193,7 @@ def set_threads(directories: Iterable[Path], device: str, engine: EngineName) ->
 
 
 def shapes_of(directory: Path) -> Shapes:
-    """What the config.json of a model directory says. Raises ModelError."""
+    """The sizes that a model directory's config.json states. Raises ModelError."""
     check_files(directory)
     file = directory / "config.json"
     if not file.is_file():

@@ -1,5 +1,4 @@
-"""What threads inside compiled kernels need: atomic int64 cells, sleep and wake by a pipe, a way to
-give up the core.
+"""Parts of kernels for threads: atomic int64 cells, sleep and wake by a pipe, a yield of the core.
 
 In: int64 arrays. Out: kernel parts. All loads and stores are sequentially consistent. `sleep`,
 `wake` and `give_way` are POSIX's read, write and sched_yield: kernels that call them are not
@@ -97,7 +96,7 @@ wake = _transfer("write")
 
 @compiled
 def sleep(pipe):
-    """Until somebody wakes this thread; False where the pipe is gone."""
+    """Wait until another thread wakes this one; False where the pipe is gone."""
     failures = 0
     while _sleep(pipe, 1) != 1:  # a signal's handler may have ended it: EINTR
         failures += 1

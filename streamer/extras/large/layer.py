@@ -166,7 +166,7 @@ def share_attention(qkv, spans, heads, kv_heads, dim, length, keys, values, out,
 
 @compiled
 def _lead(kind, total, crew):
-    """Do what the job says, with others; done when this returns, and nobody reads it any more."""
+    """Do what the job says, with others; when this returns, no thread reads it any more."""
     board, job, pipe, others = crew
     job[KIND] = kind
     job[TOTAL] = total
@@ -204,7 +204,7 @@ def _take_turns(board, job):
 
 @compiled
 def _multiply(own, kind, panels, first, last):
-    """Panels `first` to `last` of so many. kind: the weights' type."""
+    """Panels `first` to `last` of all. kind: the weights' type."""
     rows, groups, lines = own[PRODUCT.rows], own[PRODUCT.groups], own[PRODUCT.lines]
     data = carray(at_address(own[PRODUCT.data]), panels * groups * lines * LINE, kind)
     multiply_panels(

@@ -29,7 +29,7 @@ _NO_SIGN = np.int32(0x7FFFFFFF)
 
 @part
 def _largest(bits):
-    """Of floats, by their bits: as integers they vectorise; NaN is the largest."""
+    """The largest of floats by their bits: as integers they vectorise; NaN is the largest."""
     top = np.int32(0)
     for i in range(len(bits)):
         top = max(top, bits[i] & _NO_SIGN)
@@ -67,7 +67,7 @@ def to_bytes(x, rows, inner, q, q_step, steps, starts, groups, group, middle):
 
 @part
 def _write(sums, bias, y, rows, width, p):
-    """A panel's columns of y [rows, width], as far as there are so many."""
+    """A panel's columns of y [rows, width], up to the width."""
     first = p * COLUMNS
     for r in range(rows):
         for i in range(min(COLUMNS, width - first)):

@@ -98,7 +98,7 @@ def flat(part: Part) -> dict[str, Tensor]:
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Part:
-    """What `flat` was given."""
+    """The part that `flat` was given."""
     found: dict[str, Any] = {}
     for key, tensor in tensors.items():
         name, _, field = key.partition(":")

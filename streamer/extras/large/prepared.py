@@ -154,8 +154,8 @@ class Prepared:
 
 @contextmanager
 def _making(home: Path) -> Iterator[Path]:
-    """A new folder in `home`, which nobody else writes in meanwhile. It goes at the end, and so
-    does what killed runs left, where it is known that they were. Raises ModelError and OSError."""
+    """A new folder in `home`, for this process alone. It is removed at the end, and so are
+    folders of runs that were killed. Raises ModelError and OSError."""
     home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = os.open(home, os.O_RDONLY)

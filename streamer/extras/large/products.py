@@ -34,7 +34,7 @@ Floats = NDArray[np.float32]
 # A matrix: weights, scales, bias, width, groups, lines, weights of a group, and its kind
 Given = tuple[NDArray[Any], Floats, Floats, int, int, int, int, int]
 Room = tuple[NDArray[np.int8], Floats, NDArray[np.int32]]
-# A layer: the norm before attention, qkv and out, the norm behind it, gate_up and down
+# A layer: the norm before attention, qkv and out, the norm after it, gate_up and down
 Weights = tuple[Floats, Given, Given, Floats, Given, Given]
 # board, job, pipe, how many others, and what is worth one
 Crew = tuple[NDArray[np.int64], NDArray[np.int64], int, int, int]
@@ -69,7 +69,7 @@ def multiply(
 
 
 def room_for(rows: int, matrices: Iterable[Given]) -> Room:
-    """For so many rows in 8 bits, their steps and their starts, before any of these matrices."""
+    """Memory for rows in 8 bits, their steps and their starts, before any of these matrices."""
     sizes = [(groups * group + SPARE, groups) for *_, groups, _, group, _ in matrices]
     most, most_groups = (rows * max(column) for column in zip(*sizes, strict=True))
     return (
@@ -105,7 +105,7 @@ def feed_layers(
     assert x.flags.c_contiguous
     flat = x.reshape(-1)
     for layer, kept in zip(layers, slots, strict=True):
-        # each anew: whoever has the helpers now may have let them go by the next layer
+        # each anew: another caller that has the helpers now may be done by the next layer
         with helpers().crew(num_threads()) as crew:
             feed(flat, rows, spans, sizes, eps, layer, angles, kept, (*rooms, room), crew)
 
@@ -120,7 +120,7 @@ def num_threads() -> int:
 
 
 class Helpers:
-    """Threads that help with one thing at a time; for another, who asks meanwhile is alone."""
+    """Threads that help one caller at a time; another caller works alone meanwhile."""
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
@@ -131,7 +131,7 @@ class Helpers:
 
     @contextmanager
     def crew(self, threads: int) -> Iterator[Crew]:
-        """So many threads with the caller's; while they are taken, the caller alone."""
+        """`threads` with the caller's own; while they are taken, the caller alone."""
         if threads < 2 or not self._busy.acquire(blocking=False):
             yield self._board, self._job, 0, 0, WORTH
             return
@@ -141,7 +141,7 @@ class Helpers:
             self._busy.release()
 
     def _gather(self, others: int) -> int:
-        """So many helpers are there. Out: the pipe that wakes them."""
+        """Start helpers until there are `others`; the pipe that wakes them."""
         if self._pipe is None:
             self._pipe = os.pipe()
             os.set_blocking(self._pipe[1], False)  # a byte per sleeper: it is never full

@@ -186,7 +186,7 @@ def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     number = panel.groups.type
     few = len(rows.x) * len(PARTS) <= CHAINED
     chains = FOURS[panel.kind] if few else 1
-    # LLVM keeps all these in registers, as far as there are so many
+    # LLVM keeps all these in registers, as far as they suffice
     cells = [(r, part) for r in range(len(rows.x)) for part in PARTS]
     totals = {at: cgutils.alloca_once(b, FLOATS) for at in cells}
     sums = {(*at, i): cgutils.alloca_once(b, SUMS) for at in totals for i in range(chains)}

@@ -58,7 +58,7 @@ class MelFrames:
 
     def finish(self, samples: Floats) -> Floats:
         """Takes the clip's last samples [n] float32; returns the frames from the next block on.
-        They go on behind the clip's end, to the end of a block."""
+        They go on after the clip's end, to the end of a block."""
         return self.push(np.concatenate([samples, np.zeros(BEHIND_SAMPLES, np.float32)]))
 
 
@@ -122,7 +122,7 @@ class MelWindow:
     """Up to 2 s of log-mel before the clip-wide clamp.
 
     raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; where
-    `final`, also over the frames behind the clip's end that the stock extractor computes and drops.
+    `final`, also over the frames after the clip's end that the stock extractor computes and drops.
     minimum: over raw. final: the clip ends in this window (in a provisional one: would end).
     end_samples: how many of the clip's samples lie before the end of this window.
     """
@@ -150,7 +150,7 @@ class StreamingLogMel:
     """One clip's log-mel, window by window; its state is at most 2 s of frames and 0.2 s of
     samples.
 
-    A window comes as soon as 40 samples behind its boundary are known. Under the final `maximum`,
+    A window comes as soon as 40 samples after its boundary are known. Under the final `maximum`,
     the features of all windows are those of transformers' WhisperFeatureExtractor (feature_size
     128, 5.23) on clips shorter than the released chunk_length of 300 s. There the stock extractor
     cuts; this one goes on. One object hears one clip.
@@ -191,7 +191,7 @@ class StreamingLogMel:
         it counts in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window
         at all.
         """
-        # Zeros behind the end, like the stock's padding, until every frame that touches a
+        # Zeros after the end, like the stock's padding, until every frame that touches a
         # sample is computed: the valid ceil(n / 160) and two more, which are dropped but count
         # in the maximum.
         zeros = np.zeros((BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES, np.float32)
@@ -199,7 +199,7 @@ class StreamingLogMel:
         rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._index * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
-        # With 1..39 samples behind a boundary the window before it is still here, and the rest
+        # With 1..39 samples after a boundary the window before it is still here, and the rest
         # is 201 frames.
         raw = np.concatenate(self._frames, axis=1)[:, : min(rest, WINDOW_FRAMES)].copy()
         return [self._window(raw, final=True)]
@@ -229,5 +229,5 @@ class StreamingLogMel:
 
 @functools.cache
 def _silence() -> float:
-    """What a frame without sound holds."""
+    """A frame without sound."""
     return float(np.log10(np.float32(MIN_POWER)))

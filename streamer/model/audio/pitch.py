@@ -39,7 +39,7 @@ SILENT_PEAK = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What a floor asks for. scale [lags]: over the window's own autocorrelation."""
+    """The window for one floor. scale [lags]: over the window's own autocorrelation."""
 
     bell: Floats
     scale: Floats
@@ -72,7 +72,7 @@ def windows() -> tuple[Window, ...]:
 
 @functools.cache
 def ahead_samples() -> int:
-    """So many samples behind a frame's middle it takes to know it."""
+    """The samples after a frame's middle that it takes to know it."""
     return len(windows()[0].bell) // 2
 
 
@@ -92,10 +92,10 @@ class PitchTrack:
         return self._rows(max(0, known - self._num_rows))
 
     def finish(self, samples: Floats) -> Floats:
-        """Take the last samples [n]; return the rows that are left. Silence is behind them."""
+        """Take the last samples [n]; return the rows that are left. Silence follows."""
         self._num_samples += len(samples)
-        behind = np.zeros(ahead_samples(), np.float32)
-        self._held = np.concatenate([self._held, samples, behind], dtype=np.float32)
+        silence = np.zeros(ahead_samples(), np.float32)
+        self._held = np.concatenate([self._held, samples, silence], dtype=np.float32)
         return self._rows(-(-self._num_samples // HOP_SAMPLES) - self._num_rows)
 
     def _rows(self, num: int) -> Floats:
@@ -130,7 +130,7 @@ def _columns(i: int) -> tuple[int, int]:
 
 
 def f0_of(rows: Floats, speech: Flags) -> Floats:
-    """F0 in Hz of frames [n], 0 where unvoiced or where nobody speaks. rows [n, NUM_COLUMNS].
+    """F0 in Hz of frames [n], 0 where unvoiced or without speech. rows [n, NUM_COLUMNS].
 
     The voice's own range is that of a first look, and limits the second one.
     """

@@ -32,13 +32,13 @@ from streamer.model.audio.vad import (
     VoiceActivity,
 )
 
-SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
+SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
 def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: behind a window that ends soon after."""
+    """When an update that is due at `sample` may begin: after a window that ends soon."""
     boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
     return boundary if boundary - sample < SOON_SAMPLES else sample
 
@@ -180,7 +180,7 @@ class PartCutter:
 
     def _judged(self, end: int) -> list[Frame] | None:
         """The frames up to the part's sample `end`, as the part's own; none where its measures hear
-        them for it, and None where nobody does."""
+        them for it, and None if they do not hear it."""
         if self._frames is None:
             return None if self.measurer is None else []
         found: list[Frame] = []
@@ -251,7 +251,7 @@ class TurnCutter:
         # with detection: what it said of the samples that no turn has taken yet
         self._frames: deque[Frame] | None = deque() if rule else None
         self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures, shows_measures)
-        # of what is before a turn, so much may become its padding
+        # the most of the samples before a turn that may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._past = NOTHING  # with detection: what no turn has taken yet
@@ -265,7 +265,7 @@ class TurnCutter:
 
     @property
     def measurer(self) -> TurnMeasurer | None:
-        """Of the turn in hand, where it is measured."""
+        """The measures of the turn in hand, if it is measured."""
         return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
@@ -317,7 +317,7 @@ class TurnCutter:
                 case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._part.close(at_ms, last_speech_ms)
-        # voice activity may still end the turn behind what is judged, never before it
+        # voice activity may still end the turn after the judged part, never before it
         if self._part.is_open:
             return items + self._give(self._judged)
         self._forget(self._judged - self._num_kept)

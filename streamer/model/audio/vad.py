@@ -80,7 +80,7 @@ class VoiceActivity:
 
     def finish(self, samples: NDArray[np.float32]) -> list[Frame]:
         """Takes the clip's last samples [n] float32; returns the frames to its end. A rest of less
-        than a frame is judged with zeros behind it, and counts for nothing."""
+        than a frame is judged with zeros after it, and counts for nothing."""
         missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES
         frames = self._hear(np.concatenate([samples, np.zeros(missing, np.float32)]))
         for frame in frames[:-1] if missing else frames:
@@ -127,7 +127,7 @@ class TurnRule:
     threshold: float = 0.5
     prefix_padding_ms: int = 300  # audio before the first speech that belongs to the turn
     silence_ms: int = 500  # silence that ends the turn
-    # Ours: so much unbroken speech begins a turn. One frame does so for clicks and taps too;
+    # Ours: unbroken speech of this length begins a turn. One frame does so for clicks and taps too;
     # the padding covers it.
     min_start_ms: int = 96
     # as in silero's own iterator: speech goes on until threshold - hysteresis
@@ -219,7 +219,7 @@ class TurnVoice:
         self._judging = threading.Lock()
 
     def hold(self, samples: Floats) -> None:
-        """Take samples [n]; nobody waits for the network."""
+        """Take samples [n]; the network runs later."""
         self._waiting.append(samples)
 
     def push(self, samples: Floats) -> None:
@@ -234,13 +234,13 @@ class TurnVoice:
             self._voice.count(frame)
 
     def read(self) -> Floats:
-        """Of the frames that are complete now, those not read yet [n]."""
+        """The frames that are complete now and not read yet [n]."""
         self._judge()
         return self._read()
 
     def finish(self) -> Floats:
         """When all samples came: `read`, to the turn's end. A rest of under 32 ms is judged with
-        silence behind it, and counts for nothing else."""
+        silence after it, and counts for nothing else."""
         with self._judging:
             self._keep(self._voice.finish(taken(self._waiting)))
         return self._read()

@@ -30,7 +30,7 @@ _NEAR = np.arange(4)[:, None] + np.arange(3)
 
 
 class State:
-    """What the LSTM remembers: `hidden` and `cell` [WIDTH] float32."""
+    """The state of the LSTM: `hidden` and `cell` [WIDTH] float32."""
 
     def __init__(self) -> None:
         self.hidden = np.zeros(WIDTH, np.float32)
@@ -58,7 +58,7 @@ def probabilities(rows: Floats, state: State) -> Floats:
 
 
 def _features(rows: Floats) -> Floats:
-    """What each row feeds to the four gates [n, 4 * WIDTH]."""
+    """The input of each row to the four gates [n, 4 * WIDTH]."""
     num, weights = len(rows), _weights()
     spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * weights["window"]))  # [n, 4, 129]
     padded = np.zeros((num, 6, 129), np.float32)
@@ -66,7 +66,7 @@ def _features(rows: Floats) -> Floats:
     heard = np.zeros((num, 5, WIDTH), np.float32)
     heard[:, 1:] = _layer(padded[:, _NEAR].reshape(num, 4, -1), 0)
     hidden = _layer(heard[:, _NEAR[::2]].reshape(num, 2, -1), 1)
-    # Of the last two kernels the parts that would only meet padding are left out.
+    # The parts of the last two kernels that would only meet padding are left out.
     hidden = _layer(hidden.reshape(num, 1, -1), 2)
     return (_layer(hidden, 3) @ weights["feed"])[:, 0] + weights["gates"]
 

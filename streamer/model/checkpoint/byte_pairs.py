@@ -115,7 +115,7 @@ def read(held: Any) -> BytePairs:
 
 
 def _pattern(pre_tokenizer: Any) -> str | None:
-    """Of `Split` before `ByteLevel`, or of `ByteLevel` alone."""
+    """That of `Split` before `ByteLevel`, or of `ByteLevel` alone."""
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     split = [step["pattern"]["Regex"] for step in steps if step["type"] == "Split"]
     levels = [step for step in steps if step["type"] == "ByteLevel"]

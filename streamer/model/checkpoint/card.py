@@ -1,4 +1,4 @@
-"""What a directory says beside its weights. In: `streamer.json`, if there is one. Out: a ModelCard.
+"""The card of a model directory, `streamer.json`.
 
 Prompt, turn length, calibrated gate thresholds per preset, and the attribute phrases to read a
 sentence back. The first language stands at the top, further ones under `languages`.
@@ -50,8 +50,8 @@ SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
 
 @dataclass(frozen=True)
 class Promise:
-    """What a preset's threshold was certified for (core/calibration/bounds.py): expected loss of a
-    clip <= risk.
+    """The certificate of a preset's threshold (core/calibration.py): expected loss of a clip
+    <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
     keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
@@ -86,7 +86,7 @@ class ModelCard:
     promises: Mapping[str, Promise] = field(default_factory=dict)
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    no_speech: str = ""  # the sentence for a clip in which nobody speaks
+    no_speech: str = ""  # the sentence for a clip without speech
     confidence: Curves | None = None  # how right the levels are that it says, with its cloud
     openings: tuple[str, ...] = ()
     languages: Mapping[str, ModelCard] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError.
+"""The tensors that a checkpoint must hold, and the memory that they take.
 
 Only headers are read. A config that does not fit its weights would fail somewhere inside a product,
 or, worse, run.
@@ -180,13 +180,13 @@ def bits_of(engine: str, part: str) -> tuple[int, int]:
 
 
 def matrix_bytes(bits: int, group: int, out: int, inner: int) -> int:
-    """Of a matrix in few bits, its scales included."""
+    """Bytes of a matrix in few bits, its scales included."""
     return out * -(-inner // group) * (group * bits // 8 + 4)
 
 
 def weight_bytes(shapes: Shapes, engine: str) -> int:
-    """What an engine on the CPU holds of a model's weights; for int8 and int4 also what they take
-    on disk when they are prepared, to some per mille."""
+    """Bytes of a model's weights in an engine on the CPU; for int8 and int4 also those of the
+    prepared model on disk, to some per mille."""
     if engine not in BITS:
         return sum(4 * math.prod(size) for _, size in expected(shapes))
     total = 0

@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says, as numbers. In: parsed JSON. Out: TextShape, AudioShape.
+"""The sizes of a model, from the config.json of its checkpoint.
 
 First come typed reads out of parsed JSON, which the card and the index use as well: a file of a
 model comes from anywhere, and JSON has Infinity, half surrogate pairs and true where a size should

@@ -1,4 +1,4 @@
-"""A checkpoint's directory in; the thinker's text model and audio tower out, nothing else.
+"""The weights of a checkpoint's directory: those of the text model and the audio tower.
 
 Reads the published layout: one safetensors file or shards with an index, the full model's
 `thinker.` prefixes or a thinker alone, transformers 4.x names (`model.layers...`) or 5.x
@@ -161,9 +161,12 @@ CALIBRATED = ("gate", "confidence")
 
 
 def fingerprint_of(directory: Path) -> str:
-    """Over config, card and weights. Of a large file its size and 4 MB spread over it: enough to
-    tell checkpoints apart without reading 15 GB. Of the card all but what calibration writes: it
-    changes nothing that the model says."""
+    """A digest of config, card and weights.
+
+    A large file counts by its size and 4 MB spread over it: enough to tell checkpoints apart
+    without reading 15 GB. The card counts without the fields of calibration, which change nothing
+    that the model says.
+    """
     digest = hashlib.blake2b(digest_size=8)
     files = sorted(
         [
@@ -203,4 +206,4 @@ Told = Callable[[int, int], None]  # (parts done, parts there are)
 
 
 def quiet(done: int, total: int) -> None:
-    """Nobody wants to be told."""
+    """The listener that does nothing."""

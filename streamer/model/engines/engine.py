@@ -1,7 +1,7 @@
 """One model's step. In: rows (a KV slot, new ids or embeddings). Out: logits where asked for.
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
-to the KV slots. What runs the model comes from outside: torch (engines/text.py), the compiled
+to the KV slots. The model's functions come from outside: torch (engines/text.py), the compiled
 kernels (model/kernels/text.py) or transformers (engines/stock.py). It keeps its own kind of array,
 NumPy's or torch's; logits are NumPy's always.
 """
@@ -46,10 +46,9 @@ class SlotsFull(RuntimeError):
 
 
 class KVSlots:
-    """Books of who has which slot; bounded by `num_slots` and `max_len`.
+    """The slots that streams hold; bounded by `num_slots` and `max_len`.
 
-    keys, values: arrays of zeros whose sizes `kv_sizes` gives, the same `panel`. Slots behind the
-    first `num_slots` are nobody's.
+    keys, values: arrays of zeros whose sizes `kv_sizes` gives, for the same `panel`.
     """
 
     def __init__(
@@ -59,11 +58,10 @@ class KVSlots:
         self.values = values
         self.num_slots = num_slots
         self.max_len = max_len
-        self.spare = num_slots  # the first slot that is nobody's, where there are some
         self._panel = panel
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()
-        self._books = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def num_free(self) -> int:
@@ -75,7 +73,7 @@ class KVSlots:
 
     def acquire(self) -> int:
         """Take the lowest free slot. Raises SlotsFull."""
-        with self._books:
+        with self._lock:
             if not self._free:
                 raise SlotsFull(
                     f"all {len(self._taken)} KV slots are taken; end a stream or raise the number "
@@ -87,7 +85,7 @@ class KVSlots:
 
     def release(self, slot: int) -> None:
         """Give `slot` back. Raises KeyError when it was not taken."""
-        with self._books:
+        with self._lock:
             self._taken.remove(slot)
             self._free.append(slot)
             self._free.sort(reverse=True)
@@ -144,7 +142,7 @@ class Tower(Protocol):
 
 
 def joined(parts: Seq[Any]) -> Any:
-    """One array behind the other, of either kind."""
+    """The parts joined, arrays of either kind."""
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     import torch  # it is loaded: the parts are its own
