@@ -1,28 +1,36 @@
-"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, timed as for
-live audio."""
+"""One way of decoding, run over clips and timed as for live audio; and edges that go wrong."""
 
 from __future__ import annotations
 
 import atexit
 import functools
-from contextlib import ExitStack
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import numpy as np
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.config import Config
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
+from streamer.model.checkpoint.card import FILE as CARD
+from streamer.model.checkpoint.weights import wanted_name
+from streamer.model.thinker import resolve
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.events import SessionOptions
 from streamer.stages.stream import open_stream
 
 LIVE_SAMPLES = SAMPLE_RATE_HZ // 10
 PACED_SAMPLES = 2 * SAMPLE_RATE_HZ
+BLUR = 0.8  # noise on the stressed edge's language model, in standard deviations of each matrix
 
 
 class Arm(Models):
@@ -118,3 +126,46 @@ async def _paced(parts: LiveParts, samples: np.ndarray) -> Run:
 def models_of(**options: object) -> Arm:
     """Models of a config by keywords."""
     return Arm(Config.from_mapping(options))
+
+
+@asynccontextmanager
+async def opened(models: Models) -> AsyncIterator[LiveParts]:
+    """The parts of a stream, with models loaded and linked to a verifier elsewhere, if one is
+    named."""
+    async with AsyncExitStack() as stack:
+        group = None
+        if models.verifier_url is not None:
+            group = await stack.enter_async_context(background())
+        yield await stack.enter_async_context(open_parts(models, group))
+
+
+def _copied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return shutil.copytree(resolve("embedded", "edge"), folder, copy_function=shutil.copyfile)
+
+
+def blurred(folder: Path) -> Path:
+    """A copy of the shipped edge in `folder`, with noise on its language model's matrices."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    generator = torch.Generator().manual_seed(3)
+    file = _copied(folder) / "model.safetensors"
+    weights = load_file(file)
+    for name in sorted(weights):
+        weight = weights[name]
+        if (wanted_name(name) or "").startswith("model.layers.") and weight.ndim == 2:
+            noise = torch.randn(weight.shape, generator=generator)
+            weights[name] = (weight.float() + BLUR * weight.float().std() * noise).to(weight.dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
+def longer(folder: Path, max_turn_s: float = 95.0) -> Path:
+    """A copy of the shipped edge in `folder` whose slots hold longer turns than it was trained
+    for."""
+    file = _copied(folder) / CARD
+    file.write_text(
+        json.dumps(json.loads(file.read_text("utf-8")) | {"max_turn_s": max_turn_s}), "utf-8"
+    )
+    return folder

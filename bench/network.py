@@ -26,11 +26,10 @@ from typing import Any
 
 import anyio
 
-from bench.arms import models_of
+from bench.arms import models_of, opened
 from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
 from bench.processes import BadLink, Cell, linked
-from bench.watched import opened
 from streamer import Description
 from streamer.recording import Listeners, describe_recording
 

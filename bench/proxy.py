@@ -1,5 +1,4 @@
-"""A TCP proxy that is a bad link. In: toxics, which may change at any time. Out: the same bytes,
-later, slower, cut, or never.
+"""A TCP proxy that delays, slows, cuts or stops a link.
 
 `async with Proxy(port, Toxics(latency_s=0.05)) as proxy: ... proxy.port`. Both directions suffer
 alike. Latency is one way, so a round trip takes twice as long. While a connection lives, its bytes
@@ -23,9 +22,9 @@ Due = asyncio.Queue[tuple[float, bytes]]  # when, what
 
 @dataclass
 class Toxics:
-    """What is wrong with the link. bandwidth: bytes per second and direction, None for no limit.
-    slice_bytes: hand on so many at a time. is_hung: connected, nothing comes through. is_down:
-    nobody can connect."""
+    """Faults of the link. bandwidth: bytes per second and direction, None: no limit. slice_bytes:
+    size of a piece. is_hung: connected, nothing comes through. is_down: no connection is accepted.
+    """
 
     latency_s: float = 0.0
     jitter_s: float = 0.0

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms import Arm, Run, models_of, run
+from bench.arms import Arm, Run, blurred, longer, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, options_of, progress, table_of, write
 from bench.sentence_quality import measure
-from bench.stressed_edges import blurred, longer
 from streamer.assembly.models import Models
 from streamer.core.rules.settings import Rules
 

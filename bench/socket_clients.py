@@ -33,12 +33,12 @@ ANSWER = '{"type": "response.create"}'
 class Timing:
     """Milliseconds at the client since the last sample was sent.
 
-    behind: age of the oldest sample that the server had not acknowledged, at most.
+    lag: age of the oldest sample that the server had not acknowledged, at most.
     """
 
     ttft: float
     total: float
-    behind: float
+    lag: float
 
 
 def pcm_of(clip: Clip) -> bytes:
@@ -76,18 +76,18 @@ async def play(
 async def _read(socket: ClientConnection, sent: list[tuple[int, float]]) -> Timing | None:
     """Read to the turn's description. Acknowledged pieces leave the front of `sent`."""
     came: list[float] = []
-    behind = ended = 0.0
+    lag = ended = 0.0
     async for message in socket:
         event, now = json.loads(message), time.perf_counter()
         ended = sent[-1][1] if sent else ended
         if event["type"] == "streamer.ack":
             while sent and sent[0][0] <= event["bytes"]:
                 ended = sent.pop(0)[1]
-            behind = max(behind, now - sent[0][1] if sent else 0.0)
+            lag = max(lag, now - sent[0][1] if sent else 0.0)
         if event["type"] == "streamer.delta" and event["text"]:
             came.append(1000 * (now - ended))
         if event["type"] == "streamer.description":
-            return Timing(came[0], came[-1], 1000 * behind) if came else None
+            return Timing(came[0], came[-1], 1000 * lag) if came else None
     raise RuntimeError("the server closed the connection")
 
 

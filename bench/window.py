@@ -1,8 +1,8 @@
 """Time of a window of 2 s, a token and a block, for a model directory.
 
-`python -m bench.window DIRECTORY [--engine int4] [--threads 1]`, DIRECTORY of a
-release: the tower's time, the text model's for the window's positions, a token's and that of a
-block of five, the least of some rounds. Of one thread its own time counts, whatever else runs.
+`python -m bench.window DIRECTORY [--engine int4] [--threads 1]` prints the tower's time, the text
+model's time for the window's positions, a token's, and a block's of five ids: the least of some
+rounds. With one thread its CPU time counts, so other processes do not matter.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import soundfile
 from sessions import free_of
 from sound_files import wav
 from speech import RATE_HZ, recording, speech
+from watched import Between, Passing
 
-from bench.arms import models_of
-from bench.watched import Between, Passing, opened
+from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
 from streamer.audio.file import AudioError
 from streamer.config import Config, ConfigError

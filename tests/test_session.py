@@ -12,9 +12,9 @@ import soundfile
 from sessions import free_of, session_of, slots_free
 from speech import recording, speech
 from turns import SILENCE, feed_in_pieces, one_turn, pcm
+from watched import Between, Passing
 
-from bench.arms import models_of
-from bench.watched import Between, Passing, opened
+from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
 from streamer.stages import prefill, queues, stream
 from streamer.stages.events import (

@@ -13,7 +13,7 @@ HEAD = """# The embedded edge and cloud
 
 Two thinkers of the Qwen2.5-Omni architecture (audio tower and language model, fp16 safetensors in the published
 layout), trained by this project. They hear a turn of 1.5 to 60 s and say in one sentence how it is spoken, by seven
-attributes. They also say when nobody speaks. `python -m pipelines.embedded.card` wrote this page;
+attributes. They also report turns without speech. `python -m pipelines.embedded.card` wrote this page;
 pipelines/embedded/REPORT.md says how the weights were trained.
 
 They learnt from synthetic voices: espeak-ng in thirteen languages and two voices of flite, resynthesised to other

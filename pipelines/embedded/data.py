@@ -30,12 +30,12 @@ ENGLISH = 0.4  # of the sentences
 
 @dataclass(frozen=True)
 class Turn:
-    """One training example. `levels` is None where nobody speaks, one of its values where it is
-    not known."""
+    """One training example. `levels` is None without speech; one of its values is None if it is
+    unknown."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
     # [n_frames, 5], of the clean signal: f0 in Hz or 0; the phrase's syllables per second or 0;
-    # speech 1 or 0; syllables in the frame, or nan where nobody counted them; level in dBFS
+    # speech 1 or 0; syllables in the frame, or nan where they were not counted; level in dBFS
     tracks: np.ndarray
     words: list[str]
     levels: dict[str, int | None] | None
@@ -207,8 +207,8 @@ def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
 
 
 def as_loud(both: np.ndarray) -> np.ndarray:
-    """What is heard at the level of what was said [n, 256]: what a band or a room takes or adds
-    is no loudness."""
+    """Both mels [n, 256], the heard one at the level of the clean one: a band or a room changes no
+    label of loudness."""
     said, heard = (frame_power(half).mean() for half in (both[:, :128], both[:, 128:]))
     gain = np.float32(np.log10(said / max(heard, 1e-12)))
     return np.concatenate([both[:, :128], np.maximum(both[:, 128:] + gain, SILENCE)], 1)
@@ -265,7 +265,7 @@ class Composer:
         return colour(mel, 0.0, level - now.loudness)
 
     def placed(self, said: Joined, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
-        """What is heard, with silence at both ends."""
+        """The heard mel and its tracks, with silence at both ends."""
         often = 0.6 if self.recorded else 0.8
         edges = [
             rng.randint(0, 50) if rng.random() < often else rng.randint(50, 150) for _ in range(2)
@@ -297,7 +297,7 @@ class Composer:
         return np.log10(np.maximum(power, 1e-10))
 
     def around(self, power: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
-        """What recordings brought: breaths, other people, louder noise, a telephone's band."""
+        """Add recorded breaths, other people, louder noise, or a telephone's band."""
         for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.15, 0, 25)):
             if rng.random() < chance and kind in self.recorded:
                 layer = self.stretch_of(kind, len(power), rng)

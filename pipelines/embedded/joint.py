@@ -86,7 +86,7 @@ def load_folder(folder: Path) -> dict[str, torch.Tensor]:
 
 def warm_start(model, heads, path: Path) -> None:
     """Take every tensor of another run that fits in name and shape: so a tower moves to another
-    text model. Of a model folder with another tokenizer, the embeddings of equal pieces move."""
+    text model. If a model folder has another tokenizer, the embeddings of equal pieces move."""
     state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
     if path.is_dir() and (path / "tokenizer.json").exists():
         old = Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab()

@@ -1,4 +1,4 @@
-"""Who speaks in each file of a clone, in which language, and what they say.
+"""The speaker, language and text of each file of a clone.
 
 One function for each way a repository names its speakers. Each yields facts by path; a file that no
 table names has no speaker and is left out.
@@ -23,7 +23,7 @@ Facts = tuple[str, "Said"]
 
 @dataclass(frozen=True)
 class Said:
-    """What is known of a file; empty where it is not."""
+    """The facts of a file; empty where they are unknown."""
 
     speaker: str
     language: str

@@ -146,7 +146,7 @@ def rows(
             heard = disturbed(samples, true.loudness, other, 100 * i + k)
             for change, sound in heard.items():
                 of_sound = true
-                if change == "clipped":  # nobody knows how loud it would have been
+                if change == "clipped":  # its loudness without clipping is unknown
                     of_sound = Measures(**{**vars(true), "loudness": np.nan, "arousal": np.nan})
                 yield row_of(clip, change, of_sound, sound, models)
             other = samples

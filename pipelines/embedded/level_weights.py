@@ -51,7 +51,7 @@ WIDTHS = {  # of about one level, on the axis
     "timbre": 7.0,
 }
 # The weight of a sound that shows in its SNR or its clipping, and of one that does not. A recording
-# as it is has 1, so that what nobody can see in a sound casts little doubt on clean ones.
+# as it is has 1, so that invisible changes cast little doubt on clean sounds.
 SEEN, UNSEEN = 0.3, 0.05
 RIDGE = 2.0
 SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
@@ -139,7 +139,7 @@ def bound_sets(bounds: np.ndarray, width: float) -> list[tuple[torch.Tensor, flo
 def log_loss(
     under: torch.Tensor, true: torch.Tensor, bounds: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Of the levels that `bounds` make. under [rows, bounds]: the chance to be under each."""
+    """Log-loss of the levels that `bounds` make. under [rows, bounds]: the chance to be under each."""
     ends = torch.zeros(len(true), 1), torch.ones(len(true), 1)
     chances = torch.diff(torch.cat([ends[0], under, ends[1]], 1))
     chances = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / chances.shape[1]

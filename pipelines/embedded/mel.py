@@ -49,5 +49,5 @@ def raw_log_mel(samples: np.ndarray) -> np.ndarray:
 
 
 def normalise(raw: np.ndarray) -> np.ndarray:
-    """What the audio tower is fed: clamp to the clip's maximum minus 8, then (x + 4) / 4."""
+    """Input of the audio tower: clamp to the clip's maximum minus 8, then (x + 4) / 4."""
     return (np.maximum(raw, raw.max() - 8.0) + 4.0) / 4.0

@@ -25,7 +25,7 @@ from pipelines.embedded.synthesis import GAP_S, Shard, resynthesise
 
 CLIPS_PER_SESSION = 6
 SESSIONS_PER_SHARD = 40
-# of languages without a syllable count, so many are kept: they teach all but the rate
+# share of the clips without a syllable count that is kept: they teach all but the rate
 UNCOUNTED = 0.25
 FIRST = {"zh": 0.55, "en": 0.75, "other": 1.0}
 TEST_FOLD = "5-"  # of ESC-10: kept for evaluation
@@ -199,7 +199,7 @@ def crowd(voices: list[np.ndarray], rng: random.Random, seconds: int = 12) -> np
 
 
 def gaps(samples: np.ndarray, flags: np.ndarray) -> list[np.ndarray]:
-    """What is between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
+    """Sounds between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
     found = [samples[a * 160 : b * 160] for a, b in silences(flags) if 20 <= b - a <= 80]
     return [piece for piece in found if len(piece) > 3000]
 

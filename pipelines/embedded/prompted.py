@@ -52,8 +52,8 @@ class Prompted:
         rng: random.Random,
         languages: list[str] | None = None,
     ):
-        """What the model says before each id of the answers, [total ids, vocabulary]. languages: of
-        each answer; Chinese where none is given."""
+        """Logits before each id of the answers, [total ids, vocabulary]. languages: of each answer;
+        Chinese by default."""
         embed = model.model.language_model.embed_tokens
         rows, at, jumps = [], [], []
         for i, (audio, answer) in enumerate(zip(embeddings, answers, strict=True)):
@@ -75,7 +75,7 @@ class Prompted:
         return torch.cat([embed(self.prefix), audio, embed(self.suffixes[language])])
 
     def known(self, turn: Turn) -> torch.Tensor:
-        """Which ids of the answer count: those that say a level nobody knows do not."""
+        """Which ids of the answer count: ids that say an unknown level do not."""
         unknown = {name for name, level in (turn.levels or {}).items() if level is None}
         marks: list[bool] = []
         for clause in clauses(turn.words):
@@ -98,7 +98,7 @@ class Prompted:
 
 
 def card_languages(card: dict) -> dict[str, dict]:
-    """What a streamer.json says for each language, as `export.spoken` gives it."""
+    """The languages of a streamer.json, as `export.spoken` gives it."""
     return {card.get("language", "zh"): card, **card.get("languages", {})}
 
 

@@ -11,11 +11,11 @@ import soxr
 
 SAMPLE_RATE = 16_000
 TIMEOUT_S = 20
-# What espeak-ng 1.51 calls a language. Its plain "cmn" spells characters in pinyin and reads the
+# Names of languages in espeak-ng 1.51. Its plain "cmn" spells characters in pinyin and reads the
 # tones as English numbers, "jin one tian one": twice the syllables of the text.
 NAMES = {"cmn": "cmn-latn-pinyin"}
-# Of flite, a diphone voice (kal) and a statistical one (slt, a woman) are never heard in training;
-# two statistical ones are: without any, natural speech came out one level slow.
+# Two statistical voices of flite train: without any, natural speech came out one level slow. A
+# diphone voice (kal) and a statistical one (slt, a woman) never do.
 TRAIN_FLITE = ("awb", "rms")
 HELD_OUT_FLITE = ("slt", "kal")
 HELD_OUT_VARIANTS = ("f4", "m6", "klatt3", "Andrea", "steph", "victor", "Hugo", "anika")

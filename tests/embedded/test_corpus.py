@@ -1,4 +1,4 @@
-"""What the models learn from: voices apart, synthesis that repeats, labels that known signals
+"""The training data: voices apart, synthesis that repeats, labels that known signals
 must have."""
 
 import random

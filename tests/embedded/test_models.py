@@ -71,7 +71,7 @@ def silences():
 
 @pytest.mark.parametrize("role", ["edge", "cloud"])
 def test_the_shipped_models_know_when_nobody_speaks(role):
-    """The second line behind voice activity."""
+    """The second line of defence after voice activity."""
     from pipelines.embedded.prompted import describe_all
 
     prompted = Prompted(resolve("embedded", role))

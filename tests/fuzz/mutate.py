@@ -1,7 +1,7 @@
-"""Mutations that keep an input whole enough to be read on. In: bytes, chance. Out: bytes.
+"""Mutations that keep the form of an input.
 
-A fuzzer that flips bits of JSON or MessagePack meets the parser and seldom what is behind it. These
-take the value, change one place of it, and write it again.
+A fuzzer that flips bits of JSON or MessagePack tests the parser, and seldom the code after it. These
+mutations change one place of the value and write it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mutate(kind: str, data: bytes, chance: random.Random) -> bytes | None:
 
 
 def _json(data: bytes, chance: random.Random) -> bytes:
-    """JSON, alone, by the line, or behind the 8 bytes of its length as in safetensors."""
+    """JSON, alone, by the line, or after the 8 bytes of its length as in safetensors."""
     if data[2:8] == bytes(6):
         length = int.from_bytes(data[:8], "little")
         text = json.dumps(_changed(json.loads(data[8 : 8 + length]), chance)).encode()

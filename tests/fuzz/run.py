@@ -85,7 +85,7 @@ def _inside(name: str, words: list[str]) -> int:
 
 
 def _keep(name: str, own: Path) -> None:
-    """Of what was reached, the smallest inputs that go another way through our code each."""
+    """Keep the smallest inputs, each with another way through our code."""
     kept = CORPUS / name
     kept.mkdir(parents=True, exist_ok=True)
     inputs = {file.read_bytes() for folder in (kept, own) for file in folder.iterdir()}

@@ -1,8 +1,7 @@
-"""What reads bytes of others, as functions for a fuzzer. In: any bytes. Out: nothing, or an
-exception that is a finding.
+"""Readers of foreign bytes as functions for a fuzzer.
 
-Each target swallows the errors that its reader promises; whatever else comes out is a fault of ours.
-Beyond that: what is read can be written again, and an error is one line.
+Each target expects the errors that its reader promises; any other exception is a finding. Messages
+that were read can be written again, and an error is one line.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Target:
 
 
 def frames(data: bytes) -> Iterator[bytes]:
-    """Messages of an input, each behind its length in 2 bytes, big-endian."""
+    """Messages of an input; each follows its length in 2 bytes, big-endian."""
     at = 0
     while at + 2 <= len(data):
         size = int.from_bytes(data[at : at + 2], "big")
@@ -67,7 +66,7 @@ def framed(*messages: bytes) -> bytes:
 
 
 def told(error: Exception) -> None:
-    """What people read of it."""
+    """Its text is one line."""
     text = str(error)
     assert text
     assert "\n" not in text, f"more than one line: {text!r}"

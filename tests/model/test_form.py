@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from speech import recording
 
-from bench.stressed_edges import blurred
+from bench.arms import blurred
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling

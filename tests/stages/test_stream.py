@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from sessions import session_of, slots_free
 from speech import RATE_HZ, speech
+from watched import Between, Passing
 
-from bench.arms import models_of
-from bench.watched import Between, Passing, opened
+from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions

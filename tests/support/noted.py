@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from bench.watched import Passing
+from watched import Passing
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Live sessions on parts that a test stands between (bench/watched.py). In: parts. Out: sessions,
-free slots."""
+"""Live sessions on the parts of a stream, which a test may wrap, and the KV slots that are free."""
 
 from contextlib import asynccontextmanager
 

@@ -23,8 +23,8 @@ from streamer.net.service.admission import incarnation_in
 pytestmark = pytest.mark.usefixtures("patient")
 
 
-async def test_one_that_never_answers_gets_nobody():
-    with socket.socket() as mute:  # it listens, and nobody accepts
+async def test_one_that_never_answers_gets_no_client():
+    with socket.socket() as mute:  # it listens and never accepts
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         port = mute.getsockname()[1]
@@ -153,7 +153,7 @@ def answering(*, with_bytes):
     ],
 )
 async def test_one_that_speaks_something_else_ends_no_director(told):
-    """Another program has the port of a replica: nobody is sent there, and the rest goes on."""
+    """Another program has the port of a replica: no client is sent there, and the rest goes on."""
     mute, there = answering(with_bytes=told)
     with mute:
         async with (

@@ -64,7 +64,7 @@ def get(url, path, key=None):
 
 
 def replicas(url, kind):
-    """What each said last, of those that answer."""
+    """The last status of each replica that answers."""
     rows = json.loads(get(url, "/v1/replicas")[1])
     found = [row["status"] for row in rows if row["status"] and row["answers"]]
     return [status for status in found if status["kind"] == kind]
@@ -159,7 +159,7 @@ def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
 
 
 def test_without_ray_s_head_sessions_links_and_the_director_go_on():
-    """And the manager, though it waits for Ray, holds up nobody. Ray's processes end themselves
+    """The manager waits for Ray, and delays no client. Ray's processes end themselves
     after 60 s without a head where nothing tells them to wait."""
     with ray_cluster() as (address, kill_head), fleet_on(address):
         asyncio.run(_outlive(kill_head))

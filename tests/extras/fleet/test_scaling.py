@@ -12,7 +12,7 @@ LIMIT = 16
 
 
 def replicas(*taken, lag_s=0.0):
-    """The status of replicas with so many places taken, by address."""
+    """The status of replicas by address. taken: places taken at each."""
     return {
         f"ws://127.0.0.1:{9101 + i}": ReplicaStatus(
             f"server-{i + 1}.0", "server", 1, False, num, LIMIT, 0, lag_s
@@ -26,8 +26,7 @@ def scaler(least=1, most=8, **scaling):
 
 
 class Fleet:
-    """Replicas that start within `start_s`, take an equal share of `load`, and leave when they are
-    told."""
+    """Replicas that start within `start_s`, take an equal share of `load`, and leave on request."""
 
     def __init__(self, scaler, start_s=20.0):
         self.scaler = scaler
@@ -35,7 +34,7 @@ class Fleet:
         self.ready_at = {}
         self.changes = []  # (when, how many there are)
         self._numbers = itertools.count(1)
-        self.num_over = 0  # seconds in which somebody found no place
+        self.num_over = 0  # seconds in which a client found no place
 
     def step(self, now, load):
         there = [number for number, at in self.ready_at.items() if at <= now]
@@ -117,8 +116,8 @@ def test_none_goes_below_the_least_while_one_starts_or_while_speech_waits(
 
 
 def test_an_hour_up_and_down_again():
-    """1 to 8 and back: nobody is without a place, but while the first ones start; and it never goes
-    down and up within minutes."""
+    """1 to 8 and back: every client finds a place, and the number never goes down and up within
+    minutes."""
     fleet = Fleet(scaler())
     for now in range(3_600):
         load = 80 * math.sin(math.pi * now / 3_600) ** 2
@@ -132,7 +131,7 @@ def test_an_hour_up_and_down_again():
 
 
 def test_a_steady_load_changes_nothing():
-    """Whatever the load: after a while nobody comes and nobody goes."""
+    """At any load: after a while no replica comes or goes."""
     for load in range(0, 8 * LIMIT, 3):
         fleet = Fleet(scaler())
         for now in range(1_200):

@@ -41,7 +41,7 @@ def test_a_full_disk_takes_nothing_of_an_earlier_run(options, monkeypatch):
     (work / "options.json").unlink()
     with pytest.raises(TuneError, match="No space left"), working(options, "f"):
         pass
-    assert not (work / "options.json").exists()  # and not empty, which nobody could go on from
+    assert not (work / "options.json").exists()  # an empty file could not be continued from
 
 
 def test_what_a_killed_run_was_merging_goes(options):

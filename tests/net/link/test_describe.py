@@ -19,8 +19,8 @@ from websockets.asyncio.client import connect
 from wire import describe as describe_live
 from wire import serving, session_update, text_of, until
 
+from bench.arms import opened
 from bench.proxy import Proxy, Toxics
-from bench.watched import opened
 from streamer import Config, Describer
 from streamer.assembly.models import Models, PromiseWarning
 from streamer.config import ConfigError

@@ -8,10 +8,10 @@ import anyio
 import pytest
 from far import honest, lying
 from speech import SAMPLES
+from watched import Between, Passing
 
-from bench.arms import models_of
+from bench.arms import models_of, opened
 from bench.proxy import Proxy, Toxics
-from bench.watched import Between, Passing, opened
 from streamer import Describer, TextDelta
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import vocabulary_of
