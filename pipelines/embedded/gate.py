@@ -98,17 +98,18 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
 def fit(args: argparse.Namespace) -> None:
     """Write the thresholds into both cards."""
     command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", "--force", *args.files]
-    for name in ("risk", "confidence", "edge", "cloud"):
+    for name in ("risk", "confidence", "language", "edge", "cloud"):
         command += [f"--{name}", getattr(args, name)]
     subprocess.run([str(part) for part in command], check=True)
-    found = json.loads((Path(args.edge) / FILE).read_text("utf-8"))["gate"]
-    write_gate(Path(args.cloud), Path(args.cloud) / FILE, found)
+    card = json.loads((Path(args.edge) / FILE).read_text("utf-8"))
+    found = card.get("languages", {}).get(args.language, card)["gate"]
+    write_gate(Path(args.cloud), Path(args.cloud) / FILE, found, args.language)
 
 
 def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:
     """Per preset a row of (seconds, loss, blocks sent up, blocks) for each recording with
     speech."""
-    card = models.first.card
+    card = models.first.card.speaking(models.language)
     found: dict[str, list[tuple[float, float, int, int]]] = {name: [] for name in card.promises}
     for file in tqdm(files, desc="hearing"):
         clip = hear_clip(models, str(file))
@@ -128,13 +129,14 @@ def check(args: argparse.Namespace) -> list[dict]:
     """Rows of preset, risk, length, recordings, loss, its standard error, share not sent up."""
     from bench.common import table_of
 
-    models = Models(Config(edge=args.edge, cloud=args.cloud), calibrates=True)
-    found = []
+    config = Config(edge=args.edge, cloud=args.cloud, language=args.language)
+    models = Models(config, calibrates=True)
+    card, found = models.first.card.speaking(args.language), []
     for name, rows in losses(models, args.files).items():
         for low, high in LENGTHS_S:
             inside = np.array([row[1:] for row in rows if low <= row[0] < high])
             if len(inside) > 1:
-                row = {"preset": name, "risk": models.first.card.promises[name].risk}
+                row = {"preset": name, "risk": card.promises[name].risk}
                 row |= {"length": f"{low}-{high} s", "recordings": len(inside)}
                 row["loss"] = float(inside[:, 0].mean())
                 row["se"] = float(inside[:, 0].std(ddof=1) / len(inside) ** 0.5)
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--half", type=int, choices=(0, 1), default=0)
     parser.add_argument("--edge", default="embedded")
     parser.add_argument("--cloud", default="embedded")
+    parser.add_argument("--language", default="zh", help="of the sentences")
     parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9)
     args = parser.parse_args()

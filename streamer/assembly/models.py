@@ -137,7 +137,7 @@ class Models:
         self._doubted.add((said, language))
         card = edge.card.speaking(language)
         warn_of_attributes(self.config, card, said)
-        warn_of_language(self.config, card, edge.card.language)
+        warn_of_language(self.config, card)
 
     @property
     def first(self) -> Thinker:
@@ -291,15 +291,14 @@ def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
         warnings.warn(f"the gate's promise, {told}, {way}", PromiseWarning, stacklevel=4)
 
 
-def warn_of_language(config: Config, card: ModelCard, first: str) -> None:
-    """Warn where the promise was proven with sentences of other languages. first: the language of a
-    promise that names none."""
+def warn_of_language(config: Config, card: ModelCard) -> None:
+    """Warn where the promise was proven with sentences of other languages."""
     promise = card.promises.get(config.preset)
     if config.mode != "gated" or promise is None:
         return
-    proven = promise.languages or (first,)
-    if card.language not in proven:
-        _warn(f"sentences in {' and '.join(proven)}, not in {card.language}; take mode exact")
+    if card.language not in promise.languages:
+        proven = " and ".join(promise.languages)
+        _warn(f"sentences in {proven}, not in {card.language}; take mode exact")
 
 
 def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:

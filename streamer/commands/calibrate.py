@@ -88,12 +88,15 @@ def run(options: CalibrateOptions) -> int:
 
     try:
         files = clips_of(options)
-        config = Config(mode="gated", edge=options.edge, cloud=options.cloud)
+        config = Config(
+            mode="gated", edge=options.edge, cloud=options.cloud, language=options.language
+        )
         models = Models(config, calibrates=True)
         directory = resolve(options.edge, "edge")
         place = place_of(options, directory)
+        models.load()
         found = calibrate(models, files, options)
-        write(place, directory, gate_of(models, found.results))
+        write(place, directory, gate_of(models, found.results), models.language)
     except (CalibrationError, ModelError) as error:
         fail(str(error))
         return 1
@@ -143,7 +146,7 @@ def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Ca
         if choosing:
             by_signal = {name: _turns(choosing, preset, name) for name in SIGNALS}
             signal, skipped[preset] = choose_signal(by_signal, risk)
-        k = models.first.card.presets[preset].k
+        k = models.first.card.speaking(models.language).presets[preset].k
         try:
             turns = [_turns(group, preset, signal) for group in groups]
             results.append(certify(turns, preset, signal, k, risk, options.confidence))
@@ -220,14 +223,16 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 
     edge = models.first
     thinkers = [thinker for thinker in models.pair if thinker is not None]
-    plans = {name: models.plan_of(preset) for name, preset in edge.card.presets.items()}
+    card = edge.card.speaking(models.language)
+    plans = {name: models.plan_of(preset) for name, preset in card.presets.items()}
     found: dict[str, dict[str, list[Paths]]] = {
         name: {signal: [] for signal in SIGNALS} for name in plans
     }
     with open_audio(file) as audio:
-        for (drafter, target), closed in hear_parts(thinkers, chunks_of(audio), measures=True):
+        heard = hear_parts(thinkers, chunks_of(audio), measures=True, language=models.language)
+        for (drafter, target), closed in heard:
             assert closed.measures is not None
-            weights = level_weights(closed.measures(), edge.card.attributes)
+            weights = level_weights(closed.measures(), card.attributes)
             for name, plan in plans.items() if closed.has_speech else ():
                 block_at = Shadow(drafter, target, plan, weights).block_at
                 branches = Branches(block_at, edge.vocabulary, plan.rules)
@@ -296,20 +301,21 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     }
 
 
-def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
-    """The card with `gate` in it; a copy appears whole or not at all. Raises ModelError."""
+def write(place: Destination, directory: Path, gate: Mapping[str, Any], language: str) -> None:
+    """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
+    ModelError."""
     from streamer.model.checkpoint.card import write_gate
     from streamer.model.checkpoint.weights import ModelError
 
     if place.copy is None:
-        write_gate(directory, place.file, gate)
+        write_gate(directory, place.file, gate, language)
         return
     parent, prefix = place.copy.parent, f".{place.copy.name}-"
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as half:
             made = Path(half) / "edge"
             shutil.copytree(directory, made, copy_function=shutil.copyfile)
-            write_gate(directory, made / CARD, gate)
+            write_gate(directory, made / CARD, gate, language)
             made.rename(place.copy)
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or "some files could not be copied"

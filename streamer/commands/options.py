@@ -164,6 +164,15 @@ class CalibrateOptions(Checked):
     by_folder: Annotated[
         bool, about("keep the risk for each folder of clips, e.g. short and long ones")
     ] = False
+    language: Annotated[
+        str | None,
+        about(
+            "of the sentences; another language than the first gets thresholds of its own",
+            "en",
+            metavar="L",
+            unset="the edge's first",
+        ),
+    ] = None
     edge: Edge = "embedded"
     cloud: Annotated[
         str,

@@ -34,8 +34,10 @@ def hear_parts(
     chunks: Iterable[Samples],
     prefills: bool = True,
     measures: bool = False,
+    language: str = "",
 ) -> Iterator[tuple[list[Listener], Closed]]:
     """Each part of a recording: a listener per model, its turn over; and how the turn closed.
+    language: of the sentence; "" is the models' first.
 
     The slots are given back when the next part is asked for, or the iterator is closed.
     """
@@ -45,7 +47,7 @@ def hear_parts(
             chunks, min(thinker.card.max_turn_s for thinker in thinkers), measures
         ):
             if isinstance(item, TurnOpened):
-                listeners += map(Listener, thinkers)
+                listeners += [Listener(thinker, language) for thinker in thinkers]
             for listener in listeners:
                 hear(listener, item, prefills)
             if isinstance(item, Closed):

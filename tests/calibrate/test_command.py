@@ -5,9 +5,11 @@ import dataclasses
 import json
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 from answers import answer
 
 from streamer.assembly.models import Models
@@ -168,3 +170,17 @@ def test_models_shows_the_promise(capsys):
             assert 0 < preset["promise"]["risk"] <= 0.05
     assert main(["models"]) == 0
     assert "risk 0.0" in capsys.readouterr().out
+
+
+def test_another_language_has_thresholds_of_its_own(clips, tmp_path, calibrate):
+    """Its promise holds for its sentences; the first language's gate stays."""
+    edge, cloud = tiny.save_bilingual(tmp_path)
+    models = "--edge", edge, "--cloud", cloud, "--language", "en"
+    status, out, _ = calibrate(*clips[:4], "--risk", 0.9, *models, "--json")
+    assert status == 0
+    fluent = json.loads(out)["presets"][0]
+    card = read_card(Path(edge))
+    english = card.speaking("en")
+    assert english.presets["fluent"].gate.entropy == pytest.approx(fluent["threshold"])
+    assert english.promises["fluent"].languages == ("en",)
+    assert (card.promises, card.calibrated) == ({}, False)

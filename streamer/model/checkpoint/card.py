@@ -56,7 +56,7 @@ class Promise:
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
     keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
     fingerprint_of makes of it, "" where the card does not say. profiles, languages: whose
-    sentences it holds for; no language: those of the card's first one.
+    sentences it holds for.
     """
 
     risk: float
@@ -68,7 +68,7 @@ class Promise:
     cloud: str
     fingerprint: str = ""
     profiles: tuple[Profile, ...] = ("full",)
-    languages: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ("zh",)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def warn_of_defaults(directory: Path, shape: TextShape) -> None:
 
 def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError, KeyError."""
-    first = _spoken(raw, name)
+    first = _spoken(raw, name, raw.get("language", "zh"))
     further = an_object(raw.get("languages", {}), "languages")
     languages = {key: _further(first, raw, key, own) for key, own in further.items()}
     return replace(first, languages=languages)
@@ -175,7 +175,9 @@ def _further(first: ModelCard, raw: Mapping[str, Any], language: str, own: Any) 
         raise ValueError(f"{at} stands there twice, or under another name")
     prompt = {**raw.get("prompt", {}), **an_object(own.get("prompt", {}), f"prompt of {at}")}
     shared = {key: value for key, value in raw.items() if key not in WORDS}
-    found = _spoken({**shared, **own, "prompt": prompt, "language": language}, first.name)
+    of_gate = language if "gate" in own else first.language
+    merged = {**shared, **own, "prompt": prompt, "language": language}
+    found = _spoken(merged, first.name, of_gate)
     if found.prefix != first.prefix:
         why = "audio is prefilled before the language is known"
         raise ValueError(f"{at} has another prompt before the audio; {why}")
@@ -188,8 +190,9 @@ def _num_levels(card: ModelCard) -> dict[str, int]:
     return {name: len(levels) for name, levels in card.attributes.items()}
 
 
-def _spoken(raw: Mapping[str, Any], name: str) -> ModelCard:
-    """The card of the language at the top of `raw`."""
+def _spoken(raw: Mapping[str, Any], name: str, of_gate: str) -> ModelCard:
+    """The card of the language at the top of `raw`. of_gate: the language whose sentences a promise
+    was made for that names none."""
     prompt = an_object(raw.get("prompt", {}), "prompt")
     gate = an_object(raw.get("gate", {}), "gate")
     return ModelCard(
@@ -200,7 +203,7 @@ def _spoken(raw: Mapping[str, Any], name: str) -> ModelCard:
         suffix=text(prompt.get("suffix", SUFFIX), "suffix"),
         presets=_presets(gate),
         promises={
-            name: _promise(own["promise"], f"gate {name}")
+            name: _promise(own["promise"], f"gate {name}", of_gate)
             for name, own in gate.items()
             if "promise" in own
         },
@@ -245,7 +248,7 @@ def _preset(raw: Any, name: str, default: Preset) -> Preset:
     return Preset(gate, Plan(k=whole(own.get("k", default.k), "k", 1, 64), gate=gate).k)
 
 
-def _promise(raw: Any, name: str) -> Promise:
+def _promise(raw: Any, name: str, language: str) -> Promise:
     own = an_object(raw, f"the promise of {name}")
     return Promise(
         risk=number(own["risk"], "risk", 0.0, 1.0),
@@ -257,7 +260,7 @@ def _promise(raw: Any, name: str) -> Promise:
         cloud=line(own["cloud"], "cloud"),
         fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
         profiles=_profiles(own.get("profiles", ["full"]), name),
-        languages=_texts(own.get("languages", []), f"languages of the promise of {name}"),
+        languages=_texts(own.get("languages", [language]), f"languages of the promise of {name}"),
     )
 
 
@@ -307,14 +310,14 @@ def _check_level(level: Mapping[str, Any], attribute: str) -> None:
         text(phrase, f"a phrase of {attribute}")
 
 
-def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
+def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:
     """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own;
-    the rest stays.
+    the rest stays. language: that the thresholds are for; "" is the card's first.
 
     A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate
     that `read_card` would refuse.
     """
-    _write(directory, out, "gate", gate)
+    _write(directory, out, "gate", gate, language)
 
 
 def write_confidence(directory: Path, out: Path, curves: Mapping[str, Any]) -> None:
@@ -323,11 +326,18 @@ def write_confidence(directory: Path, out: Path, curves: Mapping[str, Any]) -> N
     _write(directory, out, "confidence", curves)
 
 
-def _write(directory: Path, out: Path, name: str, own: Mapping[str, Any]) -> None:
+def _write(
+    directory: Path, out: Path, name: str, own: Mapping[str, Any], language: str = ""
+) -> None:
     file = directory / FILE
     try:
         raw = an_object(json.loads(file.read_text("utf-8")), "the card") if file.exists() else {}
-        whole_card = {**raw, name: {**an_object(raw.get(name, {}), name), **own}}
+        further = {**an_object(raw.get("languages", {}), "languages")}
+        if language in further:
+            further[language] = _with(an_object(further[language], language), name, own)
+            whole_card = {**raw, "languages": further}
+        else:
+            whole_card = _with(raw, name, own)
         card_of(whole_card, directory.name)
         replace_text(out, json.dumps(whole_card, ensure_ascii=False, indent=1) + "\n")
     except (ValueError, KeyError) as error:
@@ -336,6 +346,10 @@ def _write(directory: Path, out: Path, name: str, own: Mapping[str, Any]) -> Non
         raise ModelError(
             out, f"cannot be written ({error.strerror}); choose another place with --out"
         ) from None
+
+
+def _with(raw: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    return {**raw, name: {**an_object(raw.get(name, {}), name), **own}}
 
 
 def replace_text(file: Path, text: str) -> None:

@@ -215,11 +215,19 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     assert (found.max_turn_s, found.openings, found.no_speech) == (30, ("It is",), "")
     assert found.presets["fluent"].gate.entropy == 0.3
     assert found.phrases not in ("", card.phrases)
-    assert found.promises["fluent"].languages == ()
+    assert found.promises["fluent"].languages == ("zh",), "made for the first one's sentences"
     with pytest.raises(
         ValueError, match="language is 'de', but this model speaks zh and en; leave"
     ):
         card.speaking("de")
-    english["gate"] = {"fluent": {"entropy": 0.7}}
-    assert read_card(write(tmp_path, raw)).speaking("en").presets["fluent"].gate.entropy == 0.7
-    assert read_card(write(tmp_path, raw)).presets["fluent"].gate.entropy == 0.3
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.7, "promise": PROMISE}}, "en")
+    own = read_card(tmp_path)
+    assert [own.speaking(each).presets["fluent"].gate.entropy for each in own.spoken] == [0.3, 0.7]
+    told = [own.speaking(each).promises["fluent"].languages for each in own.spoken]
+    assert told == [("zh",), ("en",)]
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.4}}, "zh")
+    again = read_card(tmp_path)
+    assert [again.speaking(each).presets["fluent"].gate.entropy for each in own.spoken] == [
+        0.4,
+        0.7,
+    ]

@@ -259,7 +259,7 @@ def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_pat
     assert vars(read_card(target).promises["fluent"]) == {
         **promise,
         "profiles": ("full",),
-        "languages": (),
+        "languages": ("zh",),
     }
     gate = Config(threshold=0.7).plan(preset).gate
     assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
