@@ -3,10 +3,18 @@
 import os
 import sys
 
+CPU_INFO = "/proc/cpuinfo"
+# NumPy is compiled for x86-64-v2 and aborts without it
+NEEDED = ("ssse3", "sse4_1", "sse4_2", "popcnt")
+
 
 def main() -> int:
     """Runs the command line. Ctrl-C ends it without a word also while its modules are imported,
     which takes a second on a busy machine."""
+    if missing := missing_instructions():
+        told = f"this processor has no {', '.join(missing)}, which NumPy needs (x86-64-v2, 2009)"
+        print(f"streamer: {told}; in QEMU, take -cpu host or Nehalem", file=sys.stderr)
+        return 1
     os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours import nothing from where they start
     try:
         from streamer.cli import main as run
@@ -14,6 +22,16 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return 130
+
+
+def missing_instructions() -> list[str]:
+    """Those of NEEDED that an x86-64 processor lacks, where the system says it."""
+    try:
+        with open(CPU_INFO) as file:
+            flags = next((line.split()[2:] for line in file if line.startswith("flags")), NEEDED)
+    except OSError:
+        return []
+    return [name for name in NEEDED if name not in flags]
 
 
 def _forget_working_directory() -> None:

@@ -1,8 +1,9 @@
-"""A directory of recordings. In: a path. Out: the recordings in it, by name."""
+"""The recordings in a directory, by their names."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 # Names of formats that libsndfile reads, and of containers that ffmpeg opens.
@@ -15,11 +16,12 @@ SUFFIXES = frozenset(
 )
 
 
-def recordings_in(path: str) -> list[str]:
+def recordings_in(path: str, on_other: Callable[[str], None] = lambda path: None) -> list[str]:
     """`path` itself unless it is a directory; else the recordings in it and below, sorted.
 
-    Names that begin with a dot are left out. A directory without one stays, and is refused when it
-    is opened.
+    Names that begin with a dot are left out, and pipes and devices, which might never end:
+    `on_other` gets their paths. A directory without a recording stays, and is refused when it is
+    opened.
     """
     if not os.path.isdir(path):
         return [path]
@@ -27,5 +29,9 @@ def recordings_in(path: str) -> list[str]:
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         shown = [name for name in sorted(names) if not name.startswith(".")]
-        found += [os.path.join(folder, n) for n in shown if Path(n).suffix.lower() in SUFFIXES]
+        for name in shown:
+            file = os.path.join(folder, name)
+            if Path(name).suffix.lower() in SUFFIXES:
+                is_other = os.path.exists(file) and not os.path.isfile(file)
+                on_other(file) if is_other else found.append(file)
     return found or [path]

@@ -202,15 +202,18 @@ def _open_stdin() -> IO[bytes]:
 
 def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
     """Copies a pipe to a temporary file, because decoders seek; it is gone when closed."""
-    spool = tempfile.TemporaryFile()  # noqa: SIM115 - AudioFile closes it
+    spool = _temporary(path)
     try:
         while piece := stream.read(1 << 20):
+            if not isinstance(piece, bytes | bytearray | memoryview):
+                raise TypeError(f"{path} gives {type(piece).__name__}; open it as binary")
             if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
                 limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
                 raise AudioError(path, f"brings more than {limit}; write it to a file first")
-            spool.write(piece)
+            _write(path, spool, piece)
         if spool.tell() == 0:
-            raise AudioError(path, "brings no data; pipe a WAV file into it")
+            way = "pipe a WAV file into it" if path == "-" else "it may stand at its end: seek(0)"
+            raise AudioError(path, f"brings no data; {way}")
         spool.seek(0)
     except OSError as error:
         spool.close()
@@ -219,6 +222,22 @@ def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
         spool.close()
         raise
     return spool
+
+
+def _temporary(path: str) -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise AudioError(path, f"finds no directory for temporary files ({_line(error)})") from None
+
+
+def _write(path: str, spool: IO[bytes], piece: bytes) -> None:
+    try:
+        spool.write(piece)
+        spool.flush()
+    except OSError as error:
+        place = f"{tempfile.gettempdir()} ({error.strerror})"
+        raise AudioError(path, f"cannot be kept in {place}; make room, or set TMPDIR") from None
 
 
 def _decode(source: int | View) -> SoundFile:

@@ -22,7 +22,7 @@ from streamer.assembly.models import Models
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import CalibrateOptions
-from streamer.commands.process import fail, put
+from streamer.commands.process import fail, pass_over, put
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import (
     Block,
@@ -109,7 +109,8 @@ def clips_of(options: CalibrateOptions) -> list[str]:
 
     Raises CalibrationError for a missing file, and for too few files.
     """
-    files = list(dict.fromkeys(file for clip in options.clips for file in recordings_in(clip)))
+    found = (file for clip in options.clips for file in recordings_in(clip, pass_over))
+    files = list(dict.fromkeys(found))
     for file in files:
         if Path(file).is_dir():
             raise CalibrationError(f"{file}: is a directory without recordings; give some")

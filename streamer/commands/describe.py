@@ -13,7 +13,7 @@ import anyio.to_thread
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import StdoutLost, fail, loading, models_of
+from streamer.commands.process import StdoutLost, fail, loading, models_of, pass_over
 from streamer.commands.screen import Screen, Take, show_call, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -27,7 +27,7 @@ from streamer.timeline.write import check_target, write_timeline
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
     config = combined(options.pipeline, given).for_jobs(options.jobs)
-    files = [file for path in options.files for file in recordings_in(path)]
+    files = [file for path in options.files for file in recordings_in(path, pass_over)]
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     takes = [take for file in files for take in takes_of(file, options)]

@@ -23,7 +23,14 @@ from typing import Any
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
 from streamer.commands.options import LabelOptions
-from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
+from streamer.commands.process import (
+    fail,
+    interrupted_by_sigterm,
+    pass_over,
+    plain,
+    status_of,
+    tell,
+)
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.core.installed import missing
@@ -119,7 +126,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     if not any(map(os.path.exists, options.files)):
         fail(f"{options.files[0]}: no such file")
         return 1
-    files = list(dict.fromkeys(file for path in options.files for file in recordings_in(path)))
+    found = (file for path in options.files for file in recordings_in(path, pass_over))
+    files = list(dict.fromkeys(found))
     rows = Rows.open(Path(options.out), options.tags)
     todo = rows.left_of(files, made_with(config))
     if num_other := sum(file in rows.done for file in todo):
@@ -313,8 +321,8 @@ class Rows:
         new = self._out.with_name(self._out.name + ".new")
         if self._out.suffix.lower() == ".parquet":
             arrow, parquet = _pyarrow()
-            plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
-            parquet.write_table(arrow.Table.from_pylist(plain, _schema(arrow)), new)
+            told = [{name: plain(value) for name, value in row.items()} for row in rows]
+            parquet.write_table(arrow.Table.from_pylist(told, _schema(arrow)), new)
         else:
             with new.open("w", newline="", **TEXT) as file:
                 if self._out.suffix.lower() == ".csv":
@@ -328,11 +336,6 @@ class Rows:
 
 def _line(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A text without lone surrogates."""
-    return value.encode(**TEXT).decode() if isinstance(value, str) else value
 
 
 def _read(whole: bytes, path: Path) -> dict[str, dict[str, Any]]:

@@ -67,6 +67,17 @@ def fail(message: str) -> None:
     tell(f"streamer: {one_line(message)}")
 
 
+def pass_over(path: str) -> None:
+    """Report a file of a directory that is none."""
+    fail(f"{path}: is a pipe or a device, and passed over; name it by itself")
+
+
+def plain(value: Any) -> Any:
+    """A text without lone surrogates, such as those of names that are not UTF-8: strict readers of
+    JSON refuse them."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that worker processes are ended. On the

@@ -13,7 +13,7 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, put, tell
+from streamer.commands.process import fail, plain, put, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
@@ -165,7 +165,8 @@ def show_intervals(
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    told = {name: plain(value) for name, value in row.items()}
+    return json.dumps(told, ensure_ascii=False) + "\n"
 
 
 def table_of(result: Description) -> str:

@@ -61,8 +61,8 @@ def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
     elif kind == ".textgrid":
         path.write_text(textgrid(timeline), "utf-8")
     else:
-        # a name that is no UTF-8 becomes \udcXX, which JSON reads back unchanged
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(timeline.as_json(), file, ensure_ascii=False)
-            file.write("\n")
+        # a name that is no UTF-8 has \udcXX in it; as such an escape strict readers refuse it
+        told = timeline.as_json()
+        told["file"] = told["file"].encode(errors="backslashreplace").decode()
+        path.write_text(json.dumps(told, ensure_ascii=False) + "\n", "utf-8")
     return None

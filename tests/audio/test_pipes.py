@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -65,6 +66,18 @@ def test_a_pipe_without_end_is_cut_off(monkeypatch, tmp_path):
     monkeypatch.setattr("streamer.audio.file.MAX_SPOOL_BYTES", 10 << 20)
     if os.path.exists("/dev/zero"):
         assert refusal("/dev/zero").startswith("brings more than 0 GiB")
+
+
+def test_a_full_directory_for_temporary_files_is_named(monkeypatch, tmp_path) -> None:
+    class Full(io.BytesIO):
+        def write(self, data) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", Full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    told = f"cannot be kept in {tmp_path} .No space left on device.; make room, or set TMPDIR"
+    with pytest.raises(AudioError, match=told):
+        open_audio(io.BytesIO(b"RIFF"))
 
 
 @pytest.mark.parametrize(("stdin", "cause"), [(None, "is closed"), ("tty", "is a terminal")])

@@ -107,8 +107,14 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
     for name, file in zip(("b/2.WAV", "1.wav", "b/.hidden/no.wav"), samples, strict=False):
         (tmp_path / name).write_bytes(file.read_bytes())
     (tmp_path / "notes.txt").write_text("no recording")
+    os.mkfifo(tmp_path / "pipe.wav")
+    os.symlink("/dev/zero", tmp_path / "zero.wav")
     status, out, err = here("describe", tmp_path, "--json", "--mode", "edge", *models)
-    assert (status, err) == (0, "")
+    told = "is a pipe or a device, and passed over; name it by itself"
+    names = (f"{tmp_path}/pipe.wav", f"{tmp_path}/zero.wav")
+    assert (status, err) == (0, "".join(f"streamer: {name}: {told}\n" for name in names))
+    for name in names:
+        os.remove(name)
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["file"] for row in rows] == [f"{tmp_path}/1.wav", f"{tmp_path}/b/2.WAV"]
     options = ("--jobs", "2", "--mode", "edge", *models)

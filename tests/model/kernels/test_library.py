@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamer import __main__
 from streamer.model.kernels import library
 from streamer.model.kernels.library import KernelWarning, kernel_directory
 
@@ -25,17 +26,20 @@ DOORS = {
     "the command": [STREAMER, "describe", "--quiet", SAMPLE],
     "python -m": [sys.executable, "-m", "streamer", "describe", "--quiet", SAMPLE],
     "a notebook": [sys.executable, "-P", "-c", DESCRIBE],
+    "a picture": [STREAMER, "describe", "--quiet", SAMPLE, "--timeline", "t.png"],
     "workers": [STREAMER, "label", SAMPLE, "--jobs", "2", "--out", "rows.jsonl"],
 }
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_of_the_working_directory_is_read(door, tmp_path):
-    """numba fails on a settings file that is a list; a module would leave its mark."""
+    """numba fails on a settings file that is a list, and matplotlib would wait for the pipe; a
+    module would leave its mark."""
+    os.mkfifo(tmp_path / "matplotlibrc")
     (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
     for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):
         (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
-    done = subprocess.run(DOORS[door], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(DOORS[door], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert not [*tmp_path.rglob("it_ran"), *tmp_path.rglob("*.nb?")]
@@ -244,3 +248,16 @@ text = FastText({name: weight.half() for name, weight in weights.items()}, shape
 def step():
     return text.step(list(range(7)), [], [Span(0, 0, 0, 7, 3)], text.slots(1, 64))
 """
+
+
+def test_a_processor_that_numpy_cannot_use_is_one_line(tmp_path, monkeypatch, capsys):
+    """QEMU's default has neither of them. An ARM processor has other names."""
+    told = "processor\t: 0\nflags\t\t: fpu sse sse2 ssse3 sse4_1 popcnt lm\n\nflags\t\t: fpu\n"
+    (tmp_path / "old").write_text(told)
+    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    for name, missing in {"old": ["sse4_2"], "arm": [], "none": []}.items():
+        monkeypatch.setattr(__main__, "CPU_INFO", tmp_path / name)
+        assert __main__.missing_instructions() == missing
+    monkeypatch.setattr(__main__, "CPU_INFO", tmp_path / "old")
+    assert __main__.main() == 1
+    assert "has no sse4_2, which NumPy needs" in capsys.readouterr().err
