@@ -212,7 +212,8 @@ def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
                 raise AudioError(path, f"brings more than {limit}; write it to a file first")
             _write(path, spool, piece)
         if spool.tell() == 0:
-            way = "pipe a WAV file into it" if path == "-" else "it may stand at its end: seek(0)"
+            is_file = path != "-" and getattr(stream, "seekable", bool)()
+            way = "it may stand at its end: seek(0)" if is_file else "pipe a WAV file into it"
             raise AudioError(path, f"brings no data; {way}")
         spool.seek(0)
     except OSError as error:

@@ -203,6 +203,10 @@ def test_an_open_binary_file_is_a_source(tmp_path) -> None:
     assert np.array_equal(heard(io.BytesIO(data))[0], wanted)
     with open(tmp_path / "alone", "rb") as file:
         assert np.array_equal(heard(file)[0], wanted)
+        with pytest.raises(AudioError, match=r"it may stand at its end: seek\(0\)"):
+            heard(file)
+    with pytest.raises(TypeError, match="stream gives str; open it as binary"):
+        heard(io.StringIO("RIFF"))
 
 
 @needs_ffmpeg
