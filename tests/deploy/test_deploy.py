@@ -1,4 +1,4 @@
-"""deploy/: each file is well-formed by its own tool, and names only what there is here."""
+"""deploy/: each file is well-formed by its own tool, and names only options and metrics of ours."""
 
 import json
 import re
@@ -24,29 +24,36 @@ from streamer.net.realtime.server import RealtimeServer
 from streamer.net.service.admission import Admission
 
 DEPLOY = ROOT / "deploy"
-MANIFESTS = sorted(
-    file for file in (DEPLOY / "kubernetes").glob("*.yaml") if file.stem != "kustomization"
-)
-VERSION = "1.32"
+VERSION = "1.32"  # of Kubernetes
 
 
-def documents():
-    """Every object of every manifest."""
-    return [one for file in MANIFESTS for one in yaml.safe_load_all(file.read_text("utf-8"))]
+def loaded(name):
+    return yaml.safe_load((DEPLOY / name).read_text("utf-8"))
+
+
+MANIFESTS = {file.name: file for file in (DEPLOY / "kubernetes").glob("*.yaml")}
+del MANIFESTS["kustomization.yaml"]
+OBJECTS = [one for file in MANIFESTS.values() for one in yaml.safe_load_all(file.read_text())]
+COMPOSE = loaded("compose.yaml")
+SERVICES = COMPOSE["services"]
+BOARD = json.loads((DEPLOY / "grafana" / "streamer.json").read_text("utf-8"))
+HAPROXY = (DEPLOY / "haproxy.cfg").read_text("utf-8")
+RECIPE = (DEPLOY / "Dockerfile").read_text("utf-8")
 
 
 def objects(kind):
-    return {one["metadata"]["name"]: one for one in documents() if one["kind"] == kind}
+    return {one["metadata"]["name"]: one for one in OBJECTS if one["kind"] == kind}
 
 
-def pods():
-    """(name, spec of its pods) of everything that runs."""
-    running = objects("StatefulSet") | objects("Deployment")
-    return [(name, one["spec"]["template"]["spec"]) for name, one in running.items()]
+# name -> spec of its pods
+PODS = {
+    name: one["spec"]["template"]["spec"]
+    for name, one in (objects("StatefulSet") | objects("Deployment")).items()
+}
 
 
 def metric_names():
-    """Names of all series that a server, a verifier and a director give."""
+    """Names of all series of a server, a verifier and a director."""
     server = RealtimeServer(None, Admission((), 7))
     verifier = VerifierServer(None, SimpleNamespace(fingerprint=""), Admission((), 7))
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
@@ -57,73 +64,41 @@ def metric_names():
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text.decode(), re.M)}
 
 
-def asked_for(expression):
-    """Names of metrics in a query."""
-    return set(re.findall(r"\b(?:streamer|process)_\w+", expression))
+def test_manifests_are_of_their_schemas():
+    assert sorted(loaded("kubernetes/kustomization.yaml")["resources"]) == sorted(MANIFESTS)
+    for one in OBJECTS:
+        kubernetes_validate.validate(one, VERSION, strict=True)  # raises if it is not
 
 
-@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
-def test_manifests_are_of_their_schemas(file):
-    manifests = list(yaml.safe_load_all(file.read_text("utf-8")))
-    assert manifests
-    for one in manifests:
-        kubernetes_validate.validate(one, VERSION, strict=True)  # raises where it is not
+def checkers():
+    """name -> command that checks a file, or None if its program is not installed."""
+    compose = ["-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    yield "compose", [sys.executable, *compose, DEPLOY / "compose.yaml"]
+    beside = str(Path(sys.executable).parent)
+    hadolint = shutil.which("hadolint", path=beside) or shutil.which("hadolint")
+    yield "hadolint", hadolint and [hadolint, DEPLOY / "Dockerfile"]
+    haproxy = shutil.which("haproxy")
+    yield "haproxy", haproxy and [haproxy, "-c", "-f", DEPLOY / "haproxy.cfg"]
 
 
-def test_the_kustomization_names_every_manifest():
-    told = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text("utf-8"))
-    assert sorted(told["resources"]) == [file.name for file in MANIFESTS]
-
-
-def test_compose_is_of_its_specification():
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*command, str(DEPLOY / "compose.yaml")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_image_s_recipe_has_nothing_to_warn_of():
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
-        "hadolint"
-    )
-    if hadolint is None:
-        pytest.skip("hadolint is not on the path; it comes with '.[dev]'")
-    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
-
-
-@pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed")
-def test_haproxy_takes_its_configuration():
-    done = subprocess.run(
-        ["haproxy", "-c", "-f", DEPLOY / "haproxy.cfg"], capture_output=True, text=True
-    )
-    assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stderr
-
-
-def test_haproxy_s_ports_and_names_are_the_fleet_s():
-    text = (DEPLOY / "haproxy.cfg").read_text("utf-8")
-    there = dict(re.findall(r"^ +server (\S+) 127\.0\.0\.1:(\d+) check$", text, re.M))
-    kinds = read(ROOT / "pipelines" / "fleet.toml").kinds
-    assert there == {
-        f"{name}-{i + 1}": str(kind.placing.first_port + i)
-        for name, kind in kinds.items()
-        for i in range(kind.placing.most)
-    }
-    assert re.findall(r"use-server (\S+) if \{ urlp\(resume\) -m beg sess_\1\. \}", text) == [
-        name for name in there if name.startswith("server")
-    ]
+@pytest.mark.parametrize(("name", "command"), list(checkers()), ids=lambda value: str(value)[:10])
+def test_a_file_is_well_formed_by_its_own_tool(name, command):
+    if command is None:
+        pytest.skip(f"{name} is not installed")
+    done = subprocess.run(command, capture_output=True, text=True)
+    told = done.stdout + done.stderr
+    assert (done.returncode, "WARN" in told.upper()) == (0, False), told
 
 
 def commands():
-    """(where, what `streamer` is called with) in compose and manifests."""
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
-    for name, service in compose["services"].items():
+    """(where, arguments of `streamer`) in compose, manifests and the image's recipe."""
+    for name, service in SERVICES.items():
         if service.get("image") == "streamer":
             yield f"compose {name}", service["command"]
-    for name, spec in pods():
+    for name, spec in PODS.items():
         yield f"kubernetes {name}", spec["containers"][0]["args"]
-    recipe = (DEPLOY / "Dockerfile").read_text("utf-8")
-    yield "CMD", json.loads(re.search(r"^CMD (.*)$", recipe, re.M)[1])
-    yield "RUN", shlex.split(re.search(r"^RUN streamer ([^&]*)", recipe, re.M)[1])
+    yield "CMD", json.loads(re.search(r"^CMD (.*)$", RECIPE, re.M)[1])
+    yield "RUN", shlex.split(re.search(r"^RUN streamer ([^&]*)", RECIPE, re.M)[1])
 
 
 @pytest.mark.parametrize(("where", "words"), list(commands()), ids=lambda value: str(value)[:20])
@@ -134,8 +109,9 @@ def test_every_command_is_one(where, words, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("name", "spec"), pods(), ids=lambda value: str(value)[:12])
-def test_pods_are_probed_drained_and_unprivileged(name, spec):
+@pytest.mark.parametrize("name", PODS)
+def test_pods_are_probed_drained_unprivileged_and_behind_a_policy(name):
+    spec, policies = PODS[name], objects("NetworkPolicy")
     (container,) = spec["containers"]
     port = container["ports"][0]["containerPort"]
     service = objects("Service")[name]["spec"]["ports"][0]
@@ -155,43 +131,35 @@ def test_pods_are_probed_drained_and_unprivileged(name, spec):
         sleep_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
         assert spec["terminationGracePeriodSeconds"] > 30 + sleep_s + 2
         assert container["args"][3:5] == ["--name", "$(POD_NAME)"]
+    closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert policies["nothing-else"]["spec"] == closed
+    assert policies[name]["spec"]["podSelector"] == {"matchLabels": {"app": name}}
+    ingress = policies[name]["spec"]["ingress"]
+    assert [rule["ports"] for rule in ingress] == [[{"port": port}]]
 
 
-def test_directors_know_as_many_places_as_may_be_scaled_to():
-    args = objects("Deployment")["director"]["spec"]["template"]["spec"]["containers"][0]["args"]
-    for name, one in objects("HorizontalPodAutoscaler").items():
+def test_scaling_is_by_our_metrics_to_places_that_the_director_knows():
+    args, known = PODS["director"]["containers"][0]["args"], metric_names()
+    scalers = objects("HorizontalPodAutoscaler")
+    metrics = set()
+    for name, one in scalers.items():
         addresses = [word for word in args if f".{name}:" in word]
         assert len(addresses) == one["spec"]["maxReplicas"]
+        metrics |= {metric["pods"]["metric"]["name"] for metric in one["spec"]["metrics"]}
+    assert metrics == {"streamer_sessions", "streamer_audio_lag_seconds"} & known
 
 
-def test_what_scales_is_a_metric_of_ours():
-    names = {
-        metric["pods"]["metric"]["name"]
-        for one in objects("HorizontalPodAutoscaler").values()
-        for metric in one["spec"]["metrics"]
-    }
-    assert names == {"streamer_sessions", "streamer_audio_lag_seconds"}
-    assert names <= metric_names()
-
-
-def test_the_board_asks_for_metrics_that_there_are():
-    board = json.loads((DEPLOY / "grafana" / "streamer.json").read_text("utf-8"))
-    sources = yaml.safe_load((DEPLOY / "grafana" / "sources.yaml").read_text("utf-8"))
-    known = metric_names()
-    ids = [panel["id"] for panel in board["panels"]]
-    assert len(ids) == len(set(ids)) > 10
-    for panel in board["panels"]:
-        assert panel["datasource"]["uid"] == sources["datasources"][0]["uid"]
+def test_the_board_shows_our_metrics_and_its_panels_do_not_overlap():
+    (source,) = loaded("grafana/sources.yaml")["datasources"]
+    known, taken = metric_names(), set()
+    panels = BOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 10
+    for panel in panels:
+        assert panel["datasource"]["uid"] == source["uid"]
         for target in panel["targets"]:
-            names = asked_for(target["expr"])
+            names = set(re.findall(r"\b(?:streamer|process)_\w+", target["expr"]))
             assert names, panel["title"]
             assert names <= known, panel["title"]
-
-
-def test_places_of_the_board_do_not_overlap():
-    board = json.loads((DEPLOY / "grafana" / "streamer.json").read_text("utf-8"))
-    taken = set()
-    for panel in board["panels"]:
         at = panel["gridPos"]
         cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
         assert not cells & taken
@@ -200,74 +168,64 @@ def test_places_of_the_board_do_not_overlap():
 
 
 def test_prometheus_asks_the_director_for_its_targets():
-    told = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text("utf-8"))
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
-    urls = [sd["url"] for job in told["scrape_configs"] for sd in job.get("http_sd_configs", ())]
+    jobs = loaded("prometheus.yaml")["scrape_configs"]
+    urls = [sd["url"] for job in jobs for sd in job.get("http_sd_configs", ())]
     assert urls == [f"http://director:8764{TARGETS}"]
-    assert "director" in compose
+    assert "director" in SERVICES
     assert set(PATHS) == {"/v1/realtime", "/v1/verify"}
 
 
-def test_compose_mounts_files_that_there_are():
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
-    services = compose["services"].values()
-    mounts = [m.partition(":")[0] for one in services for m in one.get("volumes", ())]
-    assert mounts
-    files = [m for m in mounts if m not in compose["volumes"]]
-    assert [m for m in files if not (DEPLOY / m).exists()] == []
-
-
-def test_compose_publishes_nothing_beyond_the_machine_and_knows_no_password():
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
-    for name, one in services.items():
+def test_compose_mounts_what_exists_publishes_nothing_and_knows_no_password():
+    for name, one in SERVICES.items():
         assert (one["read_only"], one["cap_drop"]) == (True, ["ALL"]), name
         assert one["security_opt"] == ["no-new-privileges:true"], name
         assert all(port.startswith("127.0.0.1:") for port in one.get("ports", ())), name
         for variable, value in one.get("environment", {}).items():
             given = re.findall(r"\$\{\w+(:\?[^}]+)?\}", value)
             assert given, f"{name}: {variable} has a default"
-    assert not re.search(r"^ +bind (?!127\.0\.0\.1:)", (DEPLOY / "haproxy.cfg").read_text(), re.M)
+        mounts = [mount.partition(":")[0] for mount in one.get("volumes", ())]
+        assert all((DEPLOY / m).exists() for m in mounts if m not in COMPOSE["volumes"])
+
+
+def test_haproxy_s_ports_and_names_are_the_fleet_s():
+    there = dict(re.findall(r"^ +server (\S+) 127\.0\.0\.1:(\d+) check$", HAPROXY, re.M))
+    kinds = read(ROOT / "pipelines" / "fleet.toml").kinds
+    assert there == {
+        f"{name}-{i + 1}": str(kind.placing.first_port + i)
+        for name, kind in kinds.items()
+        for i in range(kind.placing.most)
+    }
+    servers = [name for name in there if name.startswith("server")]
+    rule = r"use-server (\S+) if \{ urlp\(resume\) -m beg sess_\1\. \}"
+    assert re.findall(rule, HAPROXY) == servers
+    assert not re.search(r"^ +bind (?!127\.0\.0\.1:)", HAPROXY, re.M)
 
 
 @pytest.mark.parametrize("keys", ["alice", "alice,bob"])
 def test_several_client_keys_leave_the_link_its_own(keys):
     """A list of keys was given to the servers as the one key that they show to verifiers."""
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
     given = {"STREAMER_API_KEY": keys, "STREAMER_CLOUD_KEY": "carol", "GRAFANA_PASSWORD": "x"}
+
+    def filled(value):
+        return re.sub(r"\$\{(\w+)[^}]*\}", lambda found: given[found[1]], value)
+
     env = {
-        name: {
-            variable: re.sub(r"\$\{(\w+)[^}]*\}", lambda found: given[found[1]], value)
-            for variable, value in one.get("environment", {}).items()
-        }
-        for name, one in services.items()
+        name: {variable: filled(value) for variable, value in one.get("environment", {}).items()}
+        for name, one in SERVICES.items()
     }
     assert env["server"] == {"STREAMER_API_KEY": keys, "STREAMER_CLOUD_KEY": "carol"}
     assert env["verifier"] == {"STREAMER_API_KEY": "carol"}
     assert env["director"] == {"STREAMER_API_KEY": f"{keys},carol"}
-    in_pods = {
+    secrets = {
         name: {
             e["name"]: e.get("valueFrom", {}).get("secretKeyRef", {}).get("key", e.get("value"))
             for e in spec["containers"][0]["env"]
         }
-        for name, spec in pods()
+        for name, spec in PODS.items()
     }
-    assert in_pods["server"]["STREAMER_API_KEY"] == in_pods["director"]["CLIENT_KEYS"] == "key"
-    assert in_pods["server"]["STREAMER_CLOUD_KEY"] == "cloud-key"
-    assert (
-        in_pods["verifier"]["STREAMER_API_KEY"] == in_pods["director"]["CLOUD_KEY"] == "cloud-key"
-    )
-    assert in_pods["director"]["STREAMER_API_KEY"] == "$(CLIENT_KEYS),$(CLOUD_KEY)"
-
-
-def test_a_network_policy_stands_before_every_pod():
-    policies = objects("NetworkPolicy")
-    assert policies["nothing-else"]["spec"] == {
-        "podSelector": {},
-        "policyTypes": ["Ingress", "Egress"],
-    }
-    ports = {name: spec["containers"][0]["ports"][0]["containerPort"] for name, spec in pods()}
-    assert ports.keys() == policies.keys() - {"nothing-else"}
-    for name, port in ports.items():
-        spec = policies[name]["spec"]
-        assert spec["podSelector"] == {"matchLabels": {"app": name}}
-        assert [rule["ports"] for rule in spec["ingress"]] == [[{"port": port}]]
+    director = secrets["director"]
+    assert (director["CLIENT_KEYS"], director["CLOUD_KEY"]) == ("key", "cloud-key")
+    assert director["STREAMER_API_KEY"] == "$(CLIENT_KEYS),$(CLOUD_KEY)"
+    assert secrets["server"]["STREAMER_API_KEY"] == "key"
+    assert secrets["server"]["STREAMER_CLOUD_KEY"] == "cloud-key"
+    assert secrets["verifier"]["STREAMER_API_KEY"] == "cloud-key"

@@ -283,7 +283,7 @@ class ServerTerms:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is in force in one session, whose kind never changes."""
+    """The settings in force in one session, whose kind never changes."""
 
     kind: Literal["realtime", "transcription"]
     options: SessionOptions

@@ -1,4 +1,4 @@
-"""One real server in exact mode for the tests of this room, and what it must say."""
+"""One real server in exact mode for the tests of this room, and the sentences that it must give."""
 
 import os
 
@@ -17,7 +17,7 @@ def server():
 
 @pytest.fixture(scope="package")
 def wanted():
-    """What `streamer describe` says about the bundled recordings, in exact mode, by file name."""
+    """The bundled recordings as `streamer describe` describes them in exact mode, by file name."""
     return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact")}
 
 

@@ -260,7 +260,7 @@ INERT = {
 
 
 async def test_fields_without_effect_are_named():
-    """Of an update, and of a request; null has none anyway. A session may be sent back as it
+    """In updates and requests; null has none anyway. A session may be sent back as it
     came."""
     async with talking(waits=True) as talk:
         (updated,) = await talk.say(update(instructions=None))

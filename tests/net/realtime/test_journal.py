@@ -62,7 +62,7 @@ async def test_room_waits_for_a_reader_and_only_where_there_is_one():
     journal, passed = Journal("a"), []
     third = MAX_UNSENT_BYTES // 3
     journal.append([event(i, third) for i in range(3)])
-    await journal.room()  # nobody reads
+    await journal.room()  # no socket is attached
 
     async def wait():
         await journal.room()

@@ -1,44 +1,81 @@
-"""Clients of other programs, unmodified, in an environment of their own: they pin what we do not."""
+"""Clients of other programs, unmodified, in environments of their own with their own versions."""
 
 import json
+import os
+import shutil
 import subprocess
 import venv
 
 import pytest
+import soundfile
+import soxr
 from places import ROOT, SAMPLES, SUPPORT
+from tls import certificate
+from wire import serving
 
 PACKAGES = (
     *("livekit-plugins-openai>=1.8,<2", "openai-agents>=0.24,<0.30", "pipecat-ai>=1.14,<2"),
     *("soundfile", "soxr"),
 )
-HOME = ROOT / ".cache" / "clients"
+OF_NPM = ("openai@7.57.0", "openai-realtime-api@1.0.8", "ws@8")
+CACHE = ROOT / ".cache"
+SCRIPTS = SUPPORT / "other_clients"
 WITHIN_S = 600
 pytestmark = pytest.mark.long
 
 
+def installed(home, *command):
+    """The folder, in which this command has run once."""
+    if not (home / "is_ready").exists():
+        subprocess.run(command, cwd=home, check=True, timeout=WITHIN_S)
+        (home / "is_ready").touch()
+    return home
+
+
 @pytest.fixture(scope="module")
 def python():
-    """The interpreter of an environment that has them."""
-    found = HOME / "bin" / "python"
-    if not (HOME / "is_ready").exists():
-        venv.create(HOME, with_pip=True)
-        pip = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-        subprocess.run(pip, check=True, timeout=WITHIN_S)
-        (HOME / "is_ready").touch()
-    return found
+    """The interpreter of an environment with PACKAGES."""
+    home = CACHE / "clients"
+    if not home.exists():
+        venv.create(home, with_pip=True)
+    pip = (home / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES)
+    return installed(home, *pip) / "bin" / "python"
 
 
-def run(python, client, server):
-    """What a client's script prints."""
-    command = [python, SUPPORT / "other_clients" / f"{client}_client.py", server, SAMPLES[0]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """Runs a script with OF_NPM on a recording at 24 kHz."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    home = CACHE / "npm"
+    home.mkdir(parents=True, exist_ok=True)
+    installed(home, "npm", "install", "--silent", "--no-audit", "--no-fund", *OF_NPM)
+    file = tmp_path_factory.mktemp("npm") / "speech.wav"
+    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
+    soundfile.write(file, soxr.resample(samples, rate, 24_000), 24_000, subtype="PCM_16")
+
+    def run_node(client, server, **environment):
+        script = shutil.copy(SCRIPTS / f"{client}_client.mjs", home)  # beside its packages
+        return run(["node", script, server, file], environment)
+
+    return run_node
+
+
+def run(command, environment=None):
+    """The object that a client's script prints."""
+    env = os.environ | (environment or {})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, env=env)
     assert done.returncode == 0, done.stderr[-4_000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def run_python(python, client, server):
+    return run([python, SCRIPTS / f"{client}_client.py", server, SAMPLES[0]])
+
+
 def test_livekit(python, server):
-    """Replies that it asks for come with its metadata; its history has the order of the talk."""
-    found = run(python, "livekit", server)
+    """Replies that it asks for come with its metadata; its history is in order."""
+    found = run_python(python, "livekit", server)
     assert found["errors"] == []
     assert found["texts"][0]
     assert found["texts"][0] == found["texts"][1]
@@ -50,12 +87,29 @@ def test_livekit(python, server):
 
 def test_pipecat(python, server):
     """Initial messages and a run without audio end nothing; the turn is answered."""
-    found = run(python, "pipecat", server)
+    found = run_python(python, "pipecat", server)
     assert (found["errors"], found["empty"]) == ([], [""])
     assert found["texts"][0]
 
 
 def test_openai_agents(python, server):
-    found = run(python, "agents", server)
+    found = run_python(python, "agents", server)
     assert found["errors"] == []
     assert found["texts"][0]
+
+
+def test_npm_openai(node, tmp_path):
+    """It forces wss."""
+    chain, key, authority = certificate(tmp_path)
+    with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
+        found = node("openai", url, NODE_EXTRA_CA_CERTS=str(authority))
+    assert found["errors"] == []
+    assert found["texts"][0]
+
+
+def test_npm_openai_realtime_api(node, server):
+    """It speaks the beta of the protocol."""
+    found = node("beta", server)
+    assert found["errors"] == []
+    assert len(found["texts"]) == 2
+    assert all(found["texts"])

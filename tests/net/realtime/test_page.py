@@ -72,7 +72,7 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
 
 @LOOP
 async def test_files_say_what_describe_says(server, measured, tmp_path, browser):
-    """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in
+    """Chosen and dropped; two in a row; longer than a turn, in parts; a file without sound is
     one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)

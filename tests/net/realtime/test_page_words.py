@@ -44,8 +44,8 @@ def page(browser):
 
 
 async def keep_statuses(guest):
-    """Every status from now on into the page's own `statuses`: what is told to another process
-    comes later than what a selector waits for."""
+    """Every status from now on into the page's own `statuses`: news for another process come
+    later than what a selector waits for."""
     await guest.page.evaluate(
         """() => {
             const status = document.getElementById("status");

@@ -1,5 +1,5 @@
 """Links that are cut at any moment: our clients lose and double no byte and no event; the official
-one loses at most what was in flight, and is told."""
+one loses at most what was in flight, and gets a number of it."""
 
 import asyncio
 import base64

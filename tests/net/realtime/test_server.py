@@ -185,7 +185,7 @@ async def test_an_update_ends_the_turn_of_voice_activity(server):
 
 @pytest.mark.parametrize("is_asked", [True, False])
 async def test_measures_and_live_updates_come_where_they_are_asked_for(server, is_asked):
-    """Of the turn in progress, and in its description."""
+    """Those of the turn in progress, and those in its description."""
     data = pcm(speech(6, 2))
     asked = {"measures": is_asked, "live_update_s": 1.0 if is_asked else None}
     async with connect(server) as ws:

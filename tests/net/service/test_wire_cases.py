@@ -1,4 +1,4 @@
-"""What we add to websockets, by raw sockets against both services: upgrades, refusals, subprotocols,
+"""Both services by raw sockets, where we add to websockets: upgrades, refusals, subprotocols,
 no compression, frames, closes, limits. After each case the service still serves."""
 
 import asyncio
