@@ -14,6 +14,8 @@ from streamer.config import ConfigError
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.turns import NOTHING
+from streamer.model.audio.vad import VoiceActivity
 from streamer.recording import chunks_of
 
 KINDS = (".srt", ".vtt", ".textgrid", ".json")
@@ -45,11 +47,13 @@ def measure_intervals(
     200 ms of voice. Raises AudioError, and ValueError for an interval that ends before it begins.
     """
     spans = [_span(each) for each in intervals]
-    measurer, offset = TurnMeasurer(), OffsetFilter()
+    voice, measurer, offset = VoiceActivity(), TurnMeasurer(), OffsetFilter()
     with open_audio(source) as audio:
         for chunk in chunks_of(audio, channel):
-            measurer.push(offset.push(chunk))
+            samples = offset.push(chunk)
+            measurer.push(samples, voice.push(samples))
             measurer.work()
+    measurer.push(NOTHING, voice.finish(NOTHING))
     frames = measurer.frames()
     return [frames.between(start, end).measures() for start, end in spans]
 

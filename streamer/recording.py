@@ -216,6 +216,6 @@ def _begin_of(parts: Sequence[Description]) -> float:
 
 def _nothing(parts: Parts, name: str) -> Description:
     """The Description of a recording without a sample."""
-    closed = Closed(0, (), 0.0, 0, False, lambda: None)
+    closed = Closed(0, (), 0.0, 0, False, None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)

@@ -19,7 +19,7 @@ from streamer.commands.screen import table_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.decoding.plan import Counts
-from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.ear import measure
 
 
 @pytest.fixture
@@ -28,9 +28,7 @@ def options(tiny_pair):
 
 
 def measured(samples):
-    measurer = TurnMeasurer()
-    measurer.push(OffsetFilter().push(samples))
-    return measurer.finish()
+    return measure(OffsetFilter().push(samples))
 
 
 async def test_a_recording_has_its_measures_where_they_are_asked_for(options, samples):

@@ -29,7 +29,7 @@ from pipelines.embedded.syllables import count
 from streamer.assembly.models import Models
 from streamer.config import Config
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.ear import measure
 
 PLAUSIBLE = (1.5, 9.5)  # syllables/s; else the text is not what was said
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
@@ -91,9 +91,7 @@ def in_noise(heard: Heard, noise: np.ndarray, snr_db: float) -> np.ndarray:
 
 
 def measured(samples: np.ndarray) -> SpeechMeasures:
-    measurer = TurnMeasurer()
-    measurer.push(samples.astype(np.float32))
-    return measurer.finish()
+    return measure(samples.astype(np.float32))
 
 
 def row_of(

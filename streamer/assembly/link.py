@@ -158,7 +158,7 @@ class ModelJudge:
     async def finish(self) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
-        closed = Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None)
+        closed = Closed(0, rest, mel.maximum, mel.num_samples, True, None)
         await self._target.finish(closed, self._turn.weights)
 
     async def judge(

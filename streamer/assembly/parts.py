@@ -194,7 +194,7 @@ class LiveParts:
         w, closed = written, written.closed
         audio_s = closed.num_samples / SAMPLE_RATE_HZ
         from_speech_ms = None
-        if w.ttft_ms is not None and (last := closed.last_speech()) is not None:
+        if w.ttft_ms is not None and (last := closed.last_speech) is not None:
             from_speech_ms = w.ttft_ms + 1000 * (audio_s - last / SAMPLE_RATE_HZ)
         warning = None
         if w.stop_reason != "no_speech":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.embedded.speak import Voice, phrase, speak
-from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.ear import measure
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,6 @@ def test_a_voice_says_about_as_many_syllables_as_its_text_has(language, variant)
     texts = [phrase(language, 16, random.Random(seed)) for seed in range(6)]
     said = 0.0
     for text, _ in texts:
-        measurer = TurnMeasurer()
-        measurer.push(speak(Voice("espeak", language, variant), text, wpm=150).astype(np.float32))
-        found = measurer.finish()
+        found = measure(speak(Voice("espeak", language, variant), text, wpm=150).astype(np.float32))
         said += found.rate_syllables_per_s * found.speech_s
     assert 0.65 < said / sum(num for _, num in texts) < 1.35

@@ -93,7 +93,7 @@ class ToyHearing:
         if self._num is None:
             return []
         num, self._num, self._held = self._num, None, b""
-        return [Closed(self.num_turns - 1, (), 0.0, num, True, lambda: None)]
+        return [Closed(self.num_turns - 1, (), 0.0, num, True, None)]
 
 
 class ToyHearer:

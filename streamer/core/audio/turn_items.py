@@ -52,13 +52,11 @@ class Closed:
     maximum: float
     num_samples: int
     has_speech: bool
-    # the turn's sample where speech ended last, None where there is none; to be asked off the event
-    # loop, when the answer is over: the turn's last samples may still have to be judged
-    last_speech: Callable[[], int | None]
+    last_speech: int | None  # the turn's sample where speech ended last
     stopped_ms: int | None = None
     last_speech_ms: int | None = None
     goes_on: bool = False
-    # the turn's SpeechMeasures, unless nothing needs them; to be called as last_speech is
+    # the turn's SpeechMeasures, unless nothing needs them; computes, so call it off the event loop
     measures: Callable[[], Any] | None = None
     shows_measures: bool = False  # they were asked for, not only needed for the words
     curves: Callable[[], Any] | None = None  # its Curves, likewise

@@ -179,6 +179,7 @@ class TurnTrack:
         self._level_db = Growing()
         self._density = Density()
         self._speech = Growing(dtype=bool)  # per 512 samples
+        self._lead = 0  # samples of the first of them that lie before the track
         self._frame_speech = Growing(dtype=bool)
         self._clipped = Growing()  # samples at full scale, per frame of 10 ms
         self._rest = np.zeros(0, np.float32)
@@ -200,15 +201,16 @@ class TurnTrack:
         self._level_db.append(decibel(powers[0]))
         self._density.add(raw)
 
-    def add_speech(self, probability: Floats) -> Flags:
-        """[n], per 512 samples. Returns where somebody speaks, [n]."""
+    def add_speech(self, probability: Floats, first_sample: int = 0) -> None:
+        """The probability of speech [n], one per 512 samples. first_sample: where the first one
+        begins, at most at the track's own first sample."""
+        if not len(self._speech):
+            self._lead = -first_sample
         is_on = bool(len(self._speech) and self._speech.values[-1])
-        speech = speaking(probability, is_on)
-        self._speech.append(speech)
-        num = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
-        new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES // SPEECH_SAMPLES
-        self._frame_speech.append(self._speech.values[new])
-        return speech
+        self._speech.append(speaking(probability, is_on))
+        num = (len(self._speech) * SPEECH_SAMPLES - self._lead) // HOP_SAMPLES
+        new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES + self._lead
+        self._frame_speech.append(self._speech.values[new // SPEECH_SAMPLES])
 
     def add_pitch(self, rows: Floats) -> None:
         """What F0 of frames of 10 ms may be [n, num_columns]."""

@@ -21,9 +21,9 @@ from streamer.extras.coach.network import NUM_BANDS, STEP_FRAMES, Heard, Steps, 
 from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
 from streamer.extras.coach.usual import Learner
-from streamer.model.audio.ear import SoundTrack
+from streamer.model.audio.ear import SoundTrack, joined
 from streamer.model.audio.mel import HALF_SAMPLES
-from streamer.model.audio.vad import VoiceActivity, taken
+from streamer.model.audio.vad import VoiceActivity
 from streamer.stages.events import CoachEvent
 
 STEP_SAMPLES = SAMPLE_RATE_HZ // 5
@@ -122,7 +122,9 @@ class SessionCoach:
             return events
 
     def _hear(self) -> None:
-        self._rest = np.concatenate([self._rest, taken(self._waiting)])
+        num = len(self._waiting)  # `push` may add more meanwhile
+        self._rest = joined([self._rest, *self._waiting[:num]])
+        del self._waiting[:num]
         while len(self._rest) >= self._needed:
             self._events += self._step(self._rest[: self._needed])
             self._rest = self._rest[self._needed :]
@@ -133,9 +135,8 @@ class SessionCoach:
 
     def _step(self, samples: Floats) -> list[CoachEvent]:
         """The events of 200 ms more."""
-        found = self._activity.push(samples)
-        probability = np.array([frame.probability for frame in found], np.float32)
-        self._bands.append(in_bands(self._sound.add(samples, probability)))
+        raw = self._sound.add(samples, self._activity.push(samples))
+        self._bands.append(in_bands(raw))
         self._num_steps += 1
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         self._forget()

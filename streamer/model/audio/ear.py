@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
 from streamer.model.audio.mel import MelFrames, MelWindow, StreamingLogMel
 from streamer.model.audio.pitch import PitchTrack, turn_track
-from streamer.model.audio.vad import Frame, TurnVoice, taken
+from streamer.model.audio.vad import Frame, VoiceActivity
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # samples that came this long before a turn's end are heard
@@ -32,12 +32,14 @@ class SoundTrack:
         self._mel = MelFrames()
         self._pitch = PitchTrack()
 
-    def add(self, samples: Floats, probability: Floats, is_last: bool = False) -> Floats:
-        """Take samples [n] and the probability of speech [m], one per 512 samples.
+    def add(self, samples: Floats, frames: Sequence[Frame], is_last: bool = False) -> Floats:
+        """Take samples [n], and the next frames of voice activity.
 
         Returns the frames of log10 mel power that are new [k, 128]. is_last: the sound ends here.
         """
-        self.track.add_speech(probability)
+        if frames:
+            probability = np.array([frame.probability for frame in frames], np.float32)
+            self.track.add_speech(probability, frames[0].start_sample)
         self.track.add_samples(samples)
         self.track.add_pitch(self._pitch.finish(samples) if is_last else self._pitch.push(samples))
         raw = self._mel.finish(samples) if is_last else self._mel.push(samples)
@@ -59,18 +61,17 @@ class TurnMeasurer:
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed
         self.num_pushed = 0
-        self.voice = TurnVoice(is_read=True)  # shared with the turn's windows
         self._turn = turn
         self._num_told = 0
         self._sound = SoundTrack()
-        self._waiting: list[Floats] = []
+        self._waiting: list[tuple[Floats, Sequence[Frame]]] = []
         self._hearing = threading.Lock()
         self._found: SpeechMeasures | None = None  # of the whole turn
 
-    def push(self, samples: Floats) -> None:
-        """Take samples [n] float32 at 16 kHz."""
-        self.voice.hold(samples)  # first, so that the track never waits for voice activity
-        self._waiting.append(samples)
+    def push(self, samples: Floats, frames: Sequence[Frame]) -> None:
+        """Take samples [n] float32 at 16 kHz, and the frames that voice activity made of the turn
+        since the last push. They may end before the samples do."""
+        self._waiting.append((samples, frames))
         self.num_pushed += len(samples)
 
     def is_due(self, is_told: bool) -> bool:
@@ -88,8 +89,7 @@ class TurnMeasurer:
         num = self.num_pushed // EVERY_SAMPLES
         is_news = is_told and self._is_news
         with self._hearing:
-            if self._waiting:
-                self._add(taken(self._waiting), self.voice.read())
+            self._hear()
             if not is_news or self.is_over:
                 return None
             self._num_told = num
@@ -98,9 +98,8 @@ class TurnMeasurer:
     def so_far(self) -> SpeechMeasures:
         """The measures of the samples that were pushed up to now."""
         with self._hearing:
-            if self._waiting:
-                self._add(taken(self._waiting), self.voice.read())
-            return measure_so_far(self._turn, self._sound.track).so_far
+            self._hear()
+            return self._sound.track.measures()
 
     def finish(self, has_speech: bool = True) -> SpeechMeasures:
         """The measures of the whole turn, when all its samples were pushed.
@@ -129,34 +128,44 @@ class TurnMeasurer:
     def _complete(self) -> SpeechMeasures:
         with self._hearing:
             if self._found is None:
-                self._add(taken(self._waiting), self.voice.finish(), is_last=True)
+                self._hear(is_last=True)
                 self._found = self._sound.track.measures()
             return self._found
 
-    def _add(self, samples: Floats, probability: Floats, is_last: bool = False) -> None:
-        """probability: at least as far as the samples go."""
+    def _hear(self, is_last: bool = False) -> None:
+        num = len(self._waiting)  # `push` may add more meanwhile
+        waiting = self._waiting[:num]
+        del self._waiting[:num]
+        samples = joined(piece for piece, _ in waiting)
+        frames = [frame for _, piece in waiting for frame in piece]
         for at in range(0, max(1, len(samples)), AT_ONCE):
-            piece = samples[at : at + AT_ONCE]
-            self._sound.add(piece, probability, is_last and at + AT_ONCE >= len(samples))
-            probability = probability[:0]
+            is_end = at + AT_ONCE >= len(samples)
+            self._sound.add(samples[at : at + AT_ONCE], frames, is_last and is_end)
+            frames = []
+
+
+def measure(samples: Floats) -> SpeechMeasures:
+    """The measures of a whole turn [n] float32 at 16 kHz."""
+    voice, measurer = VoiceActivity(), TurnMeasurer()
+    measurer.push(samples, voice.finish(samples))
+    return measurer.finish(voice.has_speech)
+
+
+def joined(pieces: Iterable[Floats]) -> Floats:
+    """The samples of some pieces [n]."""
+    return np.concatenate([np.zeros(0, np.float32), *pieces])
 
 
 class TurnWindows:
-    """Log-mel windows of one turn, and whether somebody speaks in it; holds at most two windows.
+    """Log-mel windows of the part of a turn between its first and last sound
+    (core/audio/trim.py). Holds at most two windows."""
 
-    num_samples: the turn's own; voice activity counts in them. The log-mel is of the part between
-    the turn's first and last sound (core/audio/trim.py).
-    """
-
-    def __init__(self, voice: TurnVoice | None = None) -> None:
-        """voice: hears the turn already, for its measures."""
+    def __init__(self) -> None:
         self._mel = StreamingLogMel()
         self._trim = Trim()
-        self.voice = voice or TurnVoice()
-        self.num_samples = 0
 
     @property
-    def num_heard(self) -> int:
+    def num_samples(self) -> int:
         """Samples in the log-mel so far."""
         return self._mel.num_samples
 
@@ -165,18 +174,9 @@ class TurnWindows:
         """The running maximum of the log-mel; after `finish` that of the whole turn."""
         return self._mel.maximum
 
-    def push(
-        self, samples: Samples, frames: Sequence[Frame] | None = None
-    ) -> tuple[list[MelWindow], Samples]:
-        """Take samples [n]; return the windows that are complete now, and the samples in them.
-
-        frames: those of voice activity so far, if it has heard these samples already.
-        """
-        self.num_samples += len(samples)
-        if frames is None:
-            self.voice.push(samples)
-        else:
-            self.voice.count(frames)
+    def push(self, samples: Samples) -> tuple[list[MelWindow], Samples]:
+        """Take samples [n]; return the windows that are complete now, and the samples that are
+        heard now."""
         heard = self._trim.push(samples)
         return self._mel.push(heard), heard
 
@@ -199,6 +199,4 @@ def syllable_rate(samples: NDArray[np.float32], rate: int) -> float | None:
     """
     chunker = Chunker(rate)
     sound = np.concatenate([chunker.push(samples), chunker.finish()])
-    measurer = TurnMeasurer()
-    measurer.push(OffsetFilter().push(on_grid(sound)))
-    return measurer.finish(measurer.voice.has_speech).rate_syllables_per_s
+    return measure(OffsetFilter().push(on_grid(sound))).rate_syllables_per_s

@@ -1,4 +1,10 @@
-"""A turn in hand, cut at `max_turn_s`. In: samples. Out: items (core/audio/turn_items.py)."""
+"""Cut a session's audio into turns: bytes and commits in, items (core/audio/turn_items.py) out.
+
+The content of a turn does not depend on how the bytes were cut. Without turn detection a turn
+begins with its first sample and ends with `commit`; with it, voice activity decides. A turn that
+reaches `max_turn_s` goes on as another one. Synchronous, one caller at a time. Memory: one window,
+one second, and the samples that are held back near `max_turn_s`.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +43,84 @@ SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
-def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: after a window that ends soon."""
-    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
-    return boundary if boundary - sample < SOON_SAMPLES else sample
+class Part:
+    """A turn in hand, or a part of one."""
+
+    def __init__(self, turn: int, begin: int, has_frames: bool, measures: bool) -> None:
+        """begin: the session's sample where it begins. has_frames: `hear` is given the session's
+        frames; else the part judges its samples itself."""
+        self.turn = turn
+        self.begin = begin
+        self.num_samples = 0
+        self.voice = VoiceActivity()
+        self.windows = TurnWindows()
+        self.measurer = TurnMeasurer(turn) if measures else None
+        self._has_frames = has_frames
+
+    def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
+        """Take samples [n]; return the windows that are complete, and the samples heard now."""
+        self.num_samples += len(samples)
+        if not self._has_frames:
+            frames = self.voice.push(samples)
+        else:
+            frames = [Frame(frame.start_sample - self.begin, frame.probability) for frame in frames]
+            for frame in frames:
+                self.voice.count(frame)
+        if self.measurer is not None:
+            self.measurer.push(samples, frames)
+        return self.windows.push(samples)
+
+    def heard(
+        self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
+    ) -> Heard:
+        """The item for these windows and samples."""
+        mel = self.windows
+        is_update = provisional is not None and self.measurer is not None
+        return Heard(
+            self.turn,
+            tuple(windows),
+            mel.maximum,
+            mel.num_samples,
+            provisional,
+            samples,
+            self.num_samples,
+            self.measurer.so_far if is_update and self.measurer else None,
+        )
+
+    def finish(
+        self,
+        stopped_ms: int | None,
+        last_speech_ms: int | None,
+        goes_on: bool,
+        shows_measures: bool,
+    ) -> list[Item]:
+        """End it: Heard for samples that were held back, then Closed."""
+        measurer = self.measurer
+        if measurer is not None:
+            if not self._has_frames:  # a rest of under 32 ms is measured, too
+                measurer.push(NOTHING, self.voice.finish(NOTHING))
+            measurer.is_over = True
+        rest, samples = self.windows.finish()
+        has_speech = self.voice.has_speech
+        closed = Closed(
+            self.turn,
+            tuple(rest),
+            self.windows.maximum,
+            self.num_samples,
+            has_speech,
+            self.voice.last_speech_sample,
+            stopped_ms,
+            last_speech_ms,
+            goes_on,
+            partial(measurer.finish, has_speech) if measurer else None,
+            shows_measures,
+            measurer.curves if measurer and shows_measures else None,
+        )
+        return [*([self.heard([], samples)] if len(samples) else []), closed]
 
 
 class PartCutter:
-    """The turn in hand, cut at `max_turn_s`; the first sample opens one. Numbers the turns."""
+    """The turn in hand, cut at `max_turn_s`; its first sample opens one. Numbers the turns."""
 
     def __init__(
         self,
@@ -54,47 +130,43 @@ class PartCutter:
         measures: bool = False,
         shows_measures: bool = False,
     ) -> None:
-        """frames: of the session, where voice activity has judged all samples that come, or most;
-        None where the parts have to do it themselves. measures: of each turn, too."""
+        """frames: the session's, if voice activity judges its samples anyway."""
         self.num_turns = 0
+        self._part: Part | None = None
         self._frames = frames
-        # where the part in hand begins, and where the last one ended, in samples of the session
-        self._begin = 0
-        self._next = 0
+        self._next = 0  # the session's sample where the last part ended
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
-        self._first = _after_window(self._every or 0)
-        self._ear: TurnWindows | None = None
+        self._next_update = 0
         self._measures = measures
         self._shows_measures = shows_measures
-        self.measurer: TurnMeasurer | None = None
-        self._next_update = 0
         self._held = NOTHING  # near the limit: too early to say which part it belongs to
 
     @property
     def is_open(self) -> bool:
-        return self._ear is not None
+        return self._part is not None
+
+    @property
+    def measurer(self) -> TurnMeasurer | None:
+        """Of the turn in hand, if it is measured."""
+        return self._part.measurer if self._part else None
 
     def open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
-        """Begin a turn, where none is open, at the session's sample `begin`."""
-        if self._ear is not None:
+        """Begin a turn, if none is open, at the session's sample `begin`."""
+        if self._part is not None:
             return []
-        self._begin = begin
-        self._next_update = self._first
-        self.num_turns = self.num_turns + 1
-        self.measurer = TurnMeasurer(self.num_turns - 1) if self._measures else None
-        # with turn detection the frames begin elsewhere than the turn, and have other bits
-        is_shared = self._frames is None
-        self._ear = TurnWindows(self.measurer.voice if self.measurer and is_shared else None)
+        self._part = Part(self.num_turns, begin, self._frames is not None, self._measures)
+        self._next_update = _after_window(self._every or 0)
+        self.num_turns += 1
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
         """Hear samples [n], n > 0, in as many parts as it takes."""
         items = self.open()
         while len(samples):
-            assert self._ear is not None
-            room = self._limit - self._short - self._ear.num_samples
+            assert self._part is not None
+            room = self._limit - self._short - self._part.num_samples
             if room > 0:
                 items += self._hear(samples[:room])
                 samples = samples[room:]
@@ -102,93 +174,67 @@ class PartCutter:
             self._held = np.concatenate([self._held, samples])
             samples = NOTHING
             if len(self._held) >= 2 * self._short:
-                samples = self._held
-                self._held = NOTHING
-                items += [
-                    *self._hear(samples[: self._short]),
-                    *self._finish(goes_on=True),
-                    *self.open(begin=self._next),
-                ]
+                samples, self._held = self._held, NOTHING
+                items += self._hear(samples[: self._short]) + self._go_on()
                 samples = samples[self._short :]
         return items
 
     def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
-        """End the turn; what was held back is its own, or a last part where it is too long."""
-        if self._ear is None:
+        """End the turn. Held samples belong to it, or are a last part if it is too long."""
+        if self._part is None:
             return []
         return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
 
     def settle(self, num_left: int = 0) -> list[Item]:
-        """Hear what was held back, now that only `num_left` samples follow: as the turn's own, or
-        as a part of its own where it is too long for that."""
-        held = self._held
+        """Hear the samples that are held, now that only `num_left` samples follow: as the turn's
+        own, or as a part of their own if the turn is too long for that."""
+        held, self._held = self._held, NOTHING
         num_open = len(held) + num_left
-        self._held = NOTHING
         items: list[Item] = []
-        if num_open >= 2 * self._short:  # enough for this part to end where it may, at its limit
+        if num_open >= 2 * self._short:  # enough for this part to end at its limit
             items += self._hear(held[: self._short])
             held = held[self._short :]
         if num_open > self._short:
-            items += [*self._finish(goes_on=True), *self.open(begin=self._next)]
+            items += self._go_on()
         return items + self._hear(held) if len(held) else items
 
     def drop(self) -> list[Item]:
         """Forget the turn."""
-        if self._ear is None:
+        if self._part is None:
             return []
-        self._ear = None
-        if self.measurer is not None:
-            self.measurer.is_over = True  # what is being measured of it is no news any more
-        self.measurer = None
+        if self._part.measurer is not None:
+            self._part.measurer.is_over = True  # its measures are no news any more
+        self._part = None
         self._held = NOTHING
         return [Dropped(self.num_turns - 1)]
 
     def _hear(self, samples: Samples) -> list[Item]:
-        ear = self._ear
-        assert ear is not None
-        if self.measurer is not None:
-            self.measurer.push(samples)
-        windows, heard = ear.push(samples, self._judged(ear.num_samples + len(samples)))
+        part = self._part
+        assert part is not None
+        frames = self._judged(part.begin, part.begin + part.num_samples + len(samples))
+        windows, heard = part.hear(samples, frames)
         provisional = None
         if (
             self._every is not None
-            and ear.voice.has_speech
-            and ear.num_samples >= self._next_update
+            and part.voice.has_speech
+            and part.num_samples >= self._next_update
         ):
-            provisional = ear.provisional()
-            self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
-        return [self._heard(ear, windows, heard, provisional)]
+            provisional = part.windows.provisional()
+            self._next_update = _after_window((part.num_samples // self._every + 1) * self._every)
+        return [part.heard(windows, heard, provisional)]
 
-    def _heard(
-        self,
-        ear: TurnWindows,
-        windows: list[MelWindow],
-        samples: Samples,
-        provisional: MelWindow | None,
-    ) -> Heard:
-        is_due = provisional is not None and self.measurer is not None
-        return Heard(
-            self.num_turns - 1,
-            tuple(windows),
-            ear.maximum,
-            ear.num_heard,
-            provisional,
-            samples,
-            ear.num_samples,
-            self.measurer.so_far if is_due and self.measurer else None,
-        )
-
-    def _judged(self, end: int) -> list[Frame] | None:
-        """The frames up to the part's sample `end`, as the part's own; none where its measures hear
-        them for it, and None if they do not hear it."""
-        if self._frames is None:
-            return None if self.measurer is None else []
-        found: list[Frame] = []
-        while self._frames and self._frames[0].end_sample <= self._begin + end:
+    def _judged(self, begin: int, end: int) -> list[Frame]:
+        """The session's frames from its sample `begin` to `end` that no part was given yet."""
+        found = []
+        while self._frames and self._frames[0].end_sample <= end:
             frame = self._frames.popleft()
-            if frame.end_sample > self._begin:
-                found.append(Frame(frame.start_sample - self._begin, frame.probability))
+            if frame.end_sample > begin:
+                found.append(frame)
         return found
+
+    def _go_on(self) -> list[Item]:
+        """End this part; the turn goes on as another."""
+        return [*self._finish(goes_on=True), *self.open(begin=self._next)]
 
     def _finish(
         self,
@@ -196,33 +242,16 @@ class PartCutter:
         last_speech_ms: int | None = None,
         goes_on: bool = False,
     ) -> list[Item]:
-        ear = self._ear
-        self._ear = None
-        measurer = self.measurer
-        self.measurer = None
-        if measurer is not None:
-            measurer.is_over = True
-        assert ear is not None
-        self._next = self._begin + ear.num_samples
-        rest, heard = ear.finish()
-        last = [self._heard(ear, [], heard, None)] if len(heard) else []
-        return [
-            *last,
-            Closed(
-                self.num_turns - 1,
-                tuple(rest),
-                ear.maximum,
-                ear.num_samples,
-                ear.voice.has_speech,
-                ear.voice.last_speech_sample,
-                stopped_ms,
-                last_speech_ms,
-                goes_on,
-                partial(measurer.finish, ear.voice.has_speech) if measurer else None,
-                self._shows_measures,
-                measurer.curves if measurer and self._shows_measures else None,
-            ),
-        ]
+        part, self._part = self._part, None
+        assert part is not None
+        self._next = part.begin + part.num_samples
+        return part.finish(stopped_ms, last_speech_ms, goes_on, self._shows_measures)
+
+
+def _after_window(sample: int) -> int:
+    """When an update that is due at `sample` may begin: after a window that ends soon after it."""
+    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
+    return boundary if boundary - sample < SOON_SAMPLES else sample
 
 
 class TurnCutter:
@@ -240,7 +269,8 @@ class TurnCutter:
         encoding: Encoding = "pcm16",
         coach: Any = None,
     ) -> None:
-        # takes all samples of the session, of no turn, too; see stages/events.py's LiveCoach
+        """coach: takes all samples of the session, also between turns; see stages/events.py's
+        LiveCoach."""
         self.coach = coach
         self._chunker = Chunker(sample_rate_hz)
         self._offset = OffsetFilter()
@@ -248,13 +278,13 @@ class TurnCutter:
         self._encoding = encoding
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
-        # with detection: what it said of the samples that no turn has taken yet
+        # with detection: the frames of samples that no turn has taken yet
         self._frames: deque[Frame] | None = deque() if rule else None
         self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures, shows_measures)
-        # the most of the samples before a turn that may become its padding
+        # samples before a turn that may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
-        self._past = NOTHING  # with detection: what no turn has taken yet
+        self._past = NOTHING  # with detection: samples that no turn has taken yet
         self._num_past = 0  # samples of the session before `_past`
         self._judged = 0  # samples of the session whose frame was judged
 
@@ -265,7 +295,7 @@ class TurnCutter:
 
     @property
     def measurer(self) -> TurnMeasurer | None:
-        """The measures of the turn in hand, if it is measured."""
+        """Of the turn in hand, if it is measured."""
         return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
@@ -277,7 +307,7 @@ class TurnCutter:
         return self._take(self._chunker.push_pcm16(pcm))
 
     def commit(self) -> list[Item]:
-        """End the turn in hand here; nothing when there is none."""
+        """End the turn in hand here; nothing if there is none."""
         items = self._take(self._chunker.finish())
         self._offset = OffsetFilter()
         if self._detector is not None:
@@ -286,14 +316,14 @@ class TurnCutter:
         return items + self._part.close()
 
     def settle(self, num_left: int) -> list[Item]:
-        """Only `num_left` samples come before the commit: what was held back need not wait."""
+        """Only `num_left` samples come before the commit: held samples need not wait."""
         return self._part.settle(num_left)
 
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
         self._offset = OffsetFilter()
-        self._num_past = self._num_past + len(self._past)
+        self._num_past += len(self._past)
         self._past = NOTHING
         if self._detector is not None:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
@@ -317,14 +347,14 @@ class TurnCutter:
                 case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._part.close(at_ms, last_speech_ms)
-        # voice activity may still end the turn after the judged part, never before it
+        # voice activity may still end the turn after the last judged sample, never before it
         if self._part.is_open:
             return items + self._give(self._judged)
         self._forget(self._judged - self._num_kept)
         return items
 
     def _give(self, end: int) -> list[Item]:
-        """Hand the turn in hand all samples before the session's sample `end`."""
+        """Give the turn in hand all samples before the session's sample `end`."""
         n = max(0, end - self._num_past)
         samples = self._past[:n]
         self._past = self._past[n:]
@@ -334,6 +364,6 @@ class TurnCutter:
     def _forget(self, end: int) -> None:
         n = min(len(self._past), max(0, end - self._num_past))
         self._past = self._past[n:]
-        self._num_past = self._num_past + n
+        self._num_past += n
         while self._frames and self._frames[0].end_sample <= self._num_past:
             self._frames.popleft()

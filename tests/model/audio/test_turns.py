@@ -9,6 +9,7 @@ from speech import RATE_HZ, speech
 
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
+from streamer.model.audio import vad
 from streamer.model.audio.turns import PartCutter, TurnCutter
 from streamer.model.audio.vad import TurnRule, VoiceActivity
 
@@ -98,29 +99,42 @@ def test_the_padding_may_be_longer_than_a_second():
         assert 800 <= turn["opened"] <= 1_400
 
 
+@pytest.mark.parametrize("measures", [False, True])
 @pytest.mark.parametrize("rule", [None, TurnRule()])
-def test_voice_activity_hears_each_sample_once(monkeypatch, rule):
-    """And its answer is the turn's: where speech ended, whoever asked for it."""
-    heard, push = [], VoiceActivity.push
+def test_voice_activity_hears_each_sample_once(monkeypatch, rule, measures):
+    """For the turn's detection, its end of speech and its measures together."""
+    heard, judge = [], vad.probabilities
 
-    def counted(voice, samples):
-        heard.append(len(samples))
-        return push(voice, samples)
+    def counted(rows, state):
+        heard.append(len(rows))
+        return judge(rows, state)
 
-    monkeypatch.setattr(VoiceActivity, "push", counted)
+    monkeypatch.setattr(vad, "probabilities", counted)
     data = pcm(SILENCE, speech(3, 1), SILENCE)
-    cutter, items = TurnCutter(16_000, 60.0, rule), []
+    cutter, items = TurnCutter(16_000, 60.0, rule, measures=measures), []
     for at in range(0, len(data), 3_200):
         items += cutter.push(data[at : at + 3_200])
     items += cutter.commit()
     (closed,) = [item for item in items if isinstance(item, Closed)]
     (opened,) = [item for item in items if isinstance(item, TurnOpened)]
-    last = closed.last_speech()
-    assert sum(heard) == len(data) // 2
+    if measures:
+        assert closed.measures().speech_s > 1
+    assert sum(heard) - len(data) // 2 // vad.FRAME_SAMPLES in (0, int(measures and not rule))
     alone = VoiceActivity()
     alone.push(OffsetFilter().push(np.frombuffer(data, "<i2").astype(np.float32) / 32768))
     begin = 16 * opened.at_ms if rule else 0
-    assert last + begin == alone.last_speech_sample
+    assert closed.last_speech + begin == alone.last_speech_sample
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_measures_with_turn_detection_do_not_depend_on_the_cut(seed):
+    data = pcm(SILENCE[:7_777], speech(3, seed), SILENCE, speech(2, seed + 1), SILENCE)
+    found = []
+    for pieces in ([], random_cuts(len(data), seed, 4_000)):
+        items = hear(TurnCutter(16_000, 60.0, TurnRule(), measures=True), data, pieces)
+        found.append([item.measures() for item in items if isinstance(item, Closed)])
+    assert found[0] == found[1]
+    assert len(found[0]) >= 2
 
 
 @pytest.mark.parametrize("seed", range(3))

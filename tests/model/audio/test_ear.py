@@ -1,0 +1,156 @@
+"""A turn's measures: the same for every cut, whenever they are computed; beside Praat."""
+
+import numpy as np
+import parselmouth
+import pytest
+import soxr
+from speech import RATE_HZ, cuts, recording, speech
+
+import streamer
+from pipelines.embedded.labels import speech_frames
+from streamer.core.audio.chunker import BadAudio
+from streamer.core.audio.pcm import OffsetFilter, on_grid
+from streamer.core.measures.track import LAST_S
+from streamer.model.audio.ear import TurnMeasurer, measure
+from streamer.model.audio.vad import FRAME_SAMPLES, VoiceActivity
+
+NOTHING = np.zeros(0, np.float32)
+
+
+class Turn:
+    """A measurer with the voice activity of its turn."""
+
+    def __init__(self, turn=0):
+        self.voice, self.measurer = VoiceActivity(), TurnMeasurer(turn)
+
+    def push(self, samples):
+        self.measurer.push(samples, self.voice.push(samples))
+
+    def finish(self):
+        self.measurer.push(NOTHING, self.voice.finish(NOTHING))
+        self.measurer.is_over = True
+        return self.measurer.finish(self.voice.has_speech)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seconds", [1.0, 4.3])
+def test_streamed_equals_whole_whenever_it_is_computed(seconds, seed):
+    samples = speech(seconds, seed)
+    turn, chance = Turn(), np.random.default_rng(seed)
+    for cut in cuts(len(samples), seed):
+        turn.push(samples[cut])
+        if chance.random() < 0.7:
+            turn.measurer.work(bool(chance.random() < 0.5))
+    assert turn.finish() == measure(samples)
+    assert turn.measurer.work(True) is None
+
+
+@pytest.mark.parametrize("num", [25_700, 28_840, 32_160, 32_161])
+def test_a_last_frame_alone_has_the_bits_that_it_has_beside_others(num):
+    samples = recording(2)[:num]
+    whole, live = Turn(), Turn()
+    whole.push(samples)
+    for at in range(0, num, 1_600):
+        live.push(samples[at : at + 1_600])
+        live.measurer.work(True)
+    assert live.finish() == whole.finish()
+    for name in ("power", "f0_hz", "speech"):
+        found, wanted = (getattr(each.measurer.curves(), name) for each in (live, whole))
+        assert np.array_equal(found, wanted, equal_nan=True), name
+
+
+@pytest.mark.parametrize("lead", [0, 1, 160, 511])
+def test_frames_of_a_session_tell_where_speech_is_in_a_turn(lead):
+    """They begin before the turn does, so its ends are as sharp as they were: within a frame."""
+    samples = np.concatenate([np.zeros(FRAME_SAMPLES, np.float32), recording(2)])
+    whole = VoiceActivity().push(samples)
+    begin = FRAME_SAMPLES + lead
+    measurer = TurnMeasurer()
+    frames = [f for f in whole if f.end_sample > begin]
+    moved = [type(f)(f.start_sample - begin, f.probability) for f in frames]
+    measurer.push(samples[begin:], moved)
+    speech_of_turn = measurer.frames().speech
+    at = begin + 160 * np.arange(len(speech_of_turn))
+    wanted = np.array([whole[i // FRAME_SAMPLES].probability >= 0.5 for i in at])
+    edges = [f.probability >= 0.35 for f in whole]
+    assert not (wanted & ~speech_of_turn).any()
+    assert not (speech_of_turn & ~np.array([edges[i // FRAME_SAMPLES] for i in at])).any()
+
+
+@pytest.mark.parametrize("num", [0, 1, 159, 512, 4_000])
+def test_a_turn_of_next_to_nothing_has_none(num):
+    found = measure(recording(0)[:num] * 1e-4)
+    assert (found.pitch_median_hz, found.rate_syllables_per_s, found.speech_s) == (None, None, 0)
+    assert found.warnings[0].startswith("only 0.0 s of speech")
+
+
+def test_news_come_once_in_200_ms_and_none_after_the_end():
+    samples = speech(3, 1)
+    turn, found = Turn(7), []
+    for at in range(0, len(samples), 1_600):
+        turn.push(samples[at : at + 1_600])
+        found.append(turn.measurer.work(True))
+    assert [news is not None for news in found] == [i % 2 == 1 for i in range(30)]
+    assert {news.turn for news in found if news} == {7}
+    assert tuple(found[-1].last) == LAST_S
+    assert found[-1].last[7] == found[-1].so_far
+    assert found[-1].last[2].audio_s == 2
+    assert found[-1].heard_s == pytest.approx(3, abs=0.25)
+    turn.measurer.is_over = True
+    turn.push(samples)
+    assert turn.measurer.work(True) is None
+
+
+def test_100_ms_are_heard_and_less_waits():
+    samples, turn = speech(1, 1), Turn()
+    for num, is_due in ((1_599, False), (1, True), (1_599, False), (1, True)):
+        turn.push(samples[:num])
+        assert turn.measurer.is_due(True) is is_due
+        news = turn.measurer.work(True)
+    assert news is not None
+    assert turn.measurer.is_due(False) is True
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_beside_praat_and_the_samples_themselves(index):
+    samples = recording(index)
+    found = measure(samples)
+    track = parselmouth.Sound(samples, RATE_HZ).to_pitch(0.01, 60, 500)
+    f0 = track.selected_array["frequency"]
+    assert found.pitch_median_hz == pytest.approx(np.median(f0[f0 > 0]), rel=0.05)
+    spoken = np.repeat(speech_frames(samples), 160)[: len(samples)]
+    level_db = 10 * np.log10(np.mean(samples[: len(spoken)][spoken] ** 2))
+    assert found.level_dbfs == pytest.approx(level_db, abs=1.5)
+    assert found.audio_s == pytest.approx(len(samples) / RATE_HZ, abs=0.011)
+    assert found.clipped_share == 0
+
+
+def test_noise_and_clipping_are_found_again():
+    voice = np.concatenate([np.zeros(RATE_HZ, np.float32), recording(2)])
+    spoken = np.repeat(speech_frames(voice), 160)[: len(voice)]
+    power = np.mean(voice[spoken] ** 2)
+    for snr_db in (5, 15):
+        noise = np.random.default_rng(0).normal(0, (power / 10 ** (snr_db / 10)) ** 0.5, len(voice))
+        found = measure((voice + noise).astype(np.float32))
+        assert found.snr_db == pytest.approx(snr_db, abs=2)
+        assert any(line.startswith("noisy") for line in found.warnings) is (snr_db < 10)
+    loud = np.clip(speech(3, 1) * 30, -1, 1)
+    share = np.mean(np.abs(loud) >= 0.999)
+    assert share > 0.05
+    assert measure(loud).clipped_share == pytest.approx(share, abs=1e-4)
+
+
+def test_the_syllable_rate_is_that_of_the_measures_at_any_sampling_rate():
+    samples = recording(0)
+    found = streamer.syllable_rate(samples, RATE_HZ)
+    assert found == measure(OffsetFilter().push(on_grid(samples))).rate_syllables_per_s
+    wide = soxr.resample(samples, RATE_HZ, 44_100)
+    assert streamer.syllable_rate(wide, 44_100) == pytest.approx(found, rel=0.05)
+
+
+def test_no_speech_has_no_rate():
+    noise = np.random.default_rng(0).standard_normal(64_000).astype(np.float32)
+    for sound in (np.zeros(16_000, np.float32), np.zeros(10, np.float32), noise * 0.1):
+        assert streamer.syllable_rate(sound, RATE_HZ) is None
+    with pytest.raises(BadAudio):
+        streamer.syllable_rate(np.full(1600, np.nan, np.float32), RATE_HZ)
