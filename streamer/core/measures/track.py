@@ -212,6 +212,12 @@ class TurnTrack:
         new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES + self._lead
         self._frame_speech.append(self._speech.values[new // SPEECH_SAMPLES])
 
+    def finish(self) -> None:
+        """No more frames of voice activity come: those that are left are as the last one."""
+        missing = max(0, len(self._level_db) - len(self._frame_speech))
+        is_on = bool(len(self._speech) and self._speech.values[-1])
+        self._frame_speech.append(np.full(missing, is_on))
+
     def add_pitch(self, rows: Floats) -> None:
         """What F0 of frames of 10 ms may be [n, num_columns]."""
         self._pitch.append(rows)

@@ -47,6 +47,8 @@ class SoundTrack:
         raw = raw[: num_own - self.track.num_heard]
         if len(raw):
             self.track.add_mel(raw)
+        if is_last:
+            self.track.finish()
         return raw
 
 

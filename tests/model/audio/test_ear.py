@@ -69,8 +69,12 @@ def test_frames_of_a_session_tell_where_speech_is_in_a_turn(lead):
     frames = [f for f in whole if f.end_sample > begin]
     moved = [type(f)(f.start_sample - begin, f.probability) for f in frames]
     measurer.push(samples[begin:], moved)
+    measurer.is_over = True
+    assert measurer.finish().audio_s == pytest.approx(len(samples[begin:]) / RATE_HZ, abs=0.011)
     speech_of_turn = measurer.frames().speech
     at = begin + 160 * np.arange(len(speech_of_turn))
+    at = at[at < len(whole) * FRAME_SAMPLES]
+    speech_of_turn = speech_of_turn[: len(at)]
     wanted = np.array([whole[i // FRAME_SAMPLES].probability >= 0.5 for i in at])
     edges = [f.probability >= 0.35 for f in whole]
     assert not (wanted & ~speech_of_turn).any()
