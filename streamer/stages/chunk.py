@@ -7,7 +7,7 @@ model and no hearing waits for them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 import anyio
@@ -86,9 +86,9 @@ class Chunk:
         return None
 
     async def _hear(self, first: AudioPiece | Commit) -> Command | None:
-        """Hear `first` and the pieces after it, up to a commit. Pieces wait for a thread in order;
-        all that have come meanwhile are heard at once."""
-        async with self._threads.pieces:
+        """Hear `first` and the pieces after it, up to a commit. Pieces wait for a thread in order,
+        and all that have come meanwhile are heard at once; a commit alone does not wait."""
+        async with self._threads.pieces if isinstance(first, AudioPiece) else nullcontext():
             pcm, self._fed_at, last = _join(self._commands, first, self._fed_at)
             commit = last if isinstance(last, Commit) else None
             found = await self._on_thread(self._hearing.push, pcm) if commit is None else []

@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 from sessions import session_of, slots_free
 from speech import RATE_HZ, speech
+from toy_parts import Decoding, ToyParts
 from watched import Between, Passing
 
 from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
+from streamer.core.decoding.plan import Plan
+from streamer.core.rules.sampling import Sampling
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
+from streamer.stages.ports import NUM_PIECES
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
@@ -205,3 +209,21 @@ async def test_pieces_may_be_of_any_size(tiny_pair):
                 (said,) = [e async for e in stream.events() if isinstance(e, Description)]
                 found.add(said.ids)
         assert len(found) == 1
+
+
+async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
+    parts = ToyParts(Decoding(Plan("edge"), Sampling()), None)
+    others = [object() for _ in range(NUM_PIECES)]  # other streams, each with a piece in hand
+    for other in others:
+        parts.threads.pieces.acquire_on_behalf_of_nowait(other)
+    async with open_stream(parts, SessionOptions()) as stream:
+        await stream.feed(bytes(320))  # less than a piece
+        assert await stream.commit() == 0
+        await stream.feed(bytes(3_200))
+        await anyio.wait_all_tasks_blocked()
+        assert stream.backlog["turns"] == 0, "the piece waits"
+        parts.threads.pieces.release_on_behalf_of(others[0])
+        await stream.end()
+        found = [e.audio_s async for e in stream.events() if isinstance(e, Description)]
+    assert found == [0.01, 0.1]
+    assert parts.threads.pieces.borrowed_tokens == NUM_PIECES - 1
