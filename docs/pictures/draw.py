@@ -90,7 +90,7 @@ CHUNK, PREFILL, DRAFT, EMIT = 190, 418, 646, 874  # their left sides
 
 
 def stages() -> list[str]:
-    """The five stages in a row, and what goes from one to the next."""
+    """The steps of a turn in a row, and the queues between them."""
     return [
         box(20, ROW, 118, 92, "net", "client", ["websocket,", "page, file"]),
         box(CHUNK, ROW, STAGE, 92, "stages", "chunk", ["resample, log-mel,", "voice activity"]),
@@ -102,7 +102,7 @@ def stages() -> list[str]:
         arrow([(138, 142), (CHUNK, 142)], "PCM\n5 s wait", (164, 110)),
         arrow([(CHUNK + STAGE, 142), (PREFILL, 142)], "windows\n8", (379, 110)),
         arrow([(PREFILL + STAGE, 142), (DRAFT, 142)], "turn\n1", (607, 110)),
-        arrow([(DRAFT + STAGE, 142), (EMIT, 142)], "tokens\n64", (835, 110)),
+        arrow([(DRAFT + STAGE, 142), (EMIT, 142)], "tokens", (835, 110)),
         arrow([(EMIT + STAGE, 142), (1072, 142)], "events\n256", (1048, 110)),
         arrow([(DRAFT + 70, 188), (DRAFT + 70, LOW)]),
         arrow(
@@ -151,7 +151,7 @@ def models() -> list[str]:
             112,
             "net",
             "link",
-            ["remote_target.py: one turn", "client.py: its websocket", "audio once, then tokens"],
+            ["client.py: one turn", "connections.py: its websocket", "audio once, then tokens"],
         ),
         box(
             862,

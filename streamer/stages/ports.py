@@ -85,7 +85,7 @@ class Hearer(Protocol):
 
 
 class Drafter(Protocol):
-    """One turn's draft (model/drafters.py)."""
+    """One turn's draft (model/decoding.py)."""
 
     def draft(self, n: int) -> Steps:
         """Steps that return up to `n` ids, and their signals."""
