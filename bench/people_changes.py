@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import soundfile
 import soxr
 from scipy.signal import butter, fftconvolve, sosfilt
 
-from pipelines.embedded.codecs import telephone_call
+from pipelines.embedded.codecs import coded_as, telephone_call
 from pipelines.embedded.speak import SAMPLE_RATE
 
 Range = tuple[float, float]
@@ -107,27 +105,17 @@ def telephone(heard: Heard) -> np.ndarray:
     """300 to 3,400 Hz at 8 kHz, mu-law."""
     band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
     narrow = sosfilt(band, soxr.resample(heard.samples, SAMPLE_RATE, 8000)).astype(np.float32)
-    coded = coded_as(_clipped(narrow), 8000, "WAV", "ULAW")
+    coded, _ = coded_as(_clipped(narrow), 8000, "WAV", "ULAW")
     return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
 
 
 def opus(heard: Heard) -> np.ndarray:
-    return coded_as(heard.samples, SAMPLE_RATE, "OGG", "OPUS", compression_level=OPUS_16)
+    return coded_as(heard.samples, SAMPLE_RATE, "OGG", "OPUS", compression_level=OPUS_16)[0]
 
 
 def mp3(heard: Heard) -> np.ndarray:
     constant = {"compression_level": MP3_32, "bitrate_mode": "CONSTANT"}
-    return coded_as(heard.samples, SAMPLE_RATE, "MP3", "MPEG_LAYER_III", **constant)
-
-
-def coded_as(
-    samples: np.ndarray, rate: int, container: str, codec: str, **options: object
-) -> np.ndarray:
-    """Samples as they come back from a file of that format."""
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=container, subtype=codec, **options)
-    file.seek(0)
-    return soundfile.read(file, dtype="float32")[0]
+    return coded_as(heard.samples, SAMPLE_RATE, "MP3", "MPEG_LAYER_III", **constant)[0]
 
 
 def shifted(heard: Heard) -> np.ndarray:

@@ -30,21 +30,21 @@ def opus(samples: np.ndarray, compression: float) -> np.ndarray:
 
 
 def _coded(samples: np.ndarray, compression: float, container: str, subtype: str) -> np.ndarray:
-    file = io.BytesIO()
     options = {"bitrate_mode": "CONSTANT"} if container == "MP3" else {}
-    soundfile.write(
-        file,
-        samples,
-        SAMPLE_RATE,
-        format=container,
-        subtype=subtype,
-        compression_level=compression,
-        **options,
-    )
-    file.seek(0)
-    heard, rate = soundfile.read(file, dtype="float32")
+    options["compression_level"] = compression
+    heard, rate = coded_as(samples, SAMPLE_RATE, container, subtype, **options)
     heard = soxr.resample(heard, rate, SAMPLE_RATE) if rate != SAMPLE_RATE else heard
     return aligned(heard.astype(np.float32), samples)
+
+
+def coded_as(
+    samples: np.ndarray, rate: int, container: str, codec: str, **options: object
+) -> tuple[np.ndarray, int]:
+    """Samples as they come back from a file of that format, and their rate."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=container, subtype=codec, **options)
+    file.seek(0)
+    return soundfile.read(file, dtype="float32")
 
 
 def aligned(heard: np.ndarray, original: np.ndarray, most: int = 4000) -> np.ndarray:

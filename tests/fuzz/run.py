@@ -1,9 +1,7 @@
-"""Fuzzes one reader by coverage (atheris). In: a target's name, seconds. Out: what it found; exit
-status 0 where that is nothing.
+"""Fuzz one reader by coverage (atheris): `python tests/fuzz/run.py TARGET [--seconds 600]`.
 
-`python tests/fuzz/run.py TARGET [--seconds 600] [--keep]`. It begins with the corpus and what
-earlier runs found new, in .cache/fuzz. A finding is written to .cache/fuzz/TARGET.found. --keep adds
-what this run has reached to the corpus, reduced to what adds coverage and no file over 2 KB.
+It begins with the corpus and the new inputs of earlier runs, in .cache/fuzz. A finding is written to
+.cache/fuzz/TARGET.found; the exit status is 0 without one.
 """
 
 from __future__ import annotations
@@ -13,9 +11,7 @@ import hashlib
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import atheris
 
@@ -28,8 +24,6 @@ from mutate import mutate  # noqa: E402
 
 CACHE = ROOT / ".cache" / "fuzz"
 WHOLE = 0.7  # of mutations that keep an input's form, where its kind is known
-MAX_KEPT_BYTES = 2_048
-MAX_KEPT = 60  # inputs of one target
 SECONDS_EACH = 20  # for one input: then it hangs
 
 
@@ -52,10 +46,7 @@ def main() -> int:
         f"-exact_artifact_path={found}",
     ]
     folders = [str(own), *([str(CORPUS / name)] if (CORPUS / name).is_dir() else [])]
-    status = _fuzz(name, [*limits, *folders])
-    if options.keep and status == 0:
-        _keep(name, own)
-    return status
+    return _fuzz(name, [*limits, *folders])
 
 
 def _fuzz(name: str, words: list[str]) -> int:
@@ -84,49 +75,10 @@ def _inside(name: str, words: list[str]) -> int:
     return 0
 
 
-def _keep(name: str, own: Path) -> None:
-    """Keep the smallest inputs, each with another way through our code."""
-    kept = CORPUS / name
-    kept.mkdir(parents=True, exist_ok=True)
-    inputs = {file.read_bytes() for folder in (kept, own) for file in folder.iterdir()}
-    for file in kept.iterdir():
-        file.unlink()
-    known: set[object] = set()
-    for data in sorted(inputs, key=lambda each: (len(each), each)):
-        if len(data) > MAX_KEPT_BYTES or len(list(kept.iterdir())) >= MAX_KEPT:
-            break
-        steps = _steps(TARGETS[name].read, data)
-        if not steps <= known:
-            known |= steps
-            (kept / hashlib.sha1(data).hexdigest()[:16]).write_bytes(data)
-
-
-def _steps(read: Callable[[bytes], None], data: bytes) -> set[object]:
-    """From which line to which line of ours the reader goes."""
-    steps: set[object] = set()
-    last = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> object:
-        nonlocal last
-        if "/streamer/" not in frame.f_code.co_filename:
-            return None
-        steps.add((frame.f_code.co_filename, last, frame.f_lineno))
-        last = frame.f_lineno
-        return trace
-
-    sys.settrace(trace)  # type: ignore[arg-type]
-    try:
-        read(data)
-    finally:
-        sys.settrace(None)
-    return steps
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--inside", nargs=argparse.REMAINDER, default=[], help=argparse.SUPPRESS)
     return parser.parse_args()
 
