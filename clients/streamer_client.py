@@ -306,6 +306,7 @@ class Recording:
             if block.shape[1] == 1:
                 return block[:, 0]
             exact = block.astype("f8")
+            exact -= exact.mean(0)  # 0 Hz is no sound
             energies = KEPT * energies + (exact**2).sum(0)
             whole = whole + (exact**2).sum(0)
             summed = KEPT * summed + (exact.sum(1) ** 2).sum()

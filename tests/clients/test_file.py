@@ -159,7 +159,7 @@ def test_channels_are_mixed_as_describe_mixes_them(tmp_path):
     spec.loader.exec_module(module)
     voice = speech(2, 3)
     noise = np.random.default_rng(0).normal(0, 0.05, len(voice)).astype(np.float32)
-    for other, alone in ((noise, None), (0 * voice, None), (-0.99 * voice, 0)):
+    for other, alone in ((noise, None), (0 * voice + 0.1, None), (0.1 - 0.99 * voice, 0)):
         both = np.stack([voice, other], 1)
         soundfile.write(tmp_path / "both.wav", both, 16_000, subtype="FLOAT")
         recording = module.Recording(str(tmp_path / "both.wav"))

@@ -192,6 +192,7 @@ class Mixer:
     def _shares_of(self, block: Samples) -> Doubles | None:
         """None as long as every channel is silent."""
         exact = block.astype(np.float64)
+        exact -= exact.mean(0)  # 0 Hz is no sound
         energies = np.square(exact).sum(0)
         self._energies = KEPT * self._energies + energies
         self._whole = self._whole + energies

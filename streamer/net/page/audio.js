@@ -99,10 +99,14 @@ function toPcm(decoded) {
   let shares = null;
   for (let from = 0; from < pcm.length; from += size) {
     const to = Math.min(from + size, pcm.length);
+    const blocks = channels.map((channel) => channel.subarray(from, to));
+    // 0 Hz is no sound
+    const offsets = blocks.map((block) => block.reduce((sum, sample) => sum + sample, 0) / block.length);
+    const offset = offsets.reduce((sum, one) => sum + one, 0);
     summed *= KEPT;
-    for (let i = from; i < to; i++) summed += channels.reduce((sum, channel) => sum + channel[i], 0) ** 2;
-    channels.forEach((channel, c) => {
-      const energy = channel.subarray(from, to).reduce((sum, sample) => sum + sample * sample, 0);
+    for (let i = from; i < to; i++) summed += (channels.reduce((sum, channel) => sum + channel[i], 0) - offset) ** 2;
+    blocks.forEach((block, c) => {
+      const energy = block.reduce((sum, sample) => sum + (sample - offsets[c]) ** 2, 0);
       energies[c] = KEPT * energies[c] + energy;
       whole[c] += energy;
     });

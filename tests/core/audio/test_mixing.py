@@ -86,6 +86,14 @@ def test_the_page_mixes_the_table_as_python_does() -> None:
         assert np.abs(np.array(pcm) / 32_768 - wanted).max() <= 1 / 32_768
 
 
+@pytest.mark.parametrize("offset", [0.01, 0.3, -0.9])
+def test_an_offset_is_no_sound(offset) -> None:
+    found, told = mixed(VOICE, NONE + np.float32(offset))
+    assert np.abs(found - VOICE).max() < 1e-6
+    assert told == "channel 1 holds no sound"
+    assert "cancel" in str(mixed(VOICE, np.float32(offset) - VOICE)[1])
+
+
 @pytest.mark.parametrize("gain", [1.0, 0.95, 0.8])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("silence_s", [0, 12])
