@@ -199,8 +199,8 @@ def _details(m: SpeechMeasures) -> str:
     told = [
         (f"{m.speech_s:.1f} s of speech in {m.audio_s:.1f} s", True),
         ("noise {:.0f} dB under it", m.snr_db),
-        ("{:d} pauses", m.pause_count),
-        ("the longest {:.1f} s", m.longest_pause_s),
+        ("no pause" if m.pause_count == 0 else "{:d} pauses", m.pause_count),
+        ("the longest {:.1f} s", m.longest_pause_s or None),
         ("pitch over {:.0f} semitones", m.pitch_range_semitones),
         ("level over {:.0f} dB", m.level_range_db),
         ("{:.2f} % clipped", 100 * m.clipped_share or None),
