@@ -222,7 +222,7 @@ class Models:
 
     @property
     def language(self) -> str:
-        """Of sentences for which no other language is asked."""
+        """The language of sentences that ask for no other."""
         return self.config.language or self.first.card.language
 
     def speaking(self, language: str | None) -> str:

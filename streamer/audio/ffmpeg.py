@@ -173,7 +173,7 @@ def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
 
 
 def _seconds(told: object) -> float:
-    """Of a number, or of hours, minutes and seconds."""
+    """Seconds of a number, or of hours, minutes and seconds."""
     try:
         parts = [float(part) for part in str(told).split(":")]
     except ValueError:

@@ -104,7 +104,7 @@ class Microphone:
         self._call = call
 
     def end(self) -> None:
-        """Close it. What was heard is still read. On another thread than the loop's."""
+        """Close it; pieces that wait are still read. On another thread than the loop's."""
         self._stream.close()
         self._call(self._pieces.close)
 

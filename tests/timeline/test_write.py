@@ -186,7 +186,7 @@ def test_bad_usage_is_one_line(arguments, told, capsys):
 
 def test_a_picture_without_matplotlib_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"needs matplotlib: pip install .*\[plot\]"):
+    with pytest.raises(ConfigError, match=r"needs matplotlib; .*pip install .*\[plot\]"):
         streamer.timeline.write.check_target(tmp_path / "s.png")
     streamer.timeline.write.check_target(tmp_path / "s.vtt")
 
