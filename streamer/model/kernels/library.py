@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -92,14 +92,28 @@ class Kernel:
         self._call = kind(self._engine.get_function_address(SYMBOL))
 
     def __call__(self, *arrays: Array) -> None:
-        """Runs without the GIL. Raises TypeError for an array of another type, number of dimensions
-        or layout than the kernel reads."""
+        """Runs without the GIL. Raises TypeError as `numbers_of` does."""
+        self.run(self.numbers_of(arrays))
+
+    def numbers_of(self, arrays: Sequence[Array], first: int = 0) -> list[int]:
+        """The addresses and sizes of some arguments, from number `first` on; the caller keeps the
+        arrays while these are in use.
+
+        Raises TypeError for an array of another type, number of dimensions or layout than the
+        kernel reads.
+        """
         numbers: list[int] = []
-        for array, (dtype, num_dimensions) in zip(arrays, self._types, strict=True):
+        for i, array in enumerate(arrays, first):
+            dtype, num_dimensions = self._types[i]
             if array.dtype != dtype or array.ndim != num_dimensions or not array.flags.c_contiguous:
                 wanted = f"{num_dimensions} dimensions of {dtype}, one after the other"
                 raise TypeError(f"{self._name}: {array.dtype} {array.shape} is not {wanted}")
-            numbers += (array.__array_interface__["data"][0], *array.shape)
+            numbers.append(array.__array_interface__["data"][0])
+            numbers += array.shape
+        return numbers
+
+    def run(self, numbers: Sequence[int]) -> None:
+        """Runs with the numbers of all arguments, as `numbers_of` gives them."""
         table = (ctypes.c_int64 * len(numbers))(*numbers)
         nothing = ctypes.c_int64()  # a place for a result and one for an exception, which none has
         if self._call(ctypes.addressof(nothing), ctypes.addressof(nothing), table):

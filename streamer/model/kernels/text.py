@@ -18,6 +18,8 @@ from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel
 
+SIZES, LOGITS = 3, 20  # places among the arguments of `run_text`
+
 
 class FastText:
     """Weights in panels; `step` feeds any number of rows. Not thread-safe: one work memory."""
@@ -45,6 +47,8 @@ class FastText:
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
         self._rows = self._length = 0
+        self._slots: KVSlots | None = None  # for which the usual arguments are known
+        self._usual: list[int] = []
         self._reserve(1, PANEL)
 
     @property
@@ -75,18 +79,30 @@ class FastText:
             x.reshape(-1, self._wide)[:, : s.hidden] = embeds
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], np.int64)
         logits = np.empty((int(where[:, 4].sum()), self._columns), np.float32)
-        length = slots.values.shape[3]
-        sizes = (s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, length, self._columns)
-        self._run(
-            *(given, self._x, where, np.array(sizes, np.int64), self._eps),
-            *(*self._tables, *self._angles, slots.keys.reshape(-1), slots.values.reshape(-1)),
-            *(*self._halves, *self._room, logits.reshape(-1)),
-        )
+        given_numbers = self._run.numbers_of((given, self._x, where))
+        logits_numbers = self._run.numbers_of((logits.reshape(-1),), LOGITS)
+        self._run.run([*given_numbers, *self._usual_numbers(slots), *logits_numbers])
         return logits[:, : s.vocab]
+
+    def _usual_numbers(self, slots: KVSlots) -> list[int]:
+        """The kernel's arguments that stay from step to step. To look at all of them each time
+        would take 30 us, half as long as a step of the edge."""
+        if self._slots is not slots:
+            s = self.shape
+            sizes = (s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn)
+            length = slots.values.shape[3]
+            self._sizes = np.array([*sizes, length, self._columns], np.int64)
+            memory = slots.keys.reshape(-1), slots.values.reshape(-1), *self._halves, *self._room
+            usual = self._sizes, self._eps, *self._tables, *self._angles, *memory
+            self._usual = self._run.numbers_of(usual, SIZES)
+            self._slots = slots
+        return self._usual
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
         s = self.shape
+        if rows > self._rows or length > self._length:
+            self._slots = None  # the usual arguments change
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
