@@ -101,6 +101,8 @@ class Link:
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         every_s = options.live_updates or None
         extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
+        if options.language:
+            extensions["language"] = options.language
         audio = {"input": {"format": sound, "turn_detection": detection}}
         session = {"type": "transcription", "audio": audio, "streamer": extensions}
         self.hello = json.dumps({"type": "session.update", "session": session})
@@ -574,6 +576,8 @@ def build_parser():
         each.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
         told = f"a sentence every S seconds of speech; default {every_s or 'none'}, 0 for none"
         each.add_argument("--live-updates", type=float, default=every_s, metavar="S", help=told)
+        told = "of the sentences, such as zh or en; default the server's"
+        each.add_argument("--language", metavar="L", help=told)
     file.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
     file.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time")
     file.add_argument("--json", action="store_true", help="one JSON object per file on stdout")

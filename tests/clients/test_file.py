@@ -80,6 +80,7 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
     for file, reason, line in zip(files, reasons.values(), err.splitlines(), strict=True):
         assert line.startswith(f"streamer_client.py: {file}: {reason}")
     for arguments, told in (
+        ([SAMPLES[0], "--url", server, "--language", "de"], "language is 'de'; this server speaks"),
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
         (

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+import tiny
 from browser import LOOP, replay, save_speech, taken, visiting
 from patience import PATIENCE_S
 from scipy.signal import correlate
 from speech import SAMPLES, recording, speech
-from wire import describe_files, http
+from wire import describe_files, http, serving
 
 
 def samples_of(messages):
@@ -212,3 +213,29 @@ async def test_one_screen_however_long_the_history(server, browser):
         assert await guest.page.evaluate(
             "document.getElementById('history').scrollHeight > document.getElementById('history').clientHeight"
         )
+
+
+@LOOP
+async def test_sentences_are_in_the_page_s_language_if_the_model_speaks_it(tmp_path, browser):
+    """The next recording's; the sentence is marked with its language, the list reads it."""
+    edge, cloud = tiny.save_bilingual(tmp_path)
+    ask = """async (text) => {
+        const { parse } = await import("./list.js");
+        return parse(text, await (await fetch("attributes.json")).json());
+    }"""
+    with serving("--mode", "exact", "--edge", edge, "--cloud", cloud) as (url, _):
+        async with visiting(url, browser=browser) as guest:
+            for language, lang in (("zh", "zh-Hans"), ("en", "en")):
+                await guest.speaks(language)
+                await guest.page.set_input_files("#file", SAMPLES[0])
+                await guest.until_said("#status", "Done" if language == "en" else "完成")
+                text = await guest.text("#sentence")
+                assert text.isascii() == (language == "en"), text
+                assert await guest.page.get_attribute("#sentence", "lang") == lang
+                (found,) = [
+                    event["description"]
+                    for event in map(json.loads, guest.sockets[-1].heard)
+                    if event["type"] == "streamer.description"
+                ]
+                assert (found["text"], found["attributes"]) == (text, await guest.levels())
+                assert await guest.page.evaluate(ask, text) == found["attributes"]
