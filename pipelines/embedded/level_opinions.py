@@ -112,6 +112,8 @@ def _leaves(
         for token in form.allowed(state)
         if _reachable(form.step(state, int(token)), phrases).get(name)
     ]
+    if not allowed:  # the clause only begins as a phrase does: the opening, spelled by characters
+        return
     scores = logits[allowed].astype(float)
     odds = np.exp(scores - scores.max())
     begin = len(listener.sequence)
