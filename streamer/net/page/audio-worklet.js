@@ -2,37 +2,44 @@
 //
 // A device faster than the server takes (48 kHz) is averaged down by a whole number; any other rate is left as it is.
 
+import { KEPT, Mixer } from "./mixer.js";
+
 const FRAME_S = 0.02;
+const KEPT_A_FRAME = KEPT ** (FRAME_S / 0.05);
 
 class Framer extends AudioWorkletProcessor {
   constructor(options) {
     super();
     this.factor = options.processorOptions.factor;
-    this.frame = new Int16Array(Math.round((sampleRate / this.factor) * FRAME_S));
+    this.size = Math.round((sampleRate / this.factor) * FRAME_S) * this.factor;
+    this.blocks = [];
     this.numFilled = 0;
-    this.sum = 0;
-    this.numSummed = 0;
   }
 
   process([channels]) {
+    if (channels.length && channels.length !== this.blocks.length) {
+      this.blocks = channels.map(() => new Float32Array(this.size));
+      this.mixer = new Mixer(channels.length);
+      this.numFilled = 0;
+    }
     const numSamples = channels.length ? channels[0].length : 0; // none while the device is being opened
     for (let i = 0; i < numSamples; i++) {
-      let mixed = 0;
-      for (const channel of channels) mixed += channel[i];
-      this.sum += mixed / channels.length;
-      if (++this.numSummed === this.factor) this.take();
+      for (let c = 0; c < channels.length; c++) this.blocks[c][this.numFilled] = channels[c][i];
+      if (++this.numFilled === this.size) this.send();
     }
     return true;
   }
 
-  take() {
-    const sample = Math.max(-1, Math.min(1, this.sum / this.factor));
-    this.frame[this.numFilled++] = Math.round(sample * 32767);
-    this.sum = this.numSummed = 0;
-    if (this.numFilled === this.frame.length) {
-      this.port.postMessage(this.frame.slice().buffer);
-      this.numFilled = 0;
+  send() {
+    const mixed = this.mixer.mix(this.blocks, KEPT_A_FRAME);
+    const frame = new Int16Array(this.size / this.factor);
+    for (let i = 0; i < frame.length; i++) {
+      let sum = 0;
+      for (let j = 0; j < this.factor; j++) sum += mixed[i * this.factor + j];
+      frame[i] = Math.round(Math.max(-1, Math.min(1, sum / this.factor)) * 32767);
     }
+    this.port.postMessage(frame.buffer, [frame.buffer]);
+    this.numFilled = 0;
   }
 }
 

@@ -1,11 +1,10 @@
 // Sound: PCM16 mono frames of the microphone at the device's own rate, and files.
 
 import { Problem, ofMicrophone } from "./link.js";
+import { Mixer } from "./mixer.js";
 
 const MAX_RATE_HZ = 48_000; // of the server
 const MIN_RATE_HZ = 8_000;
-const KEPT = 0.8; // of the channels' energies, from block to block
-const CANCELS = 0.05; // channels whose sum keeps less than this share of their energy cancel
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
 
 // Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
@@ -87,39 +86,15 @@ function waveRate(bytes) {
   return null;
 }
 
-// Channels share one gain by their energy; of channels that cancel each other only the strongest is heard. As
-// streamer/core/audio/chunker.py does it, in blocks of 50 ms.
+// In blocks of 50 ms.
 function toPcm(decoded) {
   const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
   const pcm = new Int16Array(decoded.length);
   const size = Math.floor(decoded.sampleRate / 20);
-  const energies = channels.map(() => 0);
-  const whole = channels.map(() => 0);
-  let summed = 0;
-  let shares = null;
+  const mixer = new Mixer(channels.length);
   for (let from = 0; from < pcm.length; from += size) {
-    const to = Math.min(from + size, pcm.length);
-    const blocks = channels.map((channel) => channel.subarray(from, to));
-    // 0 Hz is no sound
-    const offsets = blocks.map((block) => block.reduce((sum, sample) => sum + sample, 0) / block.length);
-    const offset = offsets.reduce((sum, one) => sum + one, 0);
-    summed *= KEPT;
-    for (let i = from; i < to; i++) summed += (channels.reduce((sum, channel) => sum + channel[i], 0) - offset) ** 2;
-    blocks.forEach((block, c) => {
-      const energy = block.reduce((sum, sample) => sum + (sample - offsets[c]) ** 2, 0);
-      energies[c] = KEPT * energies[c] + energy;
-      whole[c] += energy;
-    });
-    const total = energies.reduce((sum, energy) => sum + energy);
-    const strongest = whole.indexOf(Math.max(...whole));
-    const next = channels.map((_, c) => (summed < CANCELS * total ? Number(c === strongest) : energies[c] / (total || 1)));
-    const before = shares ?? next;
-    for (let i = from; i < to; i++) {
-      const way = (i - from) / Math.max(1, to - from - 1);
-      const sample = channels.reduce((sum, channel, c) => sum + channel[i] * (before[c] + way * (next[c] - before[c])), 0);
-      pcm[i] = Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
-    }
-    if (total) shares = next;
+    const mixed = mixer.mix(channels.map((channel) => channel.subarray(from, from + size)));
+    mixed.forEach((sample, i) => (pcm[from + i] = Math.max(-32768, Math.min(32767, Math.round(sample * 32768)))));
   }
   return pcm;
 }

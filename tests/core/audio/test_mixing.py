@@ -63,9 +63,10 @@ def test_a_case_of_the_table(case) -> None:
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the page's function")
 def test_the_page_mixes_the_table_as_python_does() -> None:
     """To a step of PCM16, by the page's own code."""
-    code = (ROOT / "streamer" / "net" / "page" / "audio.js").read_text("utf-8")
-    needed = re.findall(r"^const (?:KEPT|CANCELS) = .*$", code, re.M)
-    needed += re.findall(r"^function toPcm\(.*?^}$", code, re.M | re.S)
+    page = ROOT / "streamer" / "net" / "page"
+    mixer = (page / "mixer.js").read_text("utf-8").replace("export ", "")
+    code = (page / "audio.js").read_text("utf-8")
+    needed = [mixer, *re.findall(r"^function toPcm\(.*?^}$", code, re.M | re.S)]
     sounds = [sound_of(case) for case in CASES]
     program = (
         "\n".join(needed)

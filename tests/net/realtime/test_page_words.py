@@ -188,6 +188,31 @@ async def test_channels_are_mixed_as_describe_mixes_them(page, tmp_path, gain, o
     assert np.abs(np.array(found) / 32_768 - wanted).max() < 1.5 / 32_768
 
 
+@pytest.mark.parametrize(("gain", "offset"), [(-1.0, 0.0), (0.0, 0.0), (0.0, 0.1), (1.0, 0.0)])
+async def test_a_microphone_of_two_channels_is_as_loud_as_one(page, gain, offset):
+    """Upside down beside itself, beside a dead channel, and beside one that holds an offset."""
+    voice = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    hear = """async ([left, right]) => {
+        const context = new OfflineAudioContext(1, left.length, 16000);
+        await context.audioWorklet.addModule("audio-worklet.js");
+        const buffer = context.createBuffer(2, left.length, 16000);
+        [left, right].forEach((samples, i) => buffer.copyToChannel(Float32Array.from(samples), i));
+        const source = new AudioBufferSourceNode(context, { buffer });
+        const framer = new AudioWorkletNode(context, "framer", { processorOptions: { factor: 1 } });
+        const pcm = [];
+        framer.port.onmessage = ({ data }) => pcm.push(...new Int16Array(data));
+        source.connect(framer).connect(context.destination);
+        source.start();
+        await context.startRendering();
+        while (pcm.length < left.length - 320) await new Promise((go) => setTimeout(go, 10));
+        return pcm;
+    }"""
+    async with page() as guest:
+        channels = [voice.tolist(), (gain * voice + offset).tolist()]
+        found = np.array(await guest.page.evaluate(hear, channels)) / 32_767
+    assert np.abs(found - voice[: len(found)]).max() < 1e-3
+
+
 async def test_nothing_of_a_turn_that_failed_is_left_in_the_next(page):
     """Its half sentence goes to the history, named as failed; its message goes when somebody speaks
     again; a sentence that a lost session never ended is no riddle either."""
