@@ -162,6 +162,8 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     for file in failed[:MAX_SHOWN]:
         fail(f"{file}: {rows.done[file]['error']}")
     told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
+    if rows.path.name != Path(out).name:
+        told += f" (a later run goes on from {rows.path.name} beside it)"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
     return 1 if failed else 0
 

@@ -13,6 +13,7 @@ from streamer.core.timeline import Timeline
 
 WIDTH, HEIGHT = 640, 90
 MOST_POINTS = 640
+CELL = '<td style="padding-right:.8em;text-align:left">'
 PITCH, LEVEL = "#0a7a8f", "#b8b8b8"
 
 
@@ -56,7 +57,7 @@ def _in_other_words(found: Shown) -> str:
 def _row(reading: Reading) -> str:
     cells = (reading.attribute, _gauge(reading), escape(reading.name or "-"))
     more = (escape(reading.number), reading.certainty)
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, *more)) + "</tr>"
+    return "<tr>" + "".join(f"{CELL}{cell}</td>" for cell in (*cells, *more)) + "</tr>"
 
 
 def _gauge(reading: Reading) -> str:
