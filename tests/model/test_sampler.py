@@ -7,22 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from choices import EOS, GREEDY, NEVER, TOKENS, VOCABULARY, V, logits_of
+from choices import EMPTY, EOS, GREEDY, NEVER, TOKENS, VOCABULARY, V, logits_of
 from drawn import rules_of_any_kind, vocabularies
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import in_form
+from scipy import stats
 from scipy.special import entr, log_softmax
 
 from streamer.core.decoding.accept import accept
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Constraint, constrain
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import Sampler, choose, processed, signals_of
+from streamer.model.sampler import Sampler, choose, pick, processed, signals_of
 
 answers = st.lists(st.integers(0, EOS - 1), max_size=24)
 settings_of_rules = st.builds(
@@ -96,16 +97,6 @@ def test_a_row_does_not_depend_on_the_company_it_keeps(
         assert alone.signals == together.signals[row : row + 1]
 
 
-def test_rows_with_other_penalties_keep_their_own() -> None:
-    logits = logits_of(1, 2)
-    one = constrain(VOCABULARY, Rules(repetition_penalty=1.5), [0, 8])
-    two = replace(constrain(VOCABULARY, Rules(), [0, 4, 8]), lowered=np.array([2]), bias=3.0)
-    rules = Rules()
-    both = processed(logits, [one, two], NEVER, rules)
-    assert np.array_equal(both[:1], processed(logits[:1], [one], NEVER, rules))
-    assert np.array_equal(both[1:], processed(logits[1:], [two], NEVER, rules))
-
-
 def test_penalty_is_sign_aware_and_leaves_punctuation_alone() -> None:
     logits = np.full((1, V), -1.0)
     logits[0, 0], logits[0, 4] = 2.0, -2.0
@@ -114,23 +105,6 @@ def test_penalty_is_sign_aware_and_leaves_punctuation_alone() -> None:
     assert result[0] == pytest.approx(2.0 / 1.25)
     assert result[4] == pytest.approx(-2.0 * 1.25)
     assert result[[3, 5, 9]].tolist() == [-1.0] * 3
-
-
-def test_penalty_does_not_depend_on_how_the_ids_were_grouped() -> None:
-    """One id at a time, in blocks, or with a block taken back in between."""
-    rules, ids = Rules(), [8, 4, 3, 0, 1, 2, 8, 9, 4]
-    logits = logits_of(3, len(ids))
-    one_by_one = [
-        processed(logits[i : i + 1], [constrain(VOCABULARY, rules, ids[:i])], NEVER, rules)
-        for i in range(9)
-    ]
-    for width in (2, 3, 9):
-        for start in range(0, len(ids), width):
-            rows = range(start, min(start + width, len(ids)))
-            constraints = [constrain(VOCABULARY, rules, ids[:i]) for i in rows]
-            block = processed(logits[start : start + len(rows)], constraints, NEVER, rules)
-            constrain(VOCABULARY, rules, [*ids[:start], 12, 12, 12])
-            assert np.array_equal(block, np.concatenate([one_by_one[i] for i in rows]))
 
 
 def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
@@ -209,14 +183,6 @@ def test_rules_do_not_touch_the_signals() -> None:
         logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules(), with_signals=False
     )
     assert (without.ids, without.signals) == (one.ids, [])
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32))
-def test_large_rows_have_the_same_signals_alone_and_together(seed: int) -> None:
-    logits = np.random.default_rng(seed).standard_normal((3, 151_936), np.float32) * 3
-    together = signals_of(logits, [0, 1, 2])
-    assert together == [signals_of(logits[r : r + 1], [r])[0] for r in range(3)]
 
 
 # One answer
@@ -326,3 +292,87 @@ def test_where_ids_tell_a_level_the_distribution_is_model_times_weights() -> Non
     odds = math.exp(logits[slow] - logits[fast] + 1.0)
     share = ids.count(slow) / len(ids)
     assert abs(share - odds / (1 + odds)) < 0.03
+
+
+def frequencies(
+    logits: np.ndarray, rules: Rules, sampling: Sampling, answer: list[int], n: int
+) -> np.ndarray:
+    constraint = constrain(VOCABULARY, rules, answer)
+    scores = processed(logits, [constraint], NEVER, rules)
+    ids = [pick(scores, [constraint], replace(sampling, seed=seed), rules)[0] for seed in range(n)]
+    return np.bincount(ids, minlength=V)
+
+
+def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    assert not counts[probabilities == 0].any()
+    kept = probabilities * counts.sum() >= 5
+    seen = np.append(counts[kept], counts[~kept].sum())
+    wanted = np.append(probabilities[kept], probabilities[~kept].sum()) * counts.sum()
+    if wanted[-1] < 1e-9:
+        seen, wanted = seen[:-1], wanted[:-1]
+    return float(stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: float) -> None:
+    logits = logits_of(12, 1) / 4  # no id alone is the nucleus
+    rules = Rules(loop_local=False)
+    answer = [8, 4, 3, 0, 1, 2, 4]
+    scores = processed(logits, [constrain(VOCABULARY, rules, answer)], NEVER, rules)[0].astype(
+        float
+    )
+    wanted = np.exp((scores - scores.max()) / temperature)
+    wanted /= wanted.sum()
+    order = sorted(range(V), key=lambda i: (-wanted[i], i))
+    kept, mass = [], 0.0
+    for i in order:  # the nucleus in plain words
+        if mass < top_p:
+            kept.append(i)
+        mass += wanted[i]
+    outside = np.setdiff1d(np.arange(V), kept)
+    wanted[outside] = 0.0
+    wanted /= wanted.sum()
+    counts = frequencies(logits, rules, Sampling(temperature, top_p), answer, 4000)
+    assert p_value(counts, wanted) > 1e-3
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 1.0, 3)])
+def test_a_candidate_that_stands_twice_in_the_last_four_is_drawn_again(sampling: Sampling) -> None:
+    rules = Rules.off(loop_local=True)
+    logits = np.full((1, V), -20.0)
+    logits[0, :6] = [30.0, 29.5, 29.0, 28.5, 28.0, 27.9]
+    once = frequencies(logits, Rules.off(), sampling, [0, 1, 0, 2], 400)
+    if sampling == GREEDY:
+        assert once[0] == 400
+        assert frequencies(logits, rules, sampling, [0, 1, 2, 4], 50)[0] == 50, "once is no loop"
+        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 3000)
+        wanted = np.zeros(V)
+        wanted[:5] = np.exp(np.array([30.0, 29.5, 29.0, 28.5, 28.0]) / 0.8 - 30 / 0.8)
+        assert p_value(counts, wanted / wanted.sum()) > 1e-3
+    else:
+        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 400)
+        assert counts[5:].sum() <= once[5:].sum()
+
+
+def test_the_redraw_uses_the_same_noise() -> None:
+    rules = Rules.off(loop_local=True)
+    logits = logits_of(9, 1)
+    first = int(logits.argmax())
+    answer = [first, 3, first, 5]
+    sampling = Sampling(seed=21)
+    top = np.argsort(-logits[0])[:5]
+    wanted = int(top[np.argmax(logits[0, top].astype(float) / 0.8 + gumbel(21, 4, top))])
+    assert choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids == [
+        wanted
+    ]
+
+
+def test_the_redraw_never_takes_a_banned_id() -> None:
+    rules = Rules(loop_top=5, min_new_tokens=0, comma_gap=0, end_gap=0)
+    only = np.array([0, 3])
+    base = constrain(VOCABULARY, rules, [0, 3, 0, 3])
+    constraint = replace(base, never=np.setdiff1d(np.arange(V), only), adjacency=EMPTY, ngram=EMPTY)
+    logits = logits_of(4, 1)
+    found = {choose(logits, [constraint], NEVER, Sampling(seed=s), rules).ids[0] for s in range(40)}
+    assert found <= {0, 3}

@@ -244,7 +244,7 @@ def _bases() -> Iterator[Path]:
 def _digest() -> str:
     """16 characters that change with any source of a kernel, and with the processor."""
     sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
-    features = llvm.get_host_cpu_features().flatten()
+    features = sorted(llvm.get_host_cpu_features().items())
     chosen = [os.environ.get(name) for name in CHOOSES_PROCESSOR]
     machine = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {chosen}"
     return hashlib.blake2b(sources + machine.encode(), digest_size=8).hexdigest()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rule_words import EOS, ID, MORE, TOKENS, VOCABULARY, WORDS
 
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.constrain import Constraint, breaks, constrain
 from streamer.core.rules.settings import Rules
+from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 
 
@@ -195,3 +200,110 @@ def test_what_logits_are_divided_by_is_a_number_in_float32_too(name: str, value:
     with pytest.raises(ValueError, match=f"{name} must be at least 0.001, not {value}"):
         Rules(**{name: value})
     Rules(**{name: 1e-3})
+
+
+answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30)
+
+
+WORD = "[^\\W\\d_\u4e00-\u9fff]+"  # of letters that are not Han
+
+
+def content(text: str) -> int:
+    """A word of letters counts as four characters."""
+    words = re.findall(WORD, text)
+    return 4 * len(words) + sum(c.isalnum() for c in text) - len("".join(words))
+
+
+def last_clause(text: str, marks: frozenset[str]) -> str:
+    return re.split(f"[{re.escape(''.join(marks))}]", text)[-1]
+
+
+def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
+    """Another wording of the rules: on whole strings and slices."""
+    broken = set()
+    for i, c in enumerate(piece):
+        clause = last_clause(text + piece[:i], PUNCTUATION)
+        if c in COMMA_LIKE and content(clause) < rules.comma_gap:
+            broken.add("commas")
+    ends = [i for i, c in enumerate(piece) if c in SENTENCE_ENDS]
+    if ends and index < rules.min_new_tokens - 1:
+        broken.add("early")
+    elif ends:
+        marks = SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION
+        if content(last_clause(text + piece[: ends[0]], marks)) < rules.end_gap:
+            broken.add("lowered")
+    whole, start = text + piece, len(text)
+    for run in re.finditer(r"(.)\1+", whole, re.DOTALL):
+        if not is_han(run[1]) or run.end() <= start:
+            continue
+        across = run.start() < start
+        if len(run[0]) > 2 or (across and run[1] not in VOCABULARY.doubles):
+            broken.add("adjacency")
+    last = re.search(f"({WORD}) ?$", text)
+    if last:
+        space = "" if text.endswith(" ") else " "
+        if re.match(f"{space}{last[1]}(?!{WORD})", piece, re.IGNORECASE):
+            broken.add("adjacency")
+    return broken
+
+
+rule_settings = st.builds(
+    Rules,
+    comma_gap=st.integers(1, 6),
+    end_gap=st.integers(1, 10),
+    end_since=st.sampled_from(["sentence", "punctuation"]),
+    min_new_tokens=st.integers(0, 20),
+    ngram=st.integers(0, 4),
+    penalty_window=st.integers(0, 12),
+    clean=st.booleans(),
+)
+
+
+@given(answers, rule_settings)
+def test_id_sets_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
+    constraint = constrain(VOCABULARY, rules, answer)
+    text, pending = VOCABULARY.read(answer)
+    if pending and rules.clean:
+        candidates = constraint.only.tolist() if constraint.only is not None else []
+    else:
+        known = (i for i in range(len(ID) + 4))
+        candidates = [i for i in known if not (rules.clean and VOCABULARY.never[i])]
+    for i in candidates:
+        piece = VOCABULARY.piece(answer, i)
+        wanted = breaks_by_hand(rules, text, piece, len(answer))
+        assert breaks(VOCABULARY, rules, text, piece, len(answer)) == wanted
+        assert (i in constraint.commas) == ("commas" in wanted)
+        assert (i in constraint.adjacency) == ("adjacency" in wanted)
+        assert (i in constraint.lowered) == ("lowered" in wanted)
+        if "early" in wanted:
+            assert i in constraint.never
+
+
+@given(answers, rule_settings)
+def test_history_rules_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
+    constraint = constrain(VOCABULARY, rules, answer)
+    texts = [VOCABULARY.texts[i] for i in answer]
+    history = [i for i, t in zip(answer, texts, strict=True) if t and any(c.isalnum() for c in t)]
+    n = rules.ngram
+    grams = {tuple(history[i : i + n]) for i in range(len(history) - n + 1)} if n else set()
+    tail = tuple(history[len(history) - n + 1 :]) if n and len(history) >= n - 1 else None
+    wanted = {gram[-1] for gram in grams if gram[:-1] == tail}
+    assert set(constraint.ngram.tolist()) == wanted
+    window = answer[len(answer) - min(rules.penalty_window, len(answer)) :]
+    pure = {i for i in window if (t := VOCABULARY.texts[i]) and all(map(is_han, t))}
+    assert set(constraint.penalised.tolist()) == pure
+
+
+@given(answers, st.integers(0, 30))
+def test_constraint_depends_on_the_answers_ids_and_nothing_else(
+    answer: list[int], cut: int
+) -> None:
+    """However the ids came, and whatever was asked or rolled back before: the ids alone decide."""
+    rules = Rules()
+    prefix = answer[:cut]
+    fresh = constrain(Vocabulary.build(TOKENS, [EOS], [EOS], len(TOKENS) + 3), rules, tuple(prefix))
+    constrain(VOCABULARY, rules, answer)
+    again = constrain(VOCABULARY, rules, prefix)
+    for name in Constraint.__slots__:
+        one, other = getattr(fresh, name), getattr(again, name)
+        assert one.tolist() == other.tolist() if hasattr(one, "tolist") else one == other, name
