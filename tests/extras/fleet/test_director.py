@@ -1,4 +1,4 @@
-"""A director before real servers with scripted sessions: whom it sends where, and what it refuses."""
+"""A director before real servers with scripted sessions: where it sends clients, and refusals."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ from streamer.net.service.admission import HANDSHAKE_S, incarnation_in, incarnat
 pytestmark = pytest.mark.usefixtures("patient")
 
 
-async def test_clients_are_spread_and_the_one_too_many_is_refused_at_once():
+async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
     async with fleet() as (url, servers), AsyncExitStack() as stack:
         ids = []
         for _ in range(4):
@@ -36,7 +36,7 @@ async def test_clients_are_spread_and_the_one_too_many_is_refused_at_once():
         assert refused.value.response.body.startswith(b"every server is full, or none is there")
 
 
-async def test_who_leaves_makes_place(monkeypatch):
+async def test_a_client_that_leaves_frees_its_place(monkeypatch):
     monkeypatch.setattr(of_roster, "HANDSHAKE_S", 1.0)
     async with fleet(num=1, max_sessions=1) as (url, _):
         for _ in range(3):
@@ -51,8 +51,8 @@ async def test_who_leaves_makes_place(monkeypatch):
                     await anyio.sleep(0.05)
 
 
-async def test_one_who_wants_more_than_its_share_takes_no_place_of_others():
-    """Refused by the replica, it comes again at once, through the director each time."""
+async def test_a_tenant_over_its_share_takes_no_place_of_others():
+    """The replica refuses it, and it returns at once through the director, each time."""
     noisy, quiet = ({"Authorization": f"Bearer {key}"} for key in KEY.split(","))
     async with (
         fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _),
@@ -67,7 +67,7 @@ async def test_one_who_wants_more_than_its_share_takes_no_place_of_others():
 
 
 async def test_a_place_that_was_refused_is_free_again_with_the_next_answer():
-    """The replica says its refusals, so no place waits for the end of a handshake."""
+    """The replica reports refusals, so no place waits for the end of a handshake."""
     noisy = {"Authorization": "Bearer alice"}
     async with fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _):
         async with connect(url, additional_headers=noisy) as ws:
@@ -90,7 +90,7 @@ async def test_a_session_is_resumed_where_it_is_and_nowhere_else():
         assert sum(server._admission.num_admitted for server in servers.values()) == 1
 
 
-async def test_a_session_whose_replica_is_gone_is_over_at_once():
+async def test_a_session_of_a_lost_replica_ends_at_once():
     """And so is one of an earlier start of the replica, at the same address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -122,9 +122,11 @@ async def test_a_key_is_never_taken_along_and_a_ticket_lets_in_once():
             await until(lambda: not server._admission.num_sessions)
         for path in ("/v1/replica", "/v1/realtime"):
             assert (await fetched(url, path))[0] == 401
-        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
+        old = "/v1/replica?ticket=old&model=m"  # the new ticket replaces an old one
+        _, told, _ = await fetched(url, old, {"Authorization": "Bearer bob"})
         address = json.loads(told)["url"]
         assert "bob" not in address
+        assert "model=m" in address
         async with connect(address) as ws:  # as a browser would
             await created(ws)
         with pytest.raises(InvalidStatus) as refused:
@@ -132,7 +134,7 @@ async def test_a_key_is_never_taken_along_and_a_ticket_lets_in_once():
         assert refused.value.response.status_code == 401
 
 
-async def test_the_official_client_asks_first_since_it_follows_nobody_elsewhere():
+async def test_the_official_client_asks_first_since_it_follows_no_redirect():
     """It refuses a redirect to another address, to keep its key; with the address it connects."""
     async with fleet(num=1, max_sessions=4) as (url, _):
         base = url.replace("ws", "http", 1).removesuffix("/realtime")
@@ -148,18 +150,8 @@ async def test_the_official_client_asks_first_since_it_follows_nobody_elsewhere(
             assert event["type"] == "session.created"
 
 
-async def test_an_old_ticket_in_an_address_is_not_taken_along():
-    async with fleet(num=1, max_sessions=4, api_key=KEY) as (url, _):
-        bearer = {"Authorization": "Bearer bob"}
-        _, told, _ = await fetched(url, "/v1/replica?ticket=old&model=m", bearer)
-        address = json.loads(told)["url"]
-        assert "model=m" in address
-        async with connect(address) as ws:
-            await created(ws)
-
-
 async def test_ids_of_two_sessions_of_one_replica_differ():
-    """Their first part, the replica's name, is the same; none says enough to resume."""
+    """The replica's name is the same; an event's id does not suffice to resume."""
     name = incarnation_of("server-1")
     async with (
         running(opening(), 2, name=name) as (url, _),

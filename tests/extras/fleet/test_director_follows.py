@@ -1,4 +1,4 @@
-"""Whom a director knows: its replicas, another program at a replica's port, another director's list."""
+"""Replicas that a director knows, other programs at their ports, and another director's list."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ async def test_one_that_never_answers_gets_no_client():
                     await connect(url)
 
 
-async def test_who_looks_finds_all_replicas_and_prometheus_its_targets():
+async def test_people_find_all_replicas_and_prometheus_its_targets():
     async with fleet(num=2) as (url, servers):
         targets = json.loads((await fetched(url, "/v1/targets"))[1])
         assert {target["targets"][0] for target in targets} == {
@@ -54,7 +54,7 @@ async def test_who_looks_finds_all_replicas_and_prometheus_its_targets():
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
 
 
-async def test_prometheus_is_told_of_one_that_is_gone_too():
+async def test_prometheus_finds_lost_replicas_too():
     async with AsyncExitStack() as stack:
         url, roster = await stack.enter_async_context(directing())
         async with running(opening(), 1, name="one.1") as (address, _):
@@ -82,22 +82,22 @@ async def test_a_second_director_follows_the_first_and_outlives_it():
 
 
 @pytest.mark.parametrize("path", ["/v1/other", "/v1/realtime/x", "//", "/v1/replica?kind=other"])
-async def test_what_is_not_there_is_told(path):
+async def test_an_unknown_path_is_refused_in_one_line(path):
     async with fleet(num=1) as (url, _):
         status, told, _ = await fetched(url, path)
         assert (status, told.count("\n")) in {(404, 1), (400, 1)}
 
 
 async def test_a_proxy_of_the_environment_does_not_stand_before_replicas(monkeypatch):
-    """It is for the world outside; an edge's link asks none either."""
+    """It is for the world outside, and an edge's link ignores it too."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with fleet(num=1) as (_, servers):
-        assert len(servers) == 1  # it answers, or `fleet` waits in vain
+        assert len(servers) == 1  # `fleet` has waited for its answer
 
 
-async def test_nobody_there_is_not_ready():
+async def test_without_replicas_it_is_not_ready():
     async with directing() as (url, _):
         assert (await fetched(url, "/readyz"))[0] == 503
         assert (await fetched(url, "/healthz"))[0] == 200
@@ -168,7 +168,7 @@ async def test_one_that_speaks_something_else_ends_no_director(told):
                 assert incarnation_in(await created(ws)) == "one.1"
 
 
-async def test_one_that_left_and_came_back_is_open_again_to_who_follows():
+async def test_a_replica_that_returns_is_open_again_to_a_follower():
     """Its address stayed in a list that could not be read meanwhile."""
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
