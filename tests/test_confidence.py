@@ -15,7 +15,7 @@ from streamer.audio.file import open_audio
 from streamer.cli import main
 from streamer.commands.label import label_of
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.confidence import Piece, confidence_of
+from streamer.core.confidence import SaidToken, confidence_of
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import fingerprint_of
@@ -41,7 +41,7 @@ def by_hand(file, ids, role, curves, seconds):
     probable /= probable.sum(1, keepdims=True)
     emitter = Emitter(thinker.vocabulary)
     pieces = [
-        Piece(emitter.push((token,)), float(np.log(p[token])), role == "cloud")
+        SaidToken(emitter.push((token,)), float(np.log(p[token])), role == "cloud")
         for token, p in zip(ids, probable, strict=True)
     ]
     return confidence_of(pieces, thinker.card.attributes, curves, seconds, True)

@@ -1,12 +1,12 @@
-"""The chance that each level of a sentence is right, from its pieces' log-probabilities.
+"""The chance that each level of a sentence is right, from its tokens' log-probabilities.
 
-With measures it is that of both together: their chances of the levels, and the model's mass of the
-level that it said. The words of the models alone have curves of their own.
+With measures it combines both: their chances of the levels, and the model's mass of the level that
+it said. The words of the models alone have curves of their own.
 
-A phrase begins with tokens that name its attribute, and those that follow say its level. The mass
-of a level among the phrases that begin so is the product of what a softmax gave to the tokens that
-follow: so it costs no step. A curve, fitted on recordings whose levels are known, makes the chance
-of it that the level is right (Platt 1999).
+A phrase begins with tokens that name its attribute; the tokens after them say its level. The mass
+of a level, among the phrases that begin so, is the product of those tokens' probabilities, so it
+costs no step. A curve, fitted on recordings with known levels, turns it into the chance that the
+level is right (Platt 1999).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_ODDS = 700.0  # of their log: `exp` of more overflows
 LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
 
 
-class Piece(NamedTuple):
+class SaidToken(NamedTuple):
     """The text that one committed id completes. log_prob: in the raw softmax of the model that
     chose it last, None where that is not known. verified: that model is the target."""
 
@@ -52,7 +52,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class ConfidenceCurves:
     """Of a pair: by attribute, those of the edge's softmax and of the cloud's. fingerprint: of the
     cloud that they were fitted for."""
 
@@ -77,7 +77,11 @@ def logit(log_mass: float) -> float:
 
 
 def confidence_of(
-    pieces: Sequence[Piece], phrases: Phrases, curves: Curves, seconds: float, is_known_cloud: bool
+    pieces: Sequence[SaidToken],
+    phrases: Phrases,
+    curves: ConfidenceCurves,
+    seconds: float,
+    is_known_cloud: bool,
 ) -> dict[str, float | None]:
     """Of each of ATTRIBUTES the chance that the level said is right; None where none is said, or
     no curve tells. seconds: of the turn. is_known_cloud: the curves were fitted for the cloud that
@@ -91,7 +95,7 @@ def confidence_of(
 
 
 def fused_confidence(
-    pieces: Sequence[Piece],
+    pieces: Sequence[SaidToken],
     phrases: Phrases,
     chances: Mapping[str, NDArray[np.float64]],
     opinion: Mapping[str, float],
@@ -116,7 +120,7 @@ def fused_confidence(
     return found
 
 
-def masses_of(pieces: Sequence[Piece], phrases: Phrases) -> dict[str, Mass]:
+def masses_of(pieces: Sequence[SaidToken], phrases: Phrases) -> dict[str, Mass]:
     """attribute -> the mass of the level that the pieces say together; left out are attributes that
     are not said, and those of which a token's log-probability is not known."""
     text = "".join(piece.text for piece in pieces)
@@ -141,11 +145,11 @@ def parting(phrase: str, attribute: str, phrases: Phrases) -> int:
     return min(filter(None, others), default=0)
 
 
-def _pieces_in(pieces: Sequence[Piece], begin: int, end: int) -> list[Piece]:
+def _pieces_in(pieces: Sequence[SaidToken], begin: int, end: int) -> list[SaidToken]:
     """Those that complete characters `begin` up to `end`. One without text is half a character: it
     goes with the next one that has some."""
-    found: list[Piece] = []
-    silent: list[Piece] = []
+    found: list[SaidToken] = []
+    silent: list[SaidToken] = []
     at = 0
     for piece in pieces:
         silent.append(piece)

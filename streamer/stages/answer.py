@@ -14,7 +14,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from streamer.core.confidence import Piece
+from streamer.core.confidence import SaidToken
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
@@ -323,11 +323,11 @@ class AnswerText:
             self._pieces(),
         )
 
-    def _pieces(self) -> tuple[Piece, ...]:
+    def _pieces(self) -> tuple[SaidToken, ...]:
         """After the last delta, so that no token waits for it."""
         emitter = self._parts.emitter()
         return tuple(
-            Piece(emitter.push((token,)), log_prob, emit.verified)
+            SaidToken(emitter.push((token,)), log_prob, emit.verified)
             for emit in self._emits
             for token, log_prob in zip_longest(emit.ids, emit.log_probs)
         )

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from anyio import CapacityLimiter, Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
-from streamer.core.confidence import Piece
+from streamer.core.confidence import SaidToken
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
@@ -203,7 +203,7 @@ class Written:
     ttft_ms: float | None
     prefill_ms: float | None
     total_ms: float
-    pieces: tuple[Piece, ...] = ()  # one per id
+    pieces: tuple[SaidToken, ...] = ()  # one per id
 
 
 class Parts(Protocol):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.confidence import (
     LEAST,
+    ConfidenceCurves,
     Curve,
-    Curves,
     Mass,
-    Piece,
+    SaidToken,
     confidence_of,
     logit,
     masses_of,
@@ -31,11 +31,11 @@ PHRASES: dict[str, Any] = {
     "pitch": [{"name": "low", "phrases": ["音调低沉"]}, {"name": "high", "phrases": ["尖"]}],
 }
 AS_IT_IS = Curve(1.0, 0.0)
-CURVES = Curves({"rate": AS_IT_IS}, {"rate": Curve(1.0, 1.0)}, "cloud")
+CURVES = ConfidenceCurves({"rate": AS_IT_IS}, {"rate": Curve(1.0, 1.0)}, "cloud")
 
 
-def pieces(*told: tuple[str, float | None], verified: bool = False) -> list[Piece]:
-    return [Piece(text, log_prob, verified) for text, log_prob in told]
+def pieces(*told: tuple[str, float | None], verified: bool = False) -> list[SaidToken]:
+    return [SaidToken(text, log_prob, verified) for text, log_prob in told]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_not_known_is_not_told() -> None:
 
 def test_the_curve_is_that_of_the_model_that_spoke_last() -> None:
     near = pieces(("语速", -1), ("偏", -0.5), ("快", -0.5))
-    mixed = [*near[:2], Piece("快", -0.5, True)]
+    mixed = [*near[:2], SaidToken("快", -0.5, True)]
     verified = [near[0], *(piece._replace(verified=True) for piece in near[1:])]
     own, other = 1 / (1 + math.exp(-logit(-1.0))), 1 / (1 + math.exp(-logit(-1.0) - 1))
     for said, is_known, sure in (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.confidence import Piece, fused_confidence
+from streamer.core.confidence import SaidToken, fused_confidence
 
 PHRASES = {
     "rate": [{"name": f"level {i}", "phrases": [f"rate {word}"]} for i, word in enumerate("abc")]
@@ -17,7 +17,7 @@ PHRASES = {
 
 
 def sure(level: int, mass: float, chances: list[float], opinion: float) -> float:
-    pieces = [Piece("rate ", -0.5, False), Piece("abc"[level], math.log(mass), False)]
+    pieces = [SaidToken("rate ", -0.5, False), SaidToken("abc"[level], math.log(mass), False)]
     found = fused_confidence(pieces, PHRASES, {"rate": np.array(chances)}, {"rate": opinion})
     return found["rate"]
 
@@ -40,6 +40,6 @@ def test_of_flat_measures_it_is_the_model_s_mass() -> None:
 
 
 def test_other_levels_than_the_card_s_say_nothing() -> None:
-    pieces = [Piece("rate a", -0.5, False)]
+    pieces = [SaidToken("rate a", -0.5, False)]
     assert fused_confidence(pieces, PHRASES, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}
     assert fused_confidence(pieces, PHRASES, {}, {}) == {}

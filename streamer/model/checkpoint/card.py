@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.attributes import PROFILES, Profile, parse
-from streamer.core.confidence import Curve, Curves
+from streamer.core.confidence import ConfidenceCurves, Curve
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
@@ -87,7 +87,9 @@ class ModelCard:
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip without speech
-    confidence: Curves | None = None  # how right the levels are that it says, with its cloud
+    confidence: ConfidenceCurves | None = (
+        None  # how right the levels are that it says, with its cloud
+    )
     openings: tuple[str, ...] = ()
     languages: Mapping[str, ModelCard] = field(default_factory=dict)
 
@@ -272,10 +274,10 @@ def _profiles(raw: Any, name: str) -> tuple[Profile, ...]:
     return tuple(profile for profile in known if profile in raw)
 
 
-def _confidence(raw: Any) -> Curves:
+def _confidence(raw: Any) -> ConfidenceCurves:
     own = an_object(raw, "confidence")
     edge, cloud = (_curves(own[name], f"confidence {name}") for name in ("edge", "cloud"))
-    return Curves(edge, cloud, line(own["fingerprint"], "fingerprint"))
+    return ConfidenceCurves(edge, cloud, line(own["fingerprint"], "fingerprint"))
 
 
 def _curves(raw: Any, name: str) -> dict[str, Curve]:
