@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
 from streamer.core.audio.trim import (
-    AROUND_SAMPLES,
     KEPT_SAMPLES,
     LEAD_SAMPLES,
     MAX_PAUSE_SAMPLES,
@@ -80,10 +79,6 @@ def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(pie
     assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(whole))
 
 
-def test_what_is_heard_is_longer_than_the_turn_by_no_more_than_is_told() -> None:
-    assert len(trimmed(sound(3))) - 3 * SECOND <= AROUND_SAMPLES
-
-
 @pytest.mark.parametrize("before", [0, 37, SECOND])
 @pytest.mark.parametrize("noise_dbfs", [-45.0, -42.0])
 def test_in_a_room_with_a_fan_it_begins_with_the_sound_too(before: int, noise_dbfs: float) -> None:
@@ -135,10 +130,6 @@ def test_without_any_sound_the_last_two_seconds_are_heard(room: np.ndarray) -> N
     assert len(trimmed(on_grid(room))) == KEPT_SAMPLES
     assert len(trimmed(on_grid(room)[:200])) == 200
     assert len(trimmed(silence(0))) == 0
-
-
-def test_sound_from_the_first_sample_to_the_last_is_heard_whole() -> None:
-    assert holds(trimmed(sound(3)), sound(3))
 
 
 @pytest.mark.parametrize("peak", [2.0**31, 1.0])

@@ -108,11 +108,3 @@ def test_percentiles_are_numpy_s(seed):
     values = chance.normal(size=chance.integers(1, 300)).astype(np.float32)
     found = percentiles(np.sort(values), 5, 95, 50)
     assert found == pytest.approx(np.percentile(values.astype(float), [5, 95, 50]), abs=1e-9)
-
-
-def test_flags_go_on_where_they_were():
-    probability = np.array([0.4, 0.6, 0.36, 0.4, 0.34, 0.45, 0.5], np.float32)
-    for cut in range(1, 7):
-        first = speaking(probability[:cut])
-        rest = speaking(probability[cut:], bool(first[-1]))
-        assert [*first, *rest] == speaking(probability).tolist()

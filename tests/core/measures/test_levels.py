@@ -1,41 +1,143 @@
-"""Levels by measures alone: the bounds, and what is unknown where a recording is spoilt."""
+"""From measures to the chance of each level."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import BOUNDS, MEASURES, NUM_LEVELS, levels_of
-from streamer.core.measures.speech_measures import SpeechMeasures
-
-PLAIN = SpeechMeasures(
-    rate_syllables_per_s=4.9,
-    pitch_median_hz=160.0,
-    pitch_sd_semitones=1.75,
-    level_dbfs=-29.5,
-    pause_share=0.1,
-    timbre_db=-9.5,
-    speech_s=3.0,
-    audio_s=4.0,
-    snr_db=30.0,
+from streamer.core.measures.levels import (
+    BOUNDS,
+    FEATURES,
+    LEAST_CHANCE,
+    MEASURES,
+    NUM_LEVELS,
+    TERMS,
+    WEIGHTS,
+    features_of,
+    learnt,
+    level_chances,
+    level_of,
+    level_weights,
+    levels_of,
+    on_axis,
+    standardised,
+    values_of,
 )
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.rules.level_weights import check_weights
+
+CLEAN = SpeechMeasures(
+    rate_syllables_per_s=4.9,
+    pitch_median_hz=140.0,
+    pitch_sd_semitones=1.9,
+    level_dbfs=-24.0,
+    pause_share=0.09,
+    timbre_db=-9.5,
+    speech_s=6.0,
+    audio_s=8.0,
+    snr_db=50.0,
+)
+OURS = {name: [None] * num for name, num in NUM_LEVELS.items()}
+ANY = st.builds(
+    SpeechMeasures,
+    rate_syllables_per_s=st.none() | st.floats(0, 40),
+    pitch_median_hz=st.none() | st.floats(60, 500),
+    pitch_sd_semitones=st.none() | st.floats(0.1, 12),
+    level_dbfs=st.none() | st.floats(-120, 0),
+    pause_share=st.none() | st.floats(0, 1),
+    timbre_db=st.none() | st.floats(-60, 40),
+    speech_s=st.floats(0, 70),
+    snr_db=st.none() | st.floats(-20, 120),
+    clipped_share=st.floats(0, 1),
+)
+
+
+def test_of_speech_without_a_pitch_none_is_said() -> None:
+    whisper = replace(CLEAN, pitch_median_hz=None, pitch_sd_semitones=None)
+    weights = level_weights(whisper, OURS)
+    assert (weights["pitch"], weights["variation"]) == ((), ())
+    assert level_weights(whisper, {"rate": OURS["rate"]}).keys() == {"rate"}
+    assert level_weights(SpeechMeasures(), OURS) == {}
+    check_weights(weights)
+
+
+@given(ANY)
+def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None:
+    for name, chances in level_chances(found).items():
+        assert len(chances) == NUM_LEVELS[name]
+        assert chances.sum() == pytest.approx(1)
+        assert chances.min() >= 0.99 * LEAST_CHANCE / len(chances)
+    check_weights(level_weights(found, OURS))
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_clean_measure_far_from_a_bound_has_its_own_level(name) -> None:
+    bounds = np.array(BOUNDS[name])
+    for value in (bounds[:-1] + bounds[1:]) / 2:
+        chances = level_chances(replace(CLEAN, **{MEASURES[name]: float(value)}))[name]
+        assert chances.argmax() == level_of(name, value)
+        assert chances.max() > (0.6 if name == "rate" else 0.9)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_noise_and_too_little_speech_flatten_a_measure(name) -> None:
+    clean, noisy, short = (
+        level_chances(found)[name].max()
+        for found in (CLEAN, replace(CLEAN, snr_db=0.0), replace(CLEAN, speech_s=0.6))
+    )
+    assert noisy < clean
+    assert short < clean + 0.03  # some measures need little speech
+
+
+def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
+    calm = replace(CLEAN, rate_syllables_per_s=3.0, pitch_median_hz=100.0, level_dbfs=-35.0)
+    excited = replace(CLEAN, rate_syllables_per_s=7.0, pitch_median_hz=280.0, level_dbfs=-14.0)
+    for found in (calm, excited, CLEAN):
+        assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
+    unknown = replace(excited, rate_syllables_per_s=None)
+    assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()
+
+
+def test_terms_of_arousal_are_those_of_its_definition() -> None:
+    at = [3.7, 210.0, 2.3, -33.0, 0.2]
+    ours = [
+        TERMS[name][0] * (float(on_axis(name, [value])[0]) - TERMS[name][1])
+        for name, value in zip(WEIGHTS, at, strict=True)
+    ]
+    assert ours == pytest.approx(standardised(*at))
+
+
+def test_an_attribute_without_a_measure_or_with_other_levels_has_no_weights() -> None:
+    assert level_weights(SpeechMeasures(), OURS) == {}
+    found = level_weights(replace(CLEAN, level_dbfs=None), {**OURS, "rate": [None] * 3})
+    assert "loudness" not in found
+    assert "rate" not in found
+    assert "timbre" in found
+
+
+def test_what_ships_fits_the_features_and_attributes() -> None:
+    known = learnt()
+    assert set(known.errors) == set(MEASURES) == set(values_of(CLEAN))
+    assert set(known.opinion) == set(BOUNDS)
+    assert len(features_of(CLEAN)) == len(FEATURES)
+    for error in known.errors.values():
+        assert len(error.shift) == len(error.doubt) == len(FEATURES)
 
 
 def unknown(found):
     return {name for name, level in levels_of(found).items() if level is None}
 
 
-def test_an_ordinary_voice_has_the_middle_levels():
-    middle = dict(zip(ATTRIBUTES, (2, 1, 1, 1, 1, 1, 1), strict=True))
-    assert levels_of(PLAIN) == middle
-    assert tuple(BOUNDS) == ATTRIBUTES
-
-
 @pytest.mark.parametrize("name", MEASURES)
 def test_each_bound_parts_two_levels(name):
     for level, bound in enumerate(BOUNDS[name]):
-        below = levels_of(replace(PLAIN, **{MEASURES[name]: bound - 1e-6}))
-        above = levels_of(replace(PLAIN, **{MEASURES[name]: bound + 1e-6}))
+        below = levels_of(replace(CLEAN, **{MEASURES[name]: bound - 1e-6}))
+        above = levels_of(replace(CLEAN, **{MEASURES[name]: bound + 1e-6}))
         assert (below[name], above[name]) == (level, level + 1)
     assert NUM_LEVELS[name] == len(BOUNDS[name]) + 1
 
@@ -52,4 +154,4 @@ def test_each_bound_parts_two_levels(name):
     ],
 )
 def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
-    assert unknown(replace(PLAIN, **spoilt)) == lost
+    assert unknown(replace(CLEAN, **spoilt)) == lost

@@ -42,13 +42,6 @@ def test_as_long_as_before_and_the_same_for_every_cut(length, cuts):
     assert np.array_equal(filled(noise(length), cuts=cuts), whole)
 
 
-def test_it_is_known_20_ms_later():
-    high_band, known = HighBand(), 0
-    for i in range(50):
-        known += len(high_band.push(noise(80)))
-        assert (i + 1) * 80 - known <= 2 * HOP_SAMPLES
-
-
 def test_what_the_source_had_stays_as_it_was():
     before = narrow(noise(RATE_HZ))
     added = filled(before) - before
