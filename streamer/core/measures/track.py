@@ -38,6 +38,7 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
+DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
 LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # A voice is whispered where its voiced stretches are shorter than this on average, and fewer of its
 # frames than this are voiced: what looks like F0 is chance then. So are 0 of 150 held-out
@@ -150,6 +151,8 @@ class Frames:
         ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
         spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
         noise = np.concatenate([self.power[begin:end] for begin, end in spans])
+        sounding = noise[noise > DIGITAL_POWER]  # silence that was added tells nothing of the room
+        noise = sounding if len(sounding) >= MIN_NOISE_FRAMES else noise
         if len(noise) < MIN_NOISE_FRAMES:
             return None
         noise_power = median(np.sort(noise)) + 1e-12

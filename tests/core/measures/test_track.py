@@ -86,6 +86,15 @@ def test_noise_is_what_sounds_where_nobody_speaks():
     )
 
 
+def test_digital_silence_around_a_recording_is_no_noise_of_its_room():
+    speech = np.arange(600) >= 500
+    power = np.where(speech, 0.1, np.where(np.arange(600) >= 400, 0.01, 1e-13)).astype(np.float32)
+    found = frames(num=600, power=power, speech=speech).measures()
+    assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
+    power[400:500] = 1e-13
+    assert frames(num=600, power=power, speech=speech).measures().snr_db > 80
+
+
 def test_what_spoils_a_recording_is_told():
     few = frames(num=300, clipped=np.full(300, 16.0, np.float32), speech=np.arange(300) < 100)
     told = few.measures().warnings
