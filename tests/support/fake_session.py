@@ -16,12 +16,15 @@ from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 class FakeSession:
     """Answers each commit with the number of bytes of its turn, digit by digit.
 
-    feed_s: time for each message of audio. num_said: events that wait at the start. fails: `feed`
+    feed_s: time for each message of audio. num_said, num_last: events that wait at
+    the start, and that come at the end. fails: `feed`
     raises. part_s: seconds after which a turn is cut into parts. waits: answers only on `answer`.
     """
 
-    def __init__(self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, waits=False):
-        self.options, self.feed_s, self.fails = options, feed_s, fails
+    def __init__(
+        self, options, feed_s=0.0, num_said=0, num_last=0, fails=False, part_s=1e9, waits=False
+    ):
+        self.options, self.feed_s, self.fails, self._num_last = options, feed_s, fails, num_last
         self._waits, self._held = waits, []
         self.part_s = part_s
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
@@ -83,6 +86,8 @@ class FakeSession:
 
     async def end(self):
         self._is_ended = True
+        for _ in range(self._num_last):
+            self._say.send_nowait(TurnCommitted(0, 1.0))
         self._say.close()
 
     def events(self):

@@ -20,13 +20,14 @@ import pytest
 from fake_session import opening
 from patience import PATIENCE_S
 from processes import ENVIRONMENT
-from raw import BINARY, PING, TEXT, frame
+from raw import BINARY, PING, TEXT, Raw, frame, request
 from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import COMMIT, http, running, serving, session_update, text_of, until
 
 from streamer.net.realtime import connection, journal
+from streamer.net.realtime.server import PATH
 from streamer.net.service.service import MAX_WAITING
 
 UPDATE = session_update(binary=True)
@@ -58,15 +59,20 @@ def slow_readers(server):
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("num_said", "messages"),
-    [(0, []), (2_000, []), (2_000, [OTHER_OPTIONS]), (2_000, ["nonsense"] * 500)],
+    ("script", "messages"),
+    [
+        ({}, []),
+        ({"num_said": 2_000}, []),
+        ({"num_last": 20_000}, [OTHER_OPTIONS]),
+        ({"num_said": 2_000}, ["nonsense"] * 500),
+    ],
     ids=["vanished", "silent", "waiting", "talking"],
 )
-async def test_a_client_that_does_not_read_is_cut_off(num_said, messages):
+async def test_a_client_that_does_not_read_is_cut_off(script, messages):
     """Whether its connection waits for the client, for the events of the session's earlier options,
     or for room for another error; also if there is nothing to read, and no pong comes."""
     sessions = []
-    async with running(opening(sessions, num_said=num_said), hold_s=0) as (url, server):
+    async with running(opening(sessions, **script), hold_s=0) as (url, server):
         ws = await connect(url, max_queue=1)
         ws.transport.pause_reading()
         for message in messages:
@@ -86,6 +92,22 @@ async def test_a_client_that_is_pushed_back_is_not_cut_off():
                 await ws.send(bytes(500_000))
             await ws.send(COMMIT)
             assert text_of(await until(ws, "response.done")) == "20000000"
+        assert slow_readers(server) == 0
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_large_message_that_arrives_slowly_is_waited_for():
+    """The pong can come only after it."""
+    data = frame(BINARY, bytes(1 << 20))
+    async with running(opening()) as (url, server):
+        port = int(url.split(":")[2].partition("/")[0])
+        async with Raw.to(port, request(PATH)) as raw:
+            assert (await raw.head())[0] == 101
+            raw.writer.write(data[:600_000])
+            await anyio.sleep(5 * connection.PATIENCE_S)  # not a wait for anything
+            raw.writer.write(data[600_000:])
+            while b"binary_not_enabled" not in await raw.until(TEXT):
+                pass
         assert slow_readers(server) == 0
 
 

@@ -210,12 +210,15 @@ class Closed:
         self.code = code
 
 
-async def test_a_client_that_arrives_after_sigterm_is_sent_elsewhere():
-    """It was admitted before."""
-    admission = Admission((PATH,), 2)
+@pytest.mark.parametrize(("is_draining", "num_places", "code"), [(True, 2, 1012), (False, 0, 1013)])
+async def test_a_client_without_a_place_after_its_handshake_is_closed(
+    is_draining, num_places, code
+):
+    """It was admitted before SIGTERM, or its handshake took too long."""
+    admission = Admission((PATH,), num_places)
     server = RealtimeServer(opening(), admission)
-    admission.is_draining = True
+    admission.is_draining = is_draining
     socket = Closed()
     await server.serve(socket, {})
-    assert socket.code == 1012
+    assert socket.code == code
     assert admission.num_sessions == 0
