@@ -35,7 +35,7 @@ def run(options: TuneOptions) -> int:
     """Exit status: 0, or 1 if there is no tuned model. Raises ConfigError."""
     from streamer.model.checkpoint.weights import ModelError
 
-    if (why := missing("tune", "torch", "transformers", "peft")) is not None:
+    if (why := missing("tune", "torch", "transformers", "peft", "accelerate")) is not None:
         raise ConfigError(why)
     try:
         facts = tune(options)
