@@ -168,7 +168,7 @@ print([m for m in ("torch", "transformers", "peft", "librosa", "ray") if m in sy
 
 
 def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
-    """Seconds are noise; modules are not. (numba itself takes scipy where that is installed.)"""
+    """Seconds are noise; modules are not."""
     unwanted = {
         "torch",
         "transformers",
@@ -188,7 +188,7 @@ def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
     code = f"""import gc, sys; from streamer.cli import main
 assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]) == 0
 assert gc.isenabled()
-assert gc.get_freeze_count() > 100_000
+assert gc.get_freeze_count() > 10_000
 print([m for m in {sorted(unwanted)} if m in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == ["[]"]

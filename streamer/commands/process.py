@@ -131,9 +131,9 @@ def models_of(config: Config) -> str:
 def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) -> Iterator[None]:
     """Load modules and models: no garbage collection, and a line on stderr.
 
-    Over a million objects are loaded and stay; collecting them repeatedly took a seventh of a cold
-    start (2026-11). The line of a service stays, others clear it. Compilation is always reported,
-    since it takes about 8 s. is_ahead: for `streamer warm`, which the message does not recommend.
+    The objects that are loaded stay, so collecting would be in vain. The line of a service stays,
+    others clear it. Compilation is always reported, since it takes about 8 s. is_ahead: for
+    `streamer warm`, which the message does not recommend.
     """
     passes = sys.stderr.isatty() and not is_service
     if what and (is_service or passes):
