@@ -24,7 +24,7 @@ HABITS = {
 LEAST_WORDS = 4  # of a message
 BOUNDS = {
     "streamer": 2,
-    "streamer/core": 24,
+    "streamer/core": 5,
     "streamer/core/decoding": 0,
     "streamer/core/link": 0,
     "streamer/model": 3,

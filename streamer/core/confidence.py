@@ -38,8 +38,8 @@ class SaidToken(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Curve:
     """A level's mass to the chance that it is right: the logit of the one is a straight line of the
-    other's and of the log of the turn's seconds. Of more speech a level is surer than a model
-    knows."""
+    other's and of the log of the turn's seconds. A level is surer with more speech than a
+    model knows."""
 
     slope: float
     offset: float
@@ -53,8 +53,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceCurves:
-    """Of a pair: by attribute, those of the edge's softmax and of the cloud's. fingerprint: of the
-    cloud that they were fitted for."""
+    """The curves of a pair, by attribute, for the edge's softmax and the cloud's. fingerprint: of
+    the cloud that they were fitted for."""
 
     edge: Mapping[str, Curve]
     cloud: Mapping[str, Curve]
@@ -62,7 +62,7 @@ class ConfidenceCurves:
 
 
 class Mass(NamedTuple):
-    """Of the level that is said: log of its share among the attribute's phrases, nats. verified:
+    """The level that is said: log of its share among the attribute's phrases, nats. verified:
     the target's softmax says so, and has said it of each token that tells levels apart."""
 
     log_mass: float
@@ -83,7 +83,7 @@ def confidence_of(
     seconds: float,
     is_known_cloud: bool,
 ) -> dict[str, float | None]:
-    """Of each of ATTRIBUTES the chance that the level said is right; None where none is said, or
+    """For each of ATTRIBUTES the chance that the level said is right; None where none is said, or
     no curve tells. seconds: of the turn. is_known_cloud: the curves were fitted for the cloud that
     verifies here."""
     found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)

@@ -1,6 +1,6 @@
 """PCM of any rate, channels and cut comes in; float32 mono at 16 kHz, full scale 1.0, goes out.
 
-What a telephone's rate cut off is guessed (high_band.py).
+The band that a telephone's rate cut off is guessed (telephone.py).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ SAMPLE_RATE_HZ = 16_000
 SAMPLES_PER_MS = SAMPLE_RATE_HZ // 1_000
 LIVE_SAMPLES = SAMPLE_RATE_HZ // 10  # 100 ms: what a live source sends at a time
 WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ  # what the audio tower encodes at a time
-BEHIND_SAMPLES = 40  # a window's log-mel is complete so many samples behind its boundary
+BEHIND_SAMPLES = 40  # a window's log-mel is complete this many samples after its boundary
 
-# What may come in.
+# Bounds of the input.
 MIN_RATE_HZ = 1_000
 MAX_RATE_HZ = 384_000
 MAX_CHANNELS = 1024
@@ -82,7 +82,7 @@ MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
 class OffsetFilter:
     """Each sample less the mean of the last 256 ms, or of all so far while they are fewer.
 
-    Sums are of whole steps of PCM16, so they are exact. What comes out is rounded to such steps.
+    Sums are of whole steps of PCM16, so they are exact. The result is rounded to such steps.
     """
 
     def __init__(self) -> None:

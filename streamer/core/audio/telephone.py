@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 
 Floats = NDArray[np.float32]
-# What is guessed for. At 11 and 12 kHz as many levels change with a guess as without (2026-11).
+# The rate that a guess is made for. At 11 and 12 kHz it changes as many levels (2026-11).
 TELEPHONE_HZ = 8_000
 HOP_SAMPLES = 160
 FRAME_SAMPLES = 2 * HOP_SAMPLES
@@ -25,12 +25,12 @@ BIN_HZ = SAMPLE_RATE_HZ // FRAME_SAMPLES
 FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
 # What is guessed: from 3,700 Hz on, where the resampler's slope begins.
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
-SQUARE_DB = np.float32(10)  # squares are of so many dB
+SQUARE_DB = np.float32(10)  # unit of the squares, dB
 KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
 # The mean of dB lies under the dB of the mean. So much more changes the fewest levels of training's
 # people.
 MORE_DB = np.float32(6.0)
-# Further under what is past a frame counts as no softer: behind speech the guess would swell.
+# Further under what is past a frame counts as no softer: after speech the guess would swell.
 LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
 # Of a bin's mean power, where white noise at full scale has 22: under -107 dBFS there is nothing to
@@ -82,7 +82,7 @@ class HighBand:
         return found
 
     def _noise(self, frames: Floats) -> Floats:
-        """What is to be added in frames [n, FRAME_SAMPLES]."""
+        """The noise to add, in frames [n, FRAME_SAMPLES]."""
         spectrum = np.fft.rfft(frames * window())
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
         levels = self._guess(*self._known.of(power))
@@ -101,7 +101,7 @@ class HighBand:
 
 
 class Known:
-    """What the guess is made of, frame by frame of one clip."""
+    """The inputs of the guess, frame by frame of one clip."""
 
     def __init__(self) -> None:
         self._sum = self._weight = 0.0

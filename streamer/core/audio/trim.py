@@ -3,7 +3,7 @@
 How long somebody waited before they spoke, or after, says nothing of how they spoke. And what is
 heard begins at a sample that the sound itself names. So the same speech gives the same log-mel
 frames wherever it lies in a recording, also in a room that is not quiet: a sound is what rises
-over the room's own noise. What it changed of the seven levels on people: docs/measured.md.
+over the room's own noise. docs/measured.md has the effect on levels of people.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LOUD_DBFS = -35.0
 # The room is the quietest stretch so far that is steady: within 3 dB of the one before it. Noise
 # that sets in after digital silence, as where a microphone is opened, is steady a little later.
 STEADY = 2  # in energy
-# Heard before the first sound is known as one, and behind the last: speech rises and fades. Where
+# Heard before the first sound is known as one, and after the last: speech rises and fades. Where
 # the turn itself has no more, silence stands for it: so the first sound has its place in a frame.
 LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
 AROUND_SAMPLES = LEAD_SAMPLES + TAIL_SAMPLES  # so much more than the turn itself may be heard
-# A pause inside a turn waits until sound follows it. Of a longer one, its last 2 s are heard: how
-# long it was says the measure of pauses. So no silence after the speech is ever heard.
+# A pause inside a turn waits until sound follows it. The last 2 s of a longer one are heard: the
+# measure of pauses has its length. So no silence after the speech is ever heard.
 MAX_PAUSE_SAMPLES = WINDOW_SAMPLES
 KEPT_SAMPLES = WINDOW_SAMPLES  # of a turn without any sound, the last 2 s are heard
 Energies = NDArray[np.int64]
@@ -37,7 +37,7 @@ NOTHING: Samples = np.zeros(0, np.float32)
 
 
 def _energy(dbfs: float) -> int:
-    """Of SOUND_SAMPLES at that level, in steps of PCM16."""
+    """The energy of SOUND_SAMPLES at that level, in steps of PCM16."""
     return int(SOUND_SAMPLES * (float(PCM16_SCALE) * 10 ** (dbfs / 20)) ** 2)
 
 
@@ -133,6 +133,6 @@ def _stretches(squares: Energies) -> Energies:
 
 
 def trimmed(samples: Samples) -> Samples:
-    """What is heard of a whole turn [n]."""
+    """The samples of a whole turn that are heard [n]."""
     trim = Trim()
     return np.concatenate([trim.push(samples), trim.finish()])

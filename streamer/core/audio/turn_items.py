@@ -1,4 +1,4 @@
-"""What hearing hands on, in order, per session: frozen dataclasses; windows are opaque here.
+"""The results of hearing, in order, per session: frozen dataclasses; windows are opaque here.
 
 For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from
 0.

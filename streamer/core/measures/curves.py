@@ -13,12 +13,12 @@ from streamer.core.measures.track import Flags, Floats, Frames
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
 RATE_STEP_S = 0.5
 RATE_OVER_S = 2.0  # the rate at a time is that of the 2 s around it,
-MIN_RATE_S = 1.0  # where so much of them is no pause
+MIN_RATE_S = 1.0  # where at least this much of them is no pause
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One point per step. f0_hz: 0 where unvoiced or nobody speaks; power: mean square; syllables:
+    """One point per step. f0_hz: 0 where unvoiced or without speech; power: mean square; syllables:
     how many each holds, or what part of one."""
 
     step_s: float
@@ -32,14 +32,14 @@ class Curves:
 
     @classmethod
     def of(cls, frames: Frames) -> Curves:
-        """Of one turn, in steps of 10 ms."""
+        """The curves of one turn, in steps of 10 ms."""
         power = frames.power.copy()
         syllables = frames.syllables()
         return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)
 
     @classmethod
     def joined(cls, turns: Sequence[Curves]) -> Curves:
-        """Of turns that follow one another, all in steps of 10 ms; at most MAX_POINTS."""
+        """The curves of consecutive turns, all in steps of 10 ms; at most MAX_POINTS."""
         found = cls(
             turns[0].step_s,
             np.concatenate([turn.f0_hz for turn in turns]),
@@ -50,7 +50,7 @@ class Curves:
         return found.thinned(MAX_POINTS)
 
     def thinned(self, max_points: int) -> Curves:
-        """The same in steps twice as long, and again, until it has at most so many points."""
+        """The same in steps twice as long, and again, until it has at most `max_points`."""
         found = self
         while len(found) > max_points:
             found = found._halved()

@@ -100,7 +100,7 @@ def mean_and_sd(values: Floats) -> tuple[float, float]:
 
 
 def span_of(talking: Flags) -> tuple[int, int]:
-    """First frame of speech, and the one behind the last. Raises IndexError where there is none."""
+    """First frame of speech, and the one after the last. Raises IndexError where there is none."""
     first, last = np.flatnonzero(talking)[[0, -1]]
     return int(first), int(last) + 1
 
@@ -182,7 +182,7 @@ class Growing:
         self._size = end
 
     def drop(self, num: int) -> None:
-        """Forget the first `num`; so many there must be."""
+        """Forget the first `num`, which must exist."""
         self._held = self._held[num : max(self._size, num + 1)].copy()
         self._size -= num
 
@@ -198,7 +198,7 @@ MIN_SEMITONES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PitchStats:
-    """Of all voiced frames: median, mean and SD in Hz, SD and 5th to 95th percentile in
+    """For all voiced frames: median, mean and SD in Hz, SD and 5th to 95th percentile in
     semitones."""
 
     median_hz: float

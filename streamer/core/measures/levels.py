@@ -1,4 +1,4 @@
-"""What is measured in, levels out: the bounds that part them, and when a measure says nothing.
+"""From measures to levels: the bounds between them, and the chance of each level.
 
 The one owner of the bounds: the training of the models that ship reads them here, too.
 """
@@ -230,7 +230,7 @@ def expected_errors(found: SpeechMeasures) -> dict[str, float]:
 
 
 def features_of(found: SpeechMeasures) -> Doubles:
-    """What the errors depend on, in the order of FEATURES."""
+    """The features that the errors depend on, in the order of FEATURES."""
     noise = 0.0 if found.snr_db is None else max(0.0, CLEAN_SNR_DB - found.snr_db) / 10
     length = math.log2(min(max(found.speech_s, 0.5), 32.0) / 4)
     clipping = min(1.0, math.sqrt(found.clipped_share / 0.05))

@@ -1,4 +1,4 @@
-"""What is measured of one turn, with units in every name, and in words what spoils a recording."""
+"""The measures of one turn, with units in every name, and warnings in words."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _warnings(found: SpeechMeasures) -> Sequence[str]:
 
 
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
-    """Of a recording in parts: counts and seconds are summed, the rest is the mean by seconds of
+    """The measures of a recording in parts: sums of counts and seconds, else means by seconds of
     speech. None for no parts."""
     if not parts:
         return None

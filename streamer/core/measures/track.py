@@ -1,4 +1,4 @@
-"""What is measured of frames of 10 ms: the one place where a measure's definition is applied."""
+"""Frames of 10 ms, and the measures of them: each definition is applied here alone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Frames:
     density: Floats
 
     def last(self, seconds: float) -> Frames:
-        """The last so many seconds of them."""
+        """The last `seconds` of them."""
         num = len(self.f0)
         return self._between(max(0, num - int(seconds * FRAMES_PER_S)), num)
 
@@ -89,7 +89,7 @@ class Frames:
         )
 
     def measures(self) -> SpeechMeasures:
-        """What can be said of them."""
+        """Their measures."""
         num = len(self.power)
         audio_s = num / FRAMES_PER_S
         clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
@@ -132,7 +132,7 @@ class Frames:
         return self.density * self.speech
 
     def _pitch(self, heard: Indices) -> PitchStats | None:
-        """Of the frames that are heard and voiced; None for too few of them, and for a whisper."""
+        """The pitch of frames that are heard and voiced; None for too few, and for a whisper."""
         f0 = self.f0[heard]
         is_voiced = f0 > 0
         num = int(is_voiced.sum())
@@ -144,7 +144,7 @@ class Frames:
         return pitch_stats(f0[is_voiced])
 
     def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
-        """Speech over what sounds where nobody speaks; None where there is too little of that.
+        """Speech over the sound without speech; None for too little of that.
         gaps: frames between one of speech and the next."""
         long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
         begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
@@ -170,12 +170,12 @@ F0Of = Callable[[Floats, Flags], Floats]
 class TurnTrack:
     """Append what is known; ask `measures`.
 
-    What each frame says is worked out once, when it comes. Asking then costs a few numpy calls, and
-    F0: which of a frame's candidates it is depends on the others.
+    Each frame is worked out once, when it comes. Asking then costs a few numpy calls, and F0:
+    which of a frame's candidates it is depends on the others.
     """
 
     def __init__(self, num_columns: int, f0_of: F0Of) -> None:
-        """f0_of: rows of so many columns, and where somebody speaks, to F0 in Hz, 0 where none."""
+        """f0_of: rows of `num_columns`, and where somebody speaks, to F0 in Hz, 0 where none."""
         self._f0_of = f0_of
         self._pitch = Growing(num_columns)
         self._powers = tuple(Growing() for _ in BANDS_HZ)
@@ -222,7 +222,7 @@ class TurnTrack:
         self._frame_speech.append(np.full(missing, is_on))
 
     def add_pitch(self, rows: Floats) -> None:
-        """What F0 of frames of 10 ms may be [n, num_columns]."""
+        """Candidates of F0 of frames of 10 ms [n, num_columns]."""
         self._pitch.append(rows)
 
     @property
@@ -274,12 +274,12 @@ class TurnTrack:
         )
 
     def measures(self) -> SpeechMeasures:
-        """Of all frames that are known."""
+        """The measures of all frames that are known."""
         return self.frames().measures()
 
 
 def measure_so_far(turn: int, track: TurnTrack) -> Measures:
-    """What is known now."""
+    """The measures so far."""
     frames = track.frames()
     so_far = frames.measures()
     heard_s = len(frames.f0) / FRAMES_PER_S
