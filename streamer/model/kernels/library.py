@@ -39,6 +39,7 @@ BLOCK = 128
 NUM_CANDIDATES = (
     4  # F0s of a frame: with 3 medians agree with Praat's a little less, with 8 no more
 )
+MOST_COMPILING_S = 900  # another process may be compiling before this one
 SEAL_BYTES = 16
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
@@ -154,7 +155,10 @@ def _compiled(name: str, place: Path, is_kept: bool) -> bytes:
 
 def _temporary() -> Path:
     """A directory that goes with this process."""
-    _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
+    try:
+        _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
+    except OSError as error:
+        raise KernelError(f"no directory for compiled kernels ({error.strerror})") from None
     return Path(_TEMPORARY[-1].name)
 
 
@@ -191,20 +195,25 @@ def _linked(code: bytes) -> Any:
 def _compile(name: str, directory: Path) -> bytes:
     """Compile `name`, and all USUAL kernels if it is one. One process compiles at a time."""
     package = Path(sys.modules["streamer"].__file__ or "").parents[1]
+    absolute = filter(os.path.isabs, sys.path)
     env = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith("NUMBA_") or key in CHOOSES_PROCESSOR
     }
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
-        # numba reads a file of settings in the working directory: in this one there is none
-        cwd=directory,
-        env=env | {"PYTHONPATH": os.pathsep.join([str(package), *filter(os.path.isabs, sys.path)])},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
+            # numba reads a file of settings in the working directory: in this one there is none
+            cwd=directory,
+            env=env | {"PYTHONPATH": os.pathsep.join([str(package), *absolute])},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=MOST_COMPILING_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KernelError(f"kernels cannot be compiled: {error}") from None
     if (found := _read(directory / file_name(name))) is None:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise KernelError(f"kernels cannot be compiled: {why}")
