@@ -155,13 +155,17 @@ def choose_in_form(
     ids = form.allowed(state)
     if len(ids) == 1:
         return int(ids[0])
-    scores = logits[ids].astype(np.float64)
-    biases = form.biases(state)
-    if biases is not None:
-        scores += biases
+    scores = form_scores(logits, form, state)
     if sampling.temperature == 0.0:
         return int(ids[scores.argmax()])
     return _draw_of(ids, scores, index, sampling)
+
+
+def form_scores(logits: Floats, form: SentenceForm, state: State) -> NDArray[np.float64]:
+    """Logit plus bias of each allowed id, in the order of `form.allowed`."""
+    scores = logits[form.allowed(state)].astype(np.float64)
+    biases = form.biases(state)
+    return scores if biases is None else scores + biases
 
 
 def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
@@ -174,6 +178,25 @@ def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
         measure(np.ascontiguousarray(row), np.array([token]), lanes, numbers)
         signals.append(Signal(*numbers.tolist()))
     return signals
+
+
+def form_signal(logits: Floats, form: SentenceForm, state: State, token: int) -> Signal:
+    """The gate's numbers for an id chosen in a form.
+
+    entropy and margin: of the softmax over the allowed ids with their biases, from which the id
+    was chosen. The measures decide most levels, so what the raw softmax is unsure of matters
+    little. log_prob: of the raw softmax; the confidence needs the model's own.
+    """
+    [raw] = signals_of(logits[None], [token])
+    scores = form_scores(logits, form, state)
+    if len(scores) == 1:
+        return Signal(0.0, 1.0, raw.log_prob)
+    centred = scores - scores.max()
+    chances = np.exp(centred)
+    total = chances.sum()
+    second = np.partition(chances, -2)[-2]
+    entropy = math.log(total) - float(chances @ centred) / total
+    return Signal(max(0.0, entropy), float(1.0 - second) / total, raw.log_prob)
 
 
 # an id; whether the answer ends with it; its signal, zeros where none was wanted
@@ -254,11 +277,11 @@ class Sampler:
     def _choose(self, logits: Floats, wants_signal: bool) -> tuple[int, Signal]:
         state = self._states[-1]
         index = len(self._answer)
-        if self._form is not None and state is not None:
-            token = choose_in_form(logits, self._form, state, index, self._sampling)
-        else:
+        if self._form is None or state is None:
             constraint = constrain(self._vocabulary, self._rules, self._answer)
             mask = self._vocabulary.never
             rows = logits[None]
             [token] = choose(rows, [constraint], mask, self._sampling, self._rules, False).ids
-        return token, signals_of(logits[None], [token])[0] if wants_signal else _NO_SIGNAL
+            return token, signals_of(logits[None], [token])[0] if wants_signal else _NO_SIGNAL
+        token = choose_in_form(logits, self._form, state, index, self._sampling)
+        return token, form_signal(logits, self._form, state, token) if wants_signal else _NO_SIGNAL

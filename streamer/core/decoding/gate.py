@@ -1,6 +1,7 @@
 """The gate of mode gated: whether a drafted block needs the cloud (docs/decoding.md).
 
-Thresholds are for the RAW softmax, before any rule.
+Thresholds are for the softmax that an id is chosen from: in a form, that of the allowed ids with
+their biases; else the RAW softmax, before any rule.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from streamer.core.text.vocabulary import Vocabulary
 
 
 class Signal(NamedTuple):
-    """Three numbers about one drafted id, from the drafter's raw softmax.
+    """Three numbers about one drafted id, from the drafter's softmax.
 
-    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the
-    CHOSEN id.
+    entropy: of the distribution that the id was chosen from, nats. margin: p1 - p2 of its two
+    likeliest. log_prob: of the CHOSEN id, always in the raw softmax.
     """
 
     entropy: float

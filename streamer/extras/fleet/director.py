@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
@@ -34,7 +33,7 @@ from streamer.net.service.admission import (
 )
 from streamer.net.service.http import answer, is_websocket, refused, url_of
 from streamer.net.service.metrics import STATUSES
-from streamer.net.service.service import MAX_WAITING, Address, Query
+from streamer.net.service.service import Address, Query
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"
@@ -42,26 +41,6 @@ TARGETS = "/v1/targets"
 JSON = "application/json"
 RETRY_AFTER_S = 1  # places come and go within seconds
 GONE = "the replica of this session is gone; connect anew"
-
-
-class _Connection(ServerConnection):
-    """Counted from its first byte to its end: one more than MAX_WAITING closes the oldest."""
-
-    def __init__(self, open_ones: dict[_Connection, None], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._open_ones = open_ones
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._open_ones[self] = None
-        if len(self._open_ones) > MAX_WAITING:
-            oldest = next(iter(self._open_ones))
-            del self._open_ones[oldest]
-            oldest.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._open_ones.pop(self, None)
-        super().connection_lost(exc)
 
 
 class Director:
@@ -84,14 +63,12 @@ class Director:
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Until cancelled. Raises OSError if the port is taken."""
-        connection = partial(_Connection, {})
         async with serve(
             _never,
             address.host,
             address.port,
             ssl=address.tls,
             process_request=self._request,
-            create_connection=cast(type[ServerConnection], connection),
             open_timeout=HANDSHAKE_S,
             ping_interval=None,
             server_header="streamer",

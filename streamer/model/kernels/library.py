@@ -194,7 +194,6 @@ def _linked(code: bytes) -> Any:
 
 def _compile(name: str, directory: Path) -> bytes:
     """Compile `name`, and all USUAL kernels if it is one. One process compiles at a time."""
-    directory.mkdir(mode=0o700, exist_ok=True)  # another version may have removed it meanwhile
     package = Path(sys.modules["streamer"].__file__ or "").parents[1]
     absolute = filter(os.path.isabs, sys.path)
     env = {

@@ -126,21 +126,6 @@ async def test_a_connection_that_asks_nothing_is_closed(monkeypatch):
                 await stream.receive()
 
 
-async def test_one_connection_too_many_closes_the_oldest(monkeypatch):
-    monkeypatch.setattr(of_director, "MAX_WAITING", 2)
-    monkeypatch.setattr(of_director, "HANDSHAKE_S", 600)
-    async with directing() as (url, _):
-        host, _, port = url.split("//")[1].partition("/")[0].partition(":")
-        oldest, newer = [await anyio.connect_tcp(host, int(port)) for _ in range(2)]
-        async with oldest, newer:
-            assert (await fetched(url, "/healthz"))[:2] == (200, "ok\n")
-            with (
-                anyio.fail_after(60),
-                pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)),
-            ):
-                await oldest.receive()
-
-
 def answering(*, with_bytes):
     """A port where each connection gets these bytes: (the listening socket, its address)."""
     listening = socket.create_server(("127.0.0.1", 0))

@@ -261,17 +261,3 @@ def test_a_processor_that_numpy_cannot_use_is_one_line(tmp_path, monkeypatch, ca
     monkeypatch.setattr(__main__, "CPU_INFO", tmp_path / "old")
     assert __main__.main() == 1
     assert "has no sse4_2, which NumPy needs" in capsys.readouterr().err
-
-
-def test_a_directory_that_another_version_removed_is_made_again(tmp_path, monkeypatch):
-    """Each version removes old ones; a process of an old one may still be running."""
-    modes = []
-
-    def run(*command, cwd, **options):
-        modes.append(stat.S_IMODE(cwd.stat().st_mode))
-        return subprocess.CompletedProcess(command, 1, "", "why")
-
-    monkeypatch.setattr(library.subprocess, "run", run)
-    with pytest.raises(library.KernelError, match="why"):
-        library._compile("measure", tmp_path / "removed")
-    assert modes == [0o700]
