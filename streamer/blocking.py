@@ -218,7 +218,7 @@ class _Background:
         if self._call is not None:
             self._call.cancel()
             self._is_idle.wait(END_S)
-        with suppress(Exception):  # nothing can be told to anyone any more
+        with suppress(Exception):  # the program ends, so an error has no reader
             portal.start_task_soon(self._stop.set)
             self._kept.result(END_S)
             portal.start_task_soon(portal.stop, True).result(END_S)

@@ -93,7 +93,7 @@ def read_intervals(path: str | Path) -> list[Interval]:
 
 
 def _encoding(path: Path) -> str:
-    """Praat writes UTF-16 where a text is not ASCII, unless it is told otherwise."""
+    """Praat writes UTF-16 by default where a text is not ASCII."""
     with path.open("rb") as file:
         return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 

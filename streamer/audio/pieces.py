@@ -17,7 +17,7 @@ from typing import IO
 
 MOST_PIECES = 1000
 LEAST_BYTES = 256  # of another recording
-LEAST_UNKNOWN_BYTES = 1024  # that are told; fewer are padding or a tag of another kind
+LEAST_UNKNOWN_BYTES = 1024  # fewer are padding, or a tag of another kind
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 UNWRITTEN = (0, 0xFFFFFFFF)  # sizes of a WAV chunk that no recorder writes at its end
 W64 = b"riff\x2e\x91\xcf\x11"

@@ -15,8 +15,8 @@ from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
 from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
 
-# A difference of so many errors is called clear, or likely. An error is a mean distance, so 2.5 of
-# them are about two standard deviations.
+# Multiples of the error from which a difference is clear, or likely. An error is a mean distance,
+# so 2.5 of them are about two standard deviations.
 CLEAR, LIKELY = 2.5, 1.25
 WORDS = {  # attribute -> the second take is lower, higher
     "rate": ("slower", "faster"),

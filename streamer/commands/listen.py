@@ -27,7 +27,7 @@ from streamer.stages.stream import LiveSession
 PIECE_S = 0.02
 MOST_PIECES = 500  # that wait, 10 s: later ones are left out
 SHOWN_S = 2  # of speech that the gauges are of
-NUDGE_S = 4.0  # a word stays so long
+NUDGE_S = 4.0  # for which a word stays
 WORDS = {
     "too_fast": "slow down",
     "too_slow": "a little faster",
