@@ -55,7 +55,7 @@ class Difference:
                 return ""
             return self._word(levels[1] - levels[0]) if levels[0] != levels[1] else "the same"
         if abs(self.value) < LIKELY * self.error or not self.value:
-            return "no clear difference"
+            return "the same, within the error"
         maybe = "" if abs(self.value) >= CLEAR * self.error else "perhaps "
         return maybe + self._word(self.value)
 
