@@ -157,7 +157,6 @@ def table(estimates: np.ndarray, rows: list[dict]) -> str:
 
 def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     net, average = Net(), Net()
@@ -268,7 +267,11 @@ def main() -> None:
     parser.add_argument("--ctc", type=float, default=1.0, help="weight of the phones; 0: without")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    {"train": train, "judge": judge, "write": write}[args.do](args)
+    torch.set_flush_denormal(True)  # small gradients would take a hundred times as long
+    try:
+        {"train": train, "judge": judge, "write": write}[args.do](args)
+    finally:
+        torch.set_flush_denormal(False)
 
 
 if __name__ == "__main__":

@@ -95,12 +95,13 @@ def test_added_delay_is_at_most_50_ms(rate):
 
 def test_half_a_sample_waits_and_at_the_end_is_dropped():
     chunker = Chunker(16_000, 2)
-    assert len(chunker.push_pcm16(b"\x00\x40\x00")) == 0
-    assert len(chunker.push_pcm16(bytearray(b"\x40\x01"))) == 0  # under a block of the mixer
-    assert chunker.finish().tolist() == [0.5]
+    frames = b"\x00\x40\x00\x40\x00\xc0\x00\xc0"
+    assert len(chunker.push_pcm16(frames[:3])) == 0
+    assert len(chunker.push_pcm16(bytearray(frames[3:] + b"\x01"))) == 0  # under a mixer's block
+    assert chunker.finish().tolist() == [0.5, -0.5]
     # The lost byte does not shift what follows.
-    chunker.push_pcm16(b"\x00\x40\x00\x40")
-    assert chunker.finish().tolist() == [0.5]
+    chunker.push_pcm16(frames)
+    assert chunker.finish().tolist() == [0.5, -0.5]
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])
