@@ -1,4 +1,4 @@
-"""What thousands of turns, and of sessions, leave in a server: nothing that grows."""
+"""Thousands of turns, and of sessions, leave nothing in a server that grows."""
 
 from pathlib import Path
 
