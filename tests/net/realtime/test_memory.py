@@ -10,7 +10,7 @@ from wire import ANSWER, COMMIT, serving, session_update, until
 
 NUM = 2_000
 SETTLED = 1_000  # caches and the journal of events are full by then
-LEAST_KB = 3_000  # of noise: an allocator's arenas come and go by so much
+LEAST_KB = 3_000  # noise: an allocator keeps and returns some MB
 
 pytestmark = pytest.mark.long
 
