@@ -143,19 +143,14 @@ def _redraw(scores: Floats, index: int, sampling: Sampling, rules: Rules) -> int
     return int(top[np.argmax(heated + gumbel(sampling.seed, index, top))])
 
 
-def choose_in_form(
-    logits: Floats, form: SentenceForm, state: State, index: int, sampling: Sampling
-) -> int:
-    """The id after `state` by one row of raw `logits` [V]: the best allowed logit plus bias.
+def choose_in_form(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) -> int:
+    """The best of the allowed `ids` [n] by their `scores` [n], logit plus bias.
 
-    With a temperature, a draw from softmax((logits + biases) / T) within the allowed ids, and
-    within the top-p set of these. index: place of the id in the answer. Equal scores: the lowest
-    id.
+    With a temperature, a draw from softmax(scores / T) within them, and within the top-p set of
+    these. index: place of the id in the answer. Equal scores: the lowest id.
     """
-    ids = form.allowed(state)
     if len(ids) == 1:
         return int(ids[0])
-    scores = form_scores(logits, form, state)
     if sampling.temperature == 0.0:
         return int(ids[scores.argmax()])
     return _draw_of(ids, scores, index, sampling)
@@ -180,15 +175,14 @@ def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
     return signals
 
 
-def form_signal(logits: Floats, form: SentenceForm, state: State, token: int) -> Signal:
-    """The gate's numbers for an id chosen in a form.
+def form_signal(logits: Floats, scores: NDArray[np.float64], token: int) -> Signal:
+    """The gate's numbers for an id chosen in a form by `scores`, those of the allowed ids.
 
-    entropy and margin: of the softmax over the allowed ids with their biases, from which the id
-    was chosen. The measures decide most levels, so what the raw softmax is unsure of matters
-    little. log_prob: of the raw softmax; the confidence needs the model's own.
+    entropy and margin: of the softmax of the scores. The measures decide most levels, so doubts of
+    the raw softmax matter little. log_prob: of the raw softmax; the confidence needs the model's
+    own.
     """
     [raw] = signals_of(logits[None], [token])
-    scores = form_scores(logits, form, state)
     if len(scores) == 1:
         return Signal(0.0, 1.0, raw.log_prob)
     centred = scores - scores.max()
@@ -283,5 +277,6 @@ class Sampler:
             rows = logits[None]
             [token] = choose(rows, [constraint], mask, self._sampling, self._rules, False).ids
             return token, signals_of(logits[None], [token])[0] if wants_signal else _NO_SIGNAL
-        token = choose_in_form(logits, self._form, state, index, self._sampling)
-        return token, form_signal(logits, self._form, state, token) if wants_signal else _NO_SIGNAL
+        scores = form_scores(logits, self._form, state)
+        token = choose_in_form(self._form.allowed(state), scores, index, self._sampling)
+        return token, form_signal(logits, scores, token) if wants_signal else _NO_SIGNAL

@@ -73,6 +73,9 @@ class Kind(NamedTuple):
     open: frozenset[str]
 
 
+Kinds = tuple[list[Kind], NDArray[np.int64], frozenset[str]]
+
+
 class Move(NamedTuple):
     """The state after an id, and the phrases that the id completes by a comma or an end."""
 
@@ -219,9 +222,10 @@ class SentenceForm:
         self.can_be_said = whole == sum(clauses) and (bool(spelled) or not needs_opening)
         self._moves: dict[tuple[State, int], Move | None] = {}
         self._rows: dict[State, Ids] = {}
-        self._kinds: dict[State, tuple[list[Kind], NDArray[np.int64]]] = {}
+        self._kinds: dict[State, Kinds] = {}
         self._weight_of: dict[str, int] = {}  # of each phrase whose weight is not 0
         self._biases: dict[State, NDArray[np.float64]] = {}
+        self._best: dict[frozenset[str], int] = {}  # of phrases that are still open
 
     def weighted(self, weights: LevelWeights) -> SentenceForm:
         """This form under level weights. The table of ids is shared; only the biases differ.
@@ -241,6 +245,7 @@ class SentenceForm:
         found = copy.copy(self)
         found._weight_of = weight_of
         found._biases = {}
+        found._best = {}
         return found
 
     def is_whole(self, text: str) -> bool:
@@ -283,8 +288,8 @@ class SentenceForm:
             return None
         found = self._biases.get(state)
         if found is None:
-            kinds, which = self._kinds_of(state)
-            before = self._best_of(self._open_after(state))
+            kinds, which, still_open = self._kinds_of(state)
+            before = self._best_of(still_open)
             gains = [
                 sum(self._weight_of.get(phrase, 0) for phrase in kind.completed)
                 + self._best_of(kind.open)
@@ -295,8 +300,9 @@ class SentenceForm:
             _keep(self._biases, state, found, MAX_ROWS)
         return found
 
-    def _kinds_of(self, state: State) -> tuple[list[Kind], NDArray[np.int64]]:
-        """The kinds of the ids that are allowed there, and each id's place among them [n]."""
+    def _kinds_of(self, state: State) -> Kinds:
+        """The kinds of the ids that are allowed there, each id's place among them [n], and the
+        phrases that the last clause can still become before them."""
         found = self._kinds.get(state)
         if found is None:
             numbers: dict[Kind, int] = {}
@@ -306,7 +312,7 @@ class SentenceForm:
                 assert move is not None, "the id is allowed"
                 kind = Kind(move.phrases, self._open_after(move.state))
                 which.append(numbers.setdefault(kind, len(numbers)))
-            found = list(numbers), np.array(which, np.int64)
+            found = list(numbers), np.array(which, np.int64), self._open_after(state)
             _keep(self._kinds, state, found, MAX_ROWS)
         return found
 
@@ -315,9 +321,13 @@ class SentenceForm:
         rests = () if state.is_over else self._clauses.rests(state)
         return frozenset(phrase for phrase, rest in rests if self._spells(rest))
 
-    def _best_of(self, phrases: Collection[str]) -> int:
+    def _best_of(self, phrases: frozenset[str]) -> int:
         """The best weight of some phrases; 0 where there is none."""
-        return max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
+        found = self._best.get(phrases)
+        if found is None:
+            found = max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
+            _keep(self._best, phrases, found, MAX_ROWS)
+        return found
 
     def _can_be_clause(self, phrase: str) -> bool:
         comma, end, _ = self._marks
