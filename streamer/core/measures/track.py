@@ -42,7 +42,7 @@ DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
 LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # A voice is whispered where its voiced stretches are shorter than this on average, and fewer of its
 # frames than this are voiced: what looks like F0 is chance then. So are 0 of 150 held-out
-# recordings of people, 2 with pink noise 3 dB under them, and 80 of 80 with noise in place of
+# recordings of people, 2 with pink noise 3 dB under them, and 77 of 77 with noise in place of
 # the voice (2026-11).
 WHISPER_FRAMES = 7
 WHISPER_SHARE = 0.5
