@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace, url: str) -> list[dict[str, Any]]:
             found = asyncio.run(play_all(url, some, num))
         row |= percentiles([t.ttft for t in found], "first text")
         row |= percentiles([t.total for t in found], "sentence")
-        row["behind, ms"] = round(max(t.lag for t in found), 1)
+        row["lag, ms"] = round(max(t.lag for t in found), 1)
         rows.append(row | more)
     return rows
 

@@ -51,7 +51,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
         {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
     ),
     "large": ({"core", "model"}, {"numpy", "torch", "safetensors", "numba", "llvmlite"}),
-    "mcp": ({"config", "core"}, {"mcp"}),
+    "mcp": ({"commands", "config", "core"}, {"mcp"}),
     "fleet": (
         {"net", "core", "commands", "config", "options"},
         {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},

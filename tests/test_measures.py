@@ -143,7 +143,7 @@ def test_a_table_tells_words_units_errors_dashes_and_warnings():
     assert re.fullmatch(r"  pauses     -     12 ±\d % of the time", lines[4])
     assert lines[6] == "  arousal    -     -"
     assert lines[7].startswith(
-        "  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch over"
+        "  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch spans"
     )
     english = table_of(replace(found, language="en"))
     assert "  rate       very slow  5.0" in english

@@ -102,7 +102,7 @@ class LiveParts:
 
     @property
     def language(self) -> str:
-        """Of the sentences."""
+        """The language of the sentences."""
         return self._plan.rules.language or self._models.language
 
     @property

@@ -201,8 +201,8 @@ def _details(m: SpeechMeasures) -> str:
         ("noise {:.0f} dB under it", m.snr_db),
         ("no pause" if m.pause_count == 0 else "{:d} pauses", m.pause_count),
         ("the longest {:.1f} s", m.longest_pause_s or None),
-        ("pitch over {:.0f} semitones", m.pitch_range_semitones),
-        ("level over {:.0f} dB", m.level_range_db),
+        ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
+        ("level spans {:.0f} dB", m.level_range_db),
         ("{:.2f} % clipped", 100 * m.clipped_share or None),
     ]
     return ", ".join(form.format(value) for form, value in told if value is not None)

@@ -32,7 +32,7 @@ from streamer import BackgroundSession, Config, Description, voice_line, voice_p
 @dataclass
 class VoiceProfileFrame(DataFrame):
     """How the user spoke: streamer's sentence, a line for a prompt, and
-    {attribute: {"label", "level", "confidence", "value", "unit"}}."""
+    {attribute: {"label", "level", "confidence", "value", "error", "unit"}}."""
 
     text: str = ""
     line: str = ""

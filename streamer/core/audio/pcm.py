@@ -80,7 +80,7 @@ MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
 
 
 class OffsetFilter:
-    """Each sample less the mean of the last 256 ms, or of all so far while they are fewer.
+    """Subtract from each sample the mean of the last 256 ms, or of the shorter sound so far.
 
     Sums are of whole steps of PCM16, so they are exact. The result is rounded to such steps.
     """

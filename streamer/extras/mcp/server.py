@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamer
 from streamer import Describer, Description
+from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
 from streamer.core.installed import missing
 from streamer.extras.mcp.options import McpOptions
@@ -20,7 +21,6 @@ INSTRUCTIONS = (
     "How somebody speaks: rate, pitch, intonation, loudness, pauses, timbre and arousal, with "
     "numbers. It does not transcribe, and says nothing of a feeling's cause."
 )
-SHOWN = ("label", "value", "unit", "confidence")
 
 
 class Refused(ValueError):
@@ -88,23 +88,12 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
 
     @tools.tool()
     async def compare(first: str, second: str) -> dict[str, Any]:
-        """Two recordings, such as two takes: for each attribute both labels and numbers, and the
-        difference, second less first."""
-        both = [streamer.voice_profile(await heard(path)) for path in (first, second)]
-        return {name: difference(both, name) for name in both[0] if name in both[1]}
+        """Two recordings, such as two takes: for each attribute both levels and numbers, the
+        difference, second less first, with its error, and a verdict in words."""
+        found = differences_of(await heard(first), await heard(second))
+        return {each.first.attribute: each.as_json() for each in found}
 
     return tools
-
-
-def difference(both: Sequence[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]:
-    """One attribute of two profiles."""
-    first, second = (profile[name] for profile in both)
-    values = first["value"], second["value"]
-    return {
-        "first": {key: first[key] for key in SHOWN},
-        "second": {key: second[key] for key in SHOWN},
-        "difference": None if None in values else round(values[1] - values[0], 2),
-    }
 
 
 def inside(fence: Sequence[Path], path: str) -> Path:
