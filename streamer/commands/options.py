@@ -119,6 +119,14 @@ class LabelOptions(Checked):
         Literal["dataspeech"] | None,
         about("add the columns noise and speech_monotony in dataspeech's words", "dataspeech"),
     ] = None
+    intervals: Annotated[
+        Literal["srt", "vtt", "TextGrid", "json"] | None,
+        about(
+            "rows of measures of the intervals in the file of this kind beside each recording, in "
+            "place of sentences",
+            "srt",
+        ),
+    ] = None
     pipeline: Pipeline = None
 
     def __post_init__(self) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from places import SAMPLES
 
+import streamer
 from streamer.cli import main
-from streamer.commands.label import NAMES, Row, Rows, made_with
+from streamer.commands.label import made_with
+from streamer.commands.label_table import INTERVAL_NAMES, NAMES, Row, Rows
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.core.tags import dataspeech_tags
@@ -272,4 +274,33 @@ def test_rows_of_before_0_2_keep_their_rate(tmp_path: Path) -> None:
     out.write_text('{"file": "a.wav", "speaking_rate": 4.5}\n', "utf-8")
     found = Rows.open(out)
     found.close()
-    assert found.done["a.wav"]["rate_syllables_per_s"] == 4.5
+    assert found.done["a.wav"][0]["rate_syllables_per_s"] == 4.5
+
+
+def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:
+    """The same numbers as in Python; what a killed run left half done is made anew."""
+    for name in ("plain", "pauses"):
+        sample = next(path for path in SAMPLES if path.stem == name)
+        (tmp_path / f"{name}.wav").write_bytes(sample.read_bytes())
+    cues = "00:00.000 --> 00:01.500\nyes\n\n00:01.500 --> 00:02.500\nno\n"
+    (tmp_path / "plain.vtt").write_text(cues)
+    out = tmp_path / "labels.csv"
+    first = label(tmp_path, "--out", out, "--intervals", "vtt", "--jobs", 1)
+    assert first.returncode == 1, first.stderr
+    assert "pauses.vtt: No such file" in first.stderr
+    missing, yes, no = csv_of(out)
+    assert tuple(yes) == INTERVAL_NAMES
+    assert missing["error"]
+    assert [yes["transcript"], no["transcript"]] == ["yes", "no"]
+    wanted = streamer.measure_intervals(tmp_path / "plain.wav", [(0, 1.5), (1.5, 2.5)])
+    for row, measures in zip((yes, no), wanted, strict=True):
+        assert float(row["pitch_median_hz"]) == round(measures.pitch_median_hz, 4)
+        assert float(row["duration"]) == float(row["end_s"]) - float(row["start_s"])
+
+    rows = tmp_path / "labels.csv.rows.jsonl"
+    rows.write_text("\n".join(rows.read_text().splitlines()[:-1]) + "\n")
+    (tmp_path / "pauses.vtt").write_text(cues)
+    again = label(tmp_path, "--out", out, "--intervals", "vtt", "--jobs", 1)
+    assert again.returncode == 0, again.stderr
+    assert "already" not in again.stderr
+    assert csv_of(out)[2:] == [yes, no]
