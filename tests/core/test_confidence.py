@@ -59,10 +59,6 @@ def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart() -> None:
     assert masses_of(said, PHRASES) == {"rate": Mass(-0.75, False), "pitch": Mass(-0.125, False)}
 
 
-def test_a_token_counts_where_it_holds_a_character_that_does() -> None:
-    assert masses_of(pieces(("说得比", -1), ("较快。", -2)), PHRASES)["rate"].log_mass == -3
-
-
 def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
     said = pieces(("语速", -4), ("", -1), ("极", -2), ("", -8), ("快", -16), ("", -32))
     assert masses_of(said, PHRASES)["rate"].log_mass == -27
@@ -90,22 +86,12 @@ def test_the_curve_is_that_of_the_model_that_spoke_last() -> None:
         assert found == {**dict.fromkeys(ATTRIBUTES), "rate": sure}
 
 
-def test_an_attribute_without_a_curve_is_not_known() -> None:
-    assert set(confidence_of(pieces(("尖", -1)), PHRASES, CURVES, 5.0, True).values()) == {None}
-
-
 def test_of_more_speech_a_level_is_surer_where_the_curve_says_so() -> None:
     curve = Curve(1.0, -1.0, 0.5)
     sure = [curve(math.log(0.5), seconds) for seconds in (0.1, 1, math.e**2, 60)]
     assert sure[0] == sure[1] == pytest.approx(1 / (1 + math.e))
     assert sure[2] == pytest.approx(0.5)
     assert sure[3] > sure[2]
-
-
-@pytest.mark.parametrize("slope", [-100.0, 100.0])
-def test_the_steepest_curve_that_a_card_may_have_gives_a_chance(slope: float) -> None:
-    chances = sorted(Curve(slope, 100.0, 100.0)(log_mass, 60.0) for log_mass in (-1e5, 0.0))
-    assert chances == pytest.approx([0.0, 1.0])
 
 
 @given(st.floats(-1e5, 0), st.floats(-1e5, 0))

@@ -48,9 +48,3 @@ def test_a_short_pause_ends_no_talk():
 def test_silence_at_the_ends_is_no_dead_air():
     found = of([(10, 12)], [(12.5, 14)])
     assert (found.dead_air_s, found.dead_air_count) == (0, 0)
-
-
-def test_three_channels_share_the_talk():
-    found = of([(0, 2)], [(3, 5)], [(6, 10)])
-    assert sum(found.talk_share) == pytest.approx(1)
-    assert found.turns == (1, 1, 1)

@@ -35,10 +35,6 @@ def test_without_an_opinion_it_is_the_measures_chance() -> None:
         assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
 
 
-def test_of_flat_measures_it_is_the_model_s_mass() -> None:
-    assert sure(1, 0.8, [1 / 3] * 3, 1.0) == pytest.approx(0.8)
-
-
 def test_other_levels_than_the_card_s_say_nothing() -> None:
     pieces = [SaidToken("rate a", -0.5, False)]
     assert fused_confidence(pieces, PHRASES, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}

@@ -21,17 +21,12 @@ RATE = 16_000
 CASES = json.loads((ROOT / "tests" / "support" / "mixing.json").read_text("utf-8"))
 VOICE = np.random.default_rng(0).normal(0, 0.1, 2 * RATE).astype(np.float32)
 OTHER = np.random.default_rng(1).normal(0, 0.1, 2 * RATE).astype(np.float32)
-NONE = 0 * VOICE
 
 
 def mixed(*channels: np.ndarray) -> tuple[np.ndarray, str | None]:
     mixer = Mixer(len(channels), RATE)
     found = np.concatenate([mixer.push(np.column_stack(channels)), mixer.finish()])
     return found, mixer.told()
-
-
-def db_off(found: np.ndarray, wanted: np.ndarray) -> float:
-    return float(20 * np.log10(found.std() / wanted.std()))
 
 
 @given(st.lists(st.integers(0, len(VOICE)), max_size=8))
@@ -87,14 +82,6 @@ def test_the_page_mixes_the_table_as_python_does() -> None:
         assert np.abs(np.array(pcm) / 32_768 - wanted).max() <= 1 / 32_768
 
 
-@pytest.mark.parametrize("offset", [0.01, 0.3, -0.9])
-def test_an_offset_is_no_sound(offset) -> None:
-    found, told = mixed(VOICE, NONE + np.float32(offset))
-    assert np.abs(found - VOICE).max() < 1e-6
-    assert told == "channel 1 holds no sound"
-    assert "cancel" in str(mixed(VOICE, np.float32(offset) - VOICE)[1])
-
-
 @pytest.mark.parametrize("gain", [1.0, 0.95, 0.8])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("silence_s", [0, 12])
@@ -104,13 +91,6 @@ def test_of_channels_that_cancel_the_strongest_is_heard_alone(gain, others, sile
     strongest = 0 if gain == 1.0 else 1
     assert np.array_equal(np.abs(found), np.abs(voice))
     assert told == f"its channels cancel each other; channel {strongest} alone was heard"
-
-
-@pytest.mark.parametrize("other", [np.roll(VOICE, 7), -0.5 * VOICE, OTHER])
-def test_channels_that_do_not_cancel_are_mixed(other) -> None:
-    found, told = mixed(VOICE, other)
-    assert told is None
-    assert -4 < db_off(found, VOICE) < 1
 
 
 def test_a_recording_tells_what_was_not_heard() -> None:

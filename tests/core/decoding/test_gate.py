@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.decoding.gate import PRESETS, SIGNALS, Gate, Signal, density, doubt, fires
+from streamer.core.decoding.gate import SIGNALS, Gate, Signal, density, doubt, fires
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
@@ -74,24 +74,3 @@ def test_loop_suspicion_looks_across_blocks() -> None:
     assert reason([1, 2], answer=answer) == "loop"
     assert reason([1, 2]) is None
     assert reason([1, 2], answer=answer, gate=Gate(2.0, loop=False)) is None
-
-
-def test_presets_are_those_of_report_5() -> None:
-    fluent, quality = PRESETS["fluent"], PRESETS["quality"]
-    assert 5.5 <= (fluent.gate.entropy or 0) <= 6.0
-    assert 3.0 <= (quality.gate.entropy or 0) <= 3.5
-    assert (fluent.k, quality.k) == (4, 6)
-    assert fluent.gate == Gate()
-
-
-@given(st.lists(st.floats(0, 12), min_size=1, max_size=8), st.floats(0, 12))
-def test_entropy_fires_iff_the_largest_is_above(entropies: list[float], threshold: float) -> None:
-    block = [0, 1, 2, 4, 0, 4, 1, 2][: len(entropies)]
-    signals = [Signal(e, 1.0, 0.0) for e in entropies]
-    found = fires(Gate(entropy=threshold, loop=False), VOCABULARY, [], block, signals)
-    assert found == ("entropy" if max(entropies) > threshold else None)
-
-
-@pytest.mark.parametrize("gate", [Gate(entropy=0.0), Gate(entropy=-1.0)])
-def test_a_threshold_below_every_entropy_always_fires(gate: Gate) -> None:
-    assert reason([0], gate=gate) == "entropy"

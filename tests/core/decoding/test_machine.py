@@ -7,7 +7,6 @@ import random
 
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
-from timed import AHEAD, PLAIN, Link, measure
 
 from streamer.core.decoding.gate import Gate, Signal
 from streamer.core.decoding.in_flight import AT_ONCE_S, MOST_AT_ONCE, Pace
@@ -57,31 +56,6 @@ def drive(plan, blocks, verdicts=()):
                 return out, reason, machine
 
 
-def test_nothing_after_a_stop_inside_a_block_is_kept():
-    """Defects 4 and 5: ids after the stop were kept, and only a block's last id was looked at."""
-    plan = Plan(mode="gated", k=5, gate=Gate(entropy=9.0), rules=RELAXED)
-    out, reason, machine = drive(plan, [[0, 1, STOP, 3, 4]])
-    assert out == [((0, 1, STOP), False)]
-    assert reason == "sentence"
-    assert machine.sequence.answer == [0, 1, STOP]
-    assert machine.counts.n_wasted == 2
-
-
-def test_ids_drafted_after_a_stop_are_not_uploaded():
-    machine = Speculator(Plan(mode="exact", k=5, rules=RELAXED), VOCABULARY, started())
-    machine.next(0.0)
-    machine.sequence.extend([0, 1, STOP, 3, 4])
-    machine.drafted([0, 1, STOP, 3, 4], [CALM] * 5)
-    request = machine.next(0.0).request
-    assert request.draft == (0, 1, STOP)
-    machine.verdict(Verdict(request.number, 3, 7))
-    assert (machine.counts.n_drafted, machine.counts.n_uploaded, machine.counts.n_wasted) == (
-        5,
-        3,
-        2,
-    )
-
-
 def test_the_gate_looks_at_the_blocks_before():
     """A loop that only shows across blocks is suspected; the same ids in other blocks do not
     fire."""
@@ -93,30 +67,6 @@ def test_the_gate_looks_at_the_blocks_before():
     blocks[2] = [6, 7]
     _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks)
     assert machine.counts.cloud_calls == 0
-
-
-def test_an_eos_that_the_target_alone_chose_saves_no_drafted_id():
-    """Dropped drafts are wasted, all of them, unless the id that ended the answer was one of
-    them."""
-    eos_from_target = [(Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2]], [(1, EOS)], 2)]
-    loop = Plan(mode="exact", k=2, rules=Rules.off(loop_global=True))
-    looping = [(0, 1)] * 4
-    for plan, blocks, verdicts, wasted in eos_from_target:
-        out, reason, machine = drive(plan, blocks, verdicts)
-        assert (out, reason) == ([((0,), True)], "eos")
-        assert machine.counts.n_wasted == wasted
-    _, reason, machine = drive(
-        loop, [[5, 6]] * 8, [(0, token) for pair in looping for token in pair]
-    )
-    assert reason == "loop"
-    assert machine.counts.n_wasted == machine.counts.n_drafted == 16
-
-
-def test_an_eos_ends_the_answer_and_is_not_shown():
-    out, reason, machine = drive(Plan(mode="exact", k=4, rules=RELAXED), [[0, 1, EOS]], [(3, 5)])
-    assert out == [((0, 1), True)]
-    assert reason == "eos"
-    assert machine.counts.n_wasted == 0, "an accepted EOS did its work"
 
 
 def test_a_loop_stops_across_blocks_before_it_is_shown():
@@ -147,11 +97,6 @@ def test_a_correction_replaces_the_rest_of_the_block():
     assert counts.verified_share == 1.0
 
 
-def test_the_bonus_is_dropped_when_the_block_itself_stops():
-    out, reason, _ = drive(Plan(mode="exact", k=2, rules=RELAXED), [[0, STOP]], [(2, 7)])
-    assert (out, reason) == ([((0, STOP), True)], "sentence")
-
-
 def test_exact_mode_says_error_when_the_verdict_does_not_come():
     machine = Speculator(
         Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0), VOCABULARY, started()
@@ -165,20 +110,6 @@ def test_exact_mode_says_error_when_the_verdict_does_not_come():
     assert machine.sequence.answer == []
 
 
-def test_a_late_verdict_is_ignored():
-    plan = Plan(mode="gated", k=1, gate=Gate(entropy=-1.0), rules=RELAXED, verify_budget_s=1.0)
-    machine = Speculator(plan, VOCABULARY, started())
-    machine.next(0.0)
-    machine.sequence.extend([4])
-    machine.drafted([4], [Signal(0.0, 1.0, 0.0)])
-    request = machine.next(0.0).request
-    assert machine.next(1.0) == Emit((4,), verified=False)
-    machine.verdict(Verdict(request.number, 0, 8))
-    assert machine.sequence.answer == [4]
-    machine.cancel()
-    assert machine.next(1.1) == Done("cancelled")
-
-
 def test_a_verdict_that_cannot_be_is_refused():
     machine = Speculator(Plan(mode="cloud", rules=RELAXED), VOCABULARY, started())
     request = machine.next(0.0).request
@@ -186,13 +117,6 @@ def test_a_verdict_that_cannot_be_is_refused():
         machine.verdict(Verdict(request.number, 1, 3))
     with pytest.raises(ValueError, match="does not fit"):
         machine.verdict(Verdict(request.number, 0, VOCABULARY.num_ids))
-
-
-def test_plans_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="none of"):
-        Plan(mode="fast")
-    with pytest.raises(ValueError, match="draft length"):
-        Plan(k=0)
 
 
 def test_a_whole_block_in_doubt_waits_for_a_credit_and_then_goes_out() -> None:
@@ -310,47 +234,3 @@ def test_cancelled_ids_are_not_shown() -> None:
     assert machine.next(0.0) == Done("cancelled")
     assert machine.sequence.answer == [0]
     assert (machine.counts.n_drafted, machine.counts.n_wasted, machine.counts.blocks) == (4, 3, 1)
-
-
-def test_the_first_id_says_nothing_about_the_pace() -> None:
-    """Its step feeds what is left of the prompt, too."""
-    machine = alone(0.002, Rules.off())
-    for took_s, learned_s in ((5.0, 0.002), (0.001, 0.0017)):
-        machine.next(0.0)
-        machine.sequence.extend([4])
-        machine.drafted([4], [CALM], took_s)
-        assert machine.pace.draft_s == pytest.approx(learned_s)
-        while not isinstance(machine.next(0.0), DraftMore):
-            pass
-
-
-def learned(draft_s, verdict_s):
-    pace = Pace()
-    for _ in range(200):
-        pace.drafted(4, 4 * draft_s)
-        pace.answered(verdict_s)
-    return pace
-
-
-def test_it_follows_the_measured_times():
-    pace = learned(0.01, 0.2)
-    assert abs(pace.draft_s - 0.01) < 1e-4
-    assert abs(pace.verdict_s - 0.2) < 1e-3
-
-
-@pytest.mark.parametrize("rtt_s", [0.05, 0.1, 0.2])
-def test_drafting_ahead_is_faster_than_waiting_for_each_verdict(rtt_s):
-    link = Link(0.95, 0.004, rtt_s)
-    assert measure(PLAIN, link).seconds > 1.4 * measure(AHEAD, link).seconds
-
-
-def test_a_slow_edge_loses_nothing_by_drafting_ahead():
-    """If an id takes as long as a verdict, there is no delay to hide."""
-    link = Link(0.95, 0.1, 0.1)
-    assert measure(AHEAD, link).seconds < 1.1 * measure(PLAIN, link).seconds
-
-
-def test_a_guess_needs_time_for_a_second_id():
-    pace = learned(0.1, 0.2)
-    assert pace.is_worth_a_guess(0.25)
-    assert not pace.is_worth_a_guess(0.15)

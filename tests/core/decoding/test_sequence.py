@@ -59,17 +59,6 @@ def test_a_committed_id_is_never_cut():
     assert sequence.answer == [5, 6, 8]
 
 
-def test_rollback_keeps_no_rejected_entry_in_the_cache():
-    """Defect 1 of the original: rejected ids stayed in the cache after a rollback."""
-    sequence = Sequence([1, 2])
-    sequence.start_answer()
-    sequence.extend([10, 11, 12])
-    sequence.mark_fed(3)  # positions 1, 2, 3: ids 2, 10, 11
-    sequence.replace_tail(3, [20])
-    assert sequence.n_cached == 3
-    assert sequence.pending == [20]
-
-
 def test_audio_may_be_cached_whole_until_the_answer_starts():
     sequence = Sequence([1], n_cached=1)
     sequence.extend([9, 9])

@@ -5,13 +5,7 @@ import pytest
 
 from streamer.core.decoding.accept import accept
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import (
-    Refusal,
-    TargetLedger,
-    Verdict,
-    VerifyRequest,
-    prefix_hash,
-)
+from streamer.core.decoding.verdict import Refusal, TargetLedger, VerifyRequest, prefix_hash
 
 
 def ledger():
@@ -30,16 +24,6 @@ def test_accept_is_the_longest_equal_prefix():
     assert accept([], [3]) == (0, 3)
     with pytest.raises(ValueError, match="need 2"):
         accept([1], [1])
-
-
-def test_a_block_and_its_bonus():
-    book = ledger()
-    request = ask(1, draft=[4, 5])
-    assert book.begin(request) is None
-    book.sequence.mark_fed(len(book.sequence.pending))
-    assert book.conclude(request, [4, 5, 6]) == Verdict(1, 2, 6)
-    assert book.sequence.answer == [4, 5, 6]
-    assert book.sequence.pending == [6]
 
 
 def test_a_repeat_gets_the_same_verdict_without_a_step():

@@ -4,14 +4,7 @@ import random
 
 import pytest
 
-from streamer.core.link.backoff import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    PAUSES_S,
-    Breaker,
-    Redial,
-    pause_s,
-)
+from streamer.core.link.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker, Redial, pause_s
 
 
 def test_the_breaker_closes_by_itself():
@@ -75,27 +68,3 @@ def test_a_verifier_that_drops_every_connection_is_asked_seldom(lived_s, seed):
     later = max(sum(at <= other < at + 5.0 for other in dials) for at in dials if at >= 10.0)
     assert first <= 8
     assert later <= 5 / (lived_s + 1.5) + 1
-
-
-def test_connections_that_fail_together_count_once():
-    redial = Redial()
-    for i in range(64):
-        redial.failed(10.0 + i / 100, dialled_at=i / 10)
-    assert redial.num_failures(11.0) == 1
-    redial.failed(12.0, dialled_at=11.0)
-    assert redial.num_failures(12.0) == 2
-
-
-def test_a_verdict_forgets_failures():
-    redial = Redial()
-    for at in range(10):
-        redial.failed(float(at), float(at))
-    assert redial.num_failures(10.0) == len(PAUSES_S)
-    redial.succeeded()
-    assert redial.num_failures(10.0) == 0
-
-
-def test_pauses_grow_and_edges_do_not_come_back_together():
-    assert [pause_s(num, 0.5) for num in range(9)] == [0.0, *PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]]
-    assert pause_s(6, 0.0) == 0.75 * PAUSES_S[-1]
-    assert pause_s(6, 1.0) == 1.25 * PAUSES_S[-1]

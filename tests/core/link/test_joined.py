@@ -138,16 +138,3 @@ def test_what_degraded_exact_calls_verified_is_the_targets(seed):
                 logits, [constrain(VOCABULARY, rules, answer[:at])], never, sampling, rules
             ).ids
             assert chosen == [answer[at]]
-
-
-@pytest.mark.parametrize("seed", range(16))
-def test_gated_goes_on_when_verdicts_are_late(seed):
-    """Whatever was drafted ahead of a verdict that is given up on stays, unverified."""
-    chance, rules, sampling, samples = settings(11_000 + seed)
-    plan = Plan("gated", chance.randint(1, 6), Gate(entropy=1.2), rules, 0.004, 24, 4)
-    answer, reason, machine, _ = run(plan, sampling, chance, samples, loss=0.4)
-    counts = machine.counts
-    assert reason in ("sentence", "eos", "loop", "max_tokens")
-    assert counts.n_committed == len(answer)
-    assert 0 <= counts.n_verified <= counts.n_committed
-    assert counts.n_drafted >= counts.n_committed - counts.cloud_calls

@@ -83,13 +83,3 @@ def test_an_escape_code_of_two_bytes_is_a_fault_across_verdicts():
     with pytest.raises(RemoteFault):
         checks.check(Verdict(2, 0, 0x1B), request((0xC2,), 1, 1, 0))
     checks.check(Verdict(2, 0, 0xA9), request((0xC2,), 1, 1, 0))
-
-
-@pytest.mark.parametrize("base", [0, 1])
-def test_what_stands_before_it_counts_from_where_the_request_begins(base):
-    checks = Plausible(VOCABULARY)
-    checks.check(Verdict(1, 0, 0xE9), request((), 0, 0, 0))
-    checks.check(Verdict(2, 0, 0xBE), request((0xE9,), base, 1, 0))
-    checks.check(Verdict(3, 0, 0x98), None)
-    with pytest.raises(RemoteFault):
-        checks.check(Verdict(4, 0, 0x98), None)

@@ -205,15 +205,6 @@ def test_what_cannot_be_ends_the_turn(told, give):
     assert broken.value.is_final
 
 
-def test_a_repeat_is_harmless():
-    served = served_with(3_200)
-    again = wire.Audio.of(3_180, sound(60))
-    assert len(served.audio(again)) == 40
-    assert len(served.audio(again)) == 0
-    for _ in range(2):
-        served.finish(wire.Finish(3_240, WEIGHTS))
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_longest_turn_fits_with_the_silence_around_it(more):
     longest = int(MODEL.max_turn_s * SAMPLE_RATE_HZ)

@@ -86,14 +86,6 @@ def test_known_garbage(data):
         wire.decode_up(data)
 
 
-def test_half_samples_and_those_that_are_no_audio_are_garbage():
-    for is_float, size in ((False, 3), (True, 6)):
-        with pytest.raises(wire.WireError, match="whole number of samples"):
-            wire.Audio(0, bytes(size), is_float).samples()
-    with pytest.raises(wire.WireError, match="no audio"):
-        wire.Audio(0, np.array([np.nan], "<f4").tobytes(), True).samples()
-
-
 @given(st.lists(st.integers(-32_768, 32_767), max_size=50), st.booleans())
 def test_samples_arrive_bit_for_bit(values, is_loud):
     """On PCM16's grid as 2 bytes each; beyond full scale or off the grid as 4."""
@@ -105,18 +97,6 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
     assert message.num_samples == len(samples)
     assert len(message.data) == (4 if is_loud else 2) * len(samples)
     assert np.array_equal(over_the_wire(message).samples(), samples)
-
-
-@given(
-    st.dictionaries(
-        st.text(max_size=12),
-        st.lists(st.integers(-1023, 0), min_size=1, max_size=32).map(tuple),
-        max_size=16,
-    )
-)
-def test_level_weights_arrive(weights):
-    message = wire.Finish(16_000, weights)
-    assert over_the_wire(message) == message
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,13 @@ from hypothesis import strategies as st
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import (
     BOUNDS,
-    FEATURES,
     LEAST_CHANCE,
     MEASURES,
     NUM_LEVELS,
-    TERMS,
-    WEIGHTS,
-    features_of,
-    learnt,
     level_chances,
     level_of,
     level_weights,
     levels_of,
-    on_axis,
-    standardised,
-    values_of,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.level_weights import check_weights
@@ -101,32 +93,6 @@ def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
         assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
     unknown = replace(excited, rate_syllables_per_s=None)
     assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()
-
-
-def test_terms_of_arousal_are_those_of_its_definition() -> None:
-    at = [3.7, 210.0, 2.3, -33.0, 0.2]
-    ours = [
-        TERMS[name][0] * (float(on_axis(name, [value])[0]) - TERMS[name][1])
-        for name, value in zip(WEIGHTS, at, strict=True)
-    ]
-    assert ours == pytest.approx(standardised(*at))
-
-
-def test_an_attribute_without_a_measure_or_with_other_levels_has_no_weights() -> None:
-    assert level_weights(SpeechMeasures(), OURS) == {}
-    found = level_weights(replace(CLEAN, level_dbfs=None), {**OURS, "rate": [None] * 3})
-    assert "loudness" not in found
-    assert "rate" not in found
-    assert "timbre" in found
-
-
-def test_what_ships_fits_the_features_and_attributes() -> None:
-    known = learnt()
-    assert set(known.errors) == set(MEASURES) == set(values_of(CLEAN))
-    assert set(known.opinion) == set(BOUNDS)
-    assert len(features_of(CLEAN)) == len(FEATURES)
-    for error in known.errors.values():
-        assert len(error.shift) == len(error.doubt) == len(FEATURES)
 
 
 def unknown(found):

@@ -62,19 +62,6 @@ def test_a_whisper_has_no_pitch():
     assert (voiced.pitch_median_hz, voiced.warnings) == (200, ())
 
 
-def test_an_octave_off_is_no_range():
-    f0 = np.where(np.arange(300) % 10 == 0, 420.0, 195 + np.arange(300) % 10).astype(np.float32)
-    found = frames(f0=f0).measures()
-    assert found.pitch_median_hz == 200.5
-    assert found.pitch_range_semitones < 1
-
-
-def test_speech_that_is_no_louder_than_the_noise_is_20_db_under_it_at_most():
-    speech = np.arange(300) >= 100
-    found = frames(power=np.full(300, 0.1, np.float32), speech=speech).measures()
-    assert found.snr_db == pytest.approx(-20)
-
-
 def test_noise_is_what_sounds_where_nobody_speaks():
     speech = np.arange(300) >= 100
     power = np.where(speech, 0.1, 0.01).astype(np.float32)
@@ -123,22 +110,6 @@ def test_the_rate_is_of_what_is_said_in_frames_of_speech():
     assert frames(speech=speech).syllables().sum() == pytest.approx(0.05 * 240)
 
 
-def test_the_last_seconds_are_a_stretch_of_the_whole():
-    track = TurnTrack(1, first_column)
-    chance = np.random.default_rng(1)
-    for _ in range(8):  # of 512 ms each
-        samples = chance.uniform(-1, 1, 8_192).astype(np.float32)
-        track.add_samples(samples)
-        track.add_mel(chance.uniform(-4, -2, (52, 128)).astype(np.float32))
-        track.add_speech(chance.uniform(0, 1, 16).astype(np.float32))
-        track.add_pitch(chance.uniform(90, 110, (51, 1)).astype(np.float32))
-    assert track.num_frames == 409
-    frames = track.frames()
-    assert frames.last(2).f0.tolist() == frames.f0[209:].tolist()
-    assert frames.last(2).measures().audio_s == 2
-    assert frames.last(60).measures() == track.measures()
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
     """The session's coach holds the last seconds only."""
@@ -166,26 +137,6 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
     assert dropped > 200
     assert short.num_frames == whole.num_frames - dropped
     assert short.num_pitched == short.num_frames
-
-
-def test_f0_is_asked_of_all_frames_that_are_known():
-    """And of no more: level is known later than what F0 may be."""
-    asked = []
-
-    def f0_of(rows, speech):
-        asked.append((len(rows), len(speech)))
-        return rows.sum(1)
-
-    track = TurnTrack(2, f0_of)
-    assert track.frames().f0.tolist() == []
-    track.add_mel(np.full((16, 128), -3, np.float32))
-    track.add_speech(np.ones(5, np.float32))
-    track.add_pitch(np.full((12, 2), 60, np.float32))
-    assert track.num_pitched == 12
-    assert track.frames().f0.tolist() == [120.0] * 12 + [0.0] * 4
-    track.add_pitch(np.full((8, 2), 70, np.float32))
-    assert track.frames().f0.tolist() == [120.0] * 12 + [140.0] * 4
-    assert asked == [(0, 0), (12, 12), (16, 16)]
 
 
 def test_parts_are_joined_by_their_speech():
@@ -217,17 +168,6 @@ def test_pauses_lie_between_speech():
     assert curves().pauses_s == []
 
 
-def test_the_rate_leaves_pauses_out():
-    speech = np.ones(1_000, bool)
-    speech[400:700] = False
-    syllables = curves().syllables * speech
-    rates = dict(curves(speech=speech, syllables=syllables).rates())
-    assert list(rates) == [i / 2 for i in range(21)]
-    assert rates[2.0] == pytest.approx(4)
-    assert rates[3.5] == pytest.approx(4, rel=0.15)  # 1.5 s are speech
-    assert rates[5.5] is None
-
-
 def test_a_step_doubles_where_points_are_too_many():
     f0 = np.zeros(1_000, np.float32)
     f0[0], f0[2], f0[3] = 100, 150, 250
@@ -240,9 +180,3 @@ def test_a_step_doubles_where_points_are_too_many():
     assert found.syllables.sum() == pytest.approx(curves().syllables.sum())
     assert curves().thinned(1_000).step_s == 0.01
     assert len(Curves.joined([curves()] * 3)) == 3_000
-
-
-def test_a_pause_is_the_same_in_longer_steps():
-    speech = np.ones(1_000, bool)
-    speech[600:700] = False
-    assert curves(speech=speech).thinned(300).pauses_s == [pytest.approx((6.0, 7.0))]

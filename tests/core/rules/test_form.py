@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,32 +37,11 @@ def keeps(form: SentenceForm, answer: list[int], token: int) -> bool:
     return state is not None and form.step(state, token) is not None
 
 
-def is_well_formed(text: str) -> bool:
-    """By another wording: each attribute once, nothing but commas, an opening and the end beside."""
-    rest = text
-    for levels in PHRASES.values():
-        phrases = [phrase for level in levels for phrase in level["phrases"]]
-        rest, found = re.subn("|".join(sorted(phrases, key=len, reverse=True)), "#", rest)
-        if found != 1:
-            return False
-    return re.fullmatch(r"[^#，。]{0,8}#(，#){6}。", rest) is not None
-
-
 def drawn(seed: int, language: str = "zh") -> str:
     rng = random.Random(seed)
     levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
     prominence = {name: rng.random() for name in sentences.CHINESE}
     return "".join(sentences.sentence(levels, prominence, rng, language))
-
-
-@pytest.mark.parametrize("text", [drawn(seed) for seed in range(40)])
-def test_every_sentence_of_the_training_may_be_said(family, text: str) -> None:
-    tokenizer, vocabulary, form = family
-    ids = tokenizer.encode(text)
-    for i, token in enumerate(ids):
-        assert keeps(form, ids[:i], token), vocabulary.text_of(ids[: i + 1])
-    assert form.is_whole(text)
-    assert all(keeps(form, ids, end) for end in vocabulary.eos)
 
 
 def test_no_sentence_says_that_nobody_speaks(family) -> None:
@@ -72,24 +50,6 @@ def test_no_sentence_says_that_nobody_speaks(family) -> None:
     ids = tokenizer.encode(NO_SPEECH)
     assert form.after(ids) is None
     assert not form.is_whole(NO_SPEECH)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_it_allows_ends_well_formed(family, seed: int) -> None:
-    """Any walk over allowed ids: there is no dead end, and every end is a sentence."""
-    _, vocabulary, form = family
-    chance = random.Random(seed)
-    ids: list[int] = []
-    for _ in range(200):
-        allowed = form.allowed(form.after(ids)).tolist()
-        assert allowed, vocabulary.text_of(ids)
-        token = chance.choice(allowed)
-        if token in vocabulary.eos:
-            break
-        assert keeps(form, ids, token)
-        ids.append(token)
-    text = vocabulary.text_of(ids)
-    assert is_well_formed(text)
 
 
 @pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
@@ -142,14 +102,6 @@ def test_an_end_comes_behind_a_whole_sentence_alone(family) -> None:
             True
         ]
     assert set(form.allowed(form.after(ids)).tolist()) <= set(vocabulary.eos)
-
-
-def test_where_the_form_is_left_already_it_says_nothing(family) -> None:
-    """Another drafter committed it: whoever asks goes on without the rule."""
-    tokenizer, _, form = family
-    ids = tokenizer.encode("音调偏低偏低")
-    assert form.after(ids) is None
-    assert form.after([*ids, *tokenizer.encode("语速")]) is None
 
 
 def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None:
@@ -247,16 +199,6 @@ def test_flat_weights_and_weights_of_other_levels_are_no_bias(family) -> None:
     held = form.weighted({"pitch": (0, -1, -2, -3)})
     assert held is not form
     assert held.weighted({}).biases(BEGIN) is None
-
-
-@pytest.mark.parametrize(
-    ("opening", "may_stand"),
-    [("说话人", True), ("这段录音里", True), ("说说", False), ("abc", False), ("说9", False)],
-)
-def test_an_opening_is_of_different_han_characters(family, opening: str, may_stand: bool) -> None:
-    """So it is no loop and no role word: no other rule concerns it."""
-    _, _, form = family
-    assert form.is_whole(opening + drawn(0)[3:]) == may_stand
 
 
 class Listed(NamedTuple):

@@ -46,29 +46,6 @@ def test_max_new_tokens_keeps_its_last_id() -> None:
     assert {"sentence", "eos", "loop", "max_tokens"} < set(STOP_REASONS)
 
 
-def test_the_logged_cycle_of_report_3_is_caught_and_its_own_test_misses_it() -> None:
-    cycle = [0, 1, 2, 3] * 3  # 音色中，: the ids 78685 38035 15946 3837
-    stops = [stop(VOCABULARY, RULES, cycle[:i], cycle[i]) for i in range(len(cycle))]
-    assert stops[:8] == [None] * 7 + [Stop("loop", keep=False)]
-    assert len(set(cycle[:4])) > 3, "002 asked for at most three different ids"
-
-
-@given(
-    st.integers(1, 8),
-    st.lists(st.sampled_from([0, 1, 2, 3, 4, 8, 9, 10]), min_size=8, max_size=8),
-    st.data(),
-)
-def test_every_loop_is_stopped_before_its_last_id(
-    period: int, pattern: list[int], data: st.DataObject
-) -> None:
-    before = data.draw(st.lists(st.sampled_from([8, 9, 10, 11]), max_size=10))
-    width = max(8, 2 * period)
-    loop = (pattern[:period] * 16)[:width]
-    answer = [*before, *loop[:-1]]
-    assert stop(VOCABULARY, RULES, answer, loop[-1]) == Stop("loop", keep=False)
-    assert stop(VOCABULARY, Rules(loop_global=False), answer, loop[-1]) is None
-
-
 @given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
 def test_loop_equals_a_test_by_hand(ids: list[int]) -> None:
     wanted = False
@@ -88,13 +65,6 @@ def test_suspicion_comes_before_the_stop_and_not_for_parallel_clauses() -> None:
     assert not loop_suspected([0, 1, 2, 3, 8, 9, 2, 3, 10, 11, 2])
     assert not loop_suspected([])
     assert loop_suspected([4, 4, 4, 4])
-
-
-@given(st.lists(st.integers(0, len(TOKENS) - 1), max_size=20), st.integers(0, EOS))
-def test_stop_sees_only_its_arguments(answer: list[int], candidate: int) -> None:
-    """A tuple or a list, asked once or twice, within a block or at its end: the same."""
-    first = stop(VOCABULARY, RULES, tuple(answer), candidate)
-    assert stop(VOCABULARY, RULES, list(answer), candidate) == first
 
 
 @given(st.data())

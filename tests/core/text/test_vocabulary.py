@@ -3,7 +3,6 @@ fingerprint."""
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import numpy as np
@@ -11,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_content, is_han
-from streamer.core.text.table import FAR, build_table
+from streamer.core.text.characters import is_content
 from streamer.core.text.vocabulary import MAX_CACHED, Emitter, Vocabulary
-
-ALPHABET = "慢音ab9 ，、:。.!\n“龘"
 
 
 def toy(
@@ -30,45 +26,6 @@ def count(text: str) -> int:
     """A word of letters counts as four characters."""
     words = re.findall("[a-z]+", text)
     return 4 * len(words) + sum(map(is_content, text)) - len("".join(words))
-
-
-@given(st.lists(st.text(ALPHABET, max_size=6), min_size=1, max_size=12))
-def test_table_counts_what_the_characters_say(texts: list[str]) -> None:
-    table = build_table(texts)
-    for i, text in enumerate(texts):
-        places = [k for k, c in enumerate(text) if c in PUNCTUATION]
-        ends = [k for k in places if text[k] in SENTENCE_ENDS]
-        assert table.content[i] == count(text)
-        assert table.before[i] == count(text[: places[0]] if places else text)
-        assert table.starts_word[i] == (text[:1] in list("ab"))
-        assert table.first[i] == (ord(text[0]) if text else -1)
-        assert table.pure_han[i] == (bool(text) and all(map(is_han, text)))
-        assert table.comma[i] == any(c in COMMA_LIKE for c in text)
-        assert table.comma_first[i] == bool(places and text[places[0]] in COMMA_LIKE)
-        assert table.end[i] == bool(ends)
-        assert table.end_first[i] == bool(places and text[places[0]] in SENTENCE_ENDS)
-        assert table.end_before[i] == (count(text[: ends[0]]) if ends else FAR)
-        assert table.after_end[i] == (len(text) - ends[0] - 1 if ends else 0)
-        assert table.control[i] == ("\n" in text)
-
-
-@given(st.lists(st.text("慢音，。", max_size=7), min_size=1, max_size=8))
-def test_table_gaps_and_runs_inside_an_id(texts: list[str]) -> None:
-    table = build_table(texts)
-    for i, text in enumerate(texts):
-        places = [k for k, c in enumerate(text) if c in PUNCTUATION]
-        pairs = list(itertools.pairwise(places))
-        assert table.comma_inner[i] == min(
-            (count(text[a:b]) for a, b in pairs if text[b] == "，"), default=FAR
-        )
-        end = text.find("。")
-        before = [k for k in places if k < end]
-        wanted = FAR if end < 0 else count(text[before[-1] : end] if before else text[:end])
-        assert table.end_inner[i] == wanted
-        runs = {c: max(n for n in range(8) if c * n in text) for c in "慢音"}
-        assert table.longest_han_run[i] == max(runs.values())
-        leading = len(text) - len(text.lstrip(text[0])) if text and is_han(text[0]) else 0
-        assert table.leading_run[i] == leading
 
 
 def test_never_emitted_ids() -> None:
@@ -171,13 +128,6 @@ def test_whatever_the_mask_and_the_fragments_allow_is_clean_text(data: st.DataOb
         )
 
 
-def test_doubles_come_from_the_ids_and_the_small_table() -> None:
-    vocabulary = toy("阿爸爸", "aa", "啊 啊")
-    assert "爸" in vocabulary.doubles
-    assert "微" in vocabulary.doubles
-    assert vocabulary.doubles.isdisjoint("a啊阿")
-
-
 def test_fingerprint_is_of_content_and_not_of_padding() -> None:
     plain = toy("慢", "音")
     assert toy("慢", "音", size=64).fingerprint == plain.fingerprint
@@ -190,15 +140,6 @@ def test_fingerprint_is_of_content_and_not_of_padding() -> None:
         Vocabulary.build(tokens, [2], [1]).fingerprint
         != Vocabulary.build(tokens, [2], [2]).fingerprint
     )
-
-
-def test_build_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="2 logits columns"):
-        Vocabulary.build([b"a", b"b", b"c"], [], [0], 2)
-    with pytest.raises(ValueError, match="EOS"):
-        Vocabulary.build([b"a"], [], [])
-    with pytest.raises(ValueError, match="EOS"):
-        Vocabulary.build([b"a"], [1], [0])
 
 
 def test_what_is_cached_is_made_once_and_bounded() -> None:
@@ -238,14 +179,6 @@ def test_streamed_equals_whole_for_every_cut(pushes: list[list[int]]) -> None:
     assert "\ufffd" not in "".join(deltas)
     one_by_one = Emitter(VOCABULARY)
     assert "".join(one_by_one.push([i]) for i in whole) + one_by_one.finish() == "".join(deltas)
-
-
-def test_an_open_character_is_held_back() -> None:
-    emitter = Emitter(VOCABULARY)
-    assert [emitter.push([i]) for i in (0, 7, 8, 6, 1)] == ["慢", "", "", "龘", "，"]
-    assert emitter.push([9]) == ""
-    assert emitter.push([len(DATA)]) == "", "EOS has no text and closes nothing"
-    assert emitter.push([10]) == "😀"
 
 
 def test_finish_drops_half_a_character_and_starts_afresh() -> None:
