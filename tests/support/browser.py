@@ -33,6 +33,11 @@ class Socket:
     sent: list = field(default_factory=list)
     heard: list = field(default_factory=list)
 
+    @property
+    def descriptions(self):
+        events = map(json.loads, self.heard)
+        return [e["description"] for e in events if e["type"] == "streamer.description"]
+
 
 class Guest:
     """A page and what it did."""
@@ -40,15 +45,14 @@ class Guest:
     def __init__(self, page):
         self.page, self.sockets, self.complaints, self.urls = page, [], [], []
         page.set_default_timeout(PATIENCE_MS)
-        page.on(
-            "console",
-            lambda message: (
-                message.type in ("error", "warning") and self.complaints.append(message.text)
-            ),
-        )
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.urls.append(request.url))
         page.on("websocket", self._watch)
+
+    def _hear(self, message):
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
 
     def _watch(self, socket):
         found = Socket()
@@ -103,9 +107,8 @@ class Guest:
     async def tab(self):
         """Press Tab; returns the id of what has the focus then."""
         await self.page.keyboard.press("Tab")
-        return await self.page.evaluate(
-            "document.activeElement.id || document.activeElement.localName"
-        )
+        focus = "document.activeElement.id || document.activeElement.localName"
+        return await self.page.evaluate(focus)
 
     async def drop(self, path):
         """A file dropped on the page."""
@@ -114,9 +117,8 @@ class Guest:
             transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
             return transfer;
         }"""
-        transfer = await self.page.evaluate_handle(
-            fill, [path.name, base64.b64encode(path.read_bytes()).decode()]
-        )
+        file = [path.name, base64.b64encode(path.read_bytes()).decode()]
+        transfer = await self.page.evaluate_handle(fill, file)
         await self.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
 
     async def fits(self):
@@ -130,10 +132,8 @@ async def chromium(microphone=None):
     listens."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        pytest.fail(
-            "there is no Chromium; install it (Debian: apt-get install chromium-headless-shell)",
-            pytrace=False,
-        )
+        way = "install it (Debian: apt-get install chromium-headless-shell)"
+        pytest.fail(f"there is no Chromium; {way}", pytrace=False)
     flags = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
@@ -157,23 +157,16 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser
         await guest.page.wait_for_selector("#attributes li:nth-child(7)")
         yield guest
     assert [text for text in guest.complaints if not text.startswith(tolerates)] == []
-    assert all(
-        address.startswith((home, home.replace("http", "ws", 1), f"blob:{home}"))
-        for address in guest.urls
-    )
+    own = (home, home.replace("http", "ws", 1), f"blob:{home}")
+    assert all(address.startswith(own) for address in guest.urls)
 
 
-def save_speech(path, samples, rate_hz, source_hz=16_000, after_s=1.5):
+def save_speech(path, samples, rate_hz):
     """A WAV of half a second of silence, speech, and silence again; returns the speech at
     `rate_hz`."""
-    speech = soxr.resample(samples, source_hz, rate_hz)
-    quiet = np.zeros(rate_hz // 2, np.float32)
-    soundfile.write(
-        path,
-        np.concatenate([quiet, speech, np.zeros(int(after_s * rate_hz), np.float32)]),
-        rate_hz,
-        subtype="PCM_16",
-    )
+    speech = soxr.resample(samples, 16_000, rate_hz)
+    whole = np.pad(speech, (rate_hz // 2, int(1.5 * rate_hz)))
+    soundfile.write(path, whole, rate_hz, subtype="PCM_16")
     return speech
 
 
@@ -189,12 +182,9 @@ def taken(sockets):
     return messages
 
 
-async def replay(url, messages, num_turns=1):
-    """The server's sentences for the same messages from another client."""
+async def replay(url, messages):
+    """The server's sentence for the same messages from another client."""
     async with connect(url + "?intent=transcription", compression=None) as ws:
         for message in messages:
             await ws.send(message)
-        return [
-            (await until(ws, "streamer.description"))[-1]["description"]["text"]
-            for _ in range(num_turns)
-        ]
+        return (await until(ws, "streamer.description"))[-1]["description"]["text"]

@@ -18,14 +18,14 @@ class FakeSession:
 
     feed_s: time for each message of audio. num_said, num_last: events that wait at
     the start, and that come at the end. fails: `feed`
-    raises. part_s: seconds after which a turn is cut into parts. waits: answers only on `answer`.
+    raises. part_s: seconds after which a turn is cut into parts. waits: answers only on `answer`,
+    or not even then (is_slow).
     """
 
-    def __init__(
-        self, options, feed_s=0.0, num_said=0, num_last=0, fails=False, part_s=1e9, waits=False
-    ):
-        self.options, self.feed_s, self.fails, self._num_last = options, feed_s, fails, num_last
-        self._waits, self._held = waits, []
+    def __init__(self, options, feed_s=0.0, num_said=0, num_last=0, part_s=1e9, **is_so):
+        self.options, self.feed_s, self._num_last = options, feed_s, num_last
+        self.fails, self._is_slow = is_so.get("fails", False), is_so.get("is_slow", False)
+        self._waits, self._held = is_so.get("waits", False), []
         self.part_s = part_s
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
         self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
@@ -72,7 +72,7 @@ class FakeSession:
         await self._say.send(Description(**said, **times, ids=ids, turn=turn))
 
     async def answer(self):
-        while self._held:
+        while self._held and not self._is_slow:
             await self._answer(*self._held.pop(0))
 
     async def clear(self):

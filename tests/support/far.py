@@ -186,12 +186,6 @@ async def speak_and_ask(link, seconds, wanted):
     target.close()
 
 
-async def until(condition, within_s=PATIENCE_S):
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.01)
-
-
 def wire_rules(phrases, **changed):
     """The default rules as an Open has them, with a digest of the phrases."""
     rules = vars(Rules(**changed)) | {"phrases": phrases}

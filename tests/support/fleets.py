@@ -4,9 +4,8 @@ import asyncio
 import json
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import anyio
 from fake_session import opening
-from patience import PATIENCE_S
+from patience import until
 from wire import http, running
 
 from streamer.extras.fleet.director import Director
@@ -22,19 +21,12 @@ async def directing(*addresses, api_key=None, sources=()):
     """A director over these: (its websocket address, its roster)."""
     roster = Roster()
     roster.set(a.removesuffix("/v1/realtime") for a in addresses)
-    ports = []
-    is_ready = anyio.Event()
-
-    def ready(port):
-        ports.append(port)
-        is_ready.set()
-
-    work = [roster.run(), Director(roster, api_key).run(Address(port=0), ready)]
+    port = asyncio.get_running_loop().create_future()
+    work = [roster.run(), Director(roster, api_key).run(Address(port=0), port.set_result)]
     work += [follow(roster, sources, None)] if sources else []
     tasks = [asyncio.create_task(each) for each in work]
-    await is_ready.wait()
     try:
-        yield f"ws://127.0.0.1:{ports[0]}/v1/realtime", roster
+        yield f"ws://127.0.0.1:{await port}/v1/realtime", roster
     finally:
         for task in tasks:
             task.cancel()
@@ -54,12 +46,6 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
         url, roster = await stack.enter_async_context(directing(*servers, api_key=api_key))
         await until(lambda: len(roster.answering) == num)
         yield url, servers
-
-
-async def until(is_so):
-    with anyio.fail_after(PATIENCE_S):
-        while not is_so():
-            await anyio.sleep(0.02)
 
 
 async def created(ws):

@@ -1,4 +1,4 @@
-"""A server of ours in this process. In: the server. Out: its port, while it runs."""
+"""A server of ours in this process: its port, while it runs."""
 
 from contextlib import asynccontextmanager
 
@@ -9,14 +9,9 @@ from streamer.net.service.service import Address
 
 @asynccontextmanager
 async def in_process(server, port=0):
-    ports, is_ready = [], anyio.Event()
-
-    def ready(found):
-        ports.append(found)
-        is_ready.set()
+    async def run(task_status):
+        await server.run(Address(port=port), task_status.started)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(server.run, Address(port=port), ready)
-        await is_ready.wait()
-        yield ports[0]
+        yield await group.start(run)
         server.stop()

@@ -1,4 +1,13 @@
-"""How long a test waits for what must come. In: nothing. Out: nets, for what hangs."""
+"""Waits for expected events: safety nets against hangs, no measurements."""
+
+import anyio
 
 PATIENCE_S = 120.0  # so long that no load of the machine decides a test
 EXIT_S = 25.0  # for a server that ends: below the 30 s after which it cuts those who still speak
+
+
+async def until(condition, within_s=PATIENCE_S):
+    """Wait until `condition()` is true."""
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.01)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
 from streamer.cli import main
 
@@ -24,13 +25,8 @@ def listening(*arguments, **environment):
     complains of nothing of its own."""
     command = [sys.executable, "-m", "streamer", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-            env=ENVIRONMENT | environment,
-        )
+        options = {"stderr": complaints, "text": True, "env": ENVIRONMENT | environment}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, **options)
         try:
             line = process.stdout.readline()
             if line:
@@ -41,10 +37,27 @@ def listening(*arguments, **environment):
             complaints.seek(0)
             told = complaints.read()
         assert line.startswith("listening on "), told
-        assert re.fullmatch(
-            r"loading .+ \.\.\.\n(streamer: (refused|answering|the verifier at|the gate's promise) .+\n)*",
-            told,
-        ), told
+        own = r"streamer: (refused|answering|the verifier at|the gate's promise) .+\n"
+        assert re.fullmatch(rf"loading .+ \.\.\.\n({own})*", told), told
+
+
+@contextlib.contextmanager
+def started(*arguments, before=()):
+    """`streamer` with these arguments, its output and errors in pipes; killed in the end. before:
+    of the command."""
+    command = [*before, sys.executable, "-m", "streamer", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=ENVIRONMENT, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def memory_mb(process, line="VmRSS"):
+    """Resident now; VmHWM: at most so far."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(rf"{line}:\s+(\d+)", status)[1]) / 1024
 
 
 def begin(function, *arguments):
@@ -78,11 +91,3 @@ def describe(*arguments):
     """(exit status, rows of JSON, stderr) of `streamer describe --json`, so run."""
     status, out, err = run_here("describe", "--json", *arguments)
     return status, [json.loads(row) for row in out.splitlines()], err
-
-
-def describe_apart(*arguments):
-    """The same, in a process of its own: where the test's own process has links that end."""
-    command = [sys.executable, "-m", "streamer", "describe", "--json", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=WITHIN_S)
-    rows = [json.loads(row) for row in done.stdout.decode().splitlines()]
-    return done.returncode, rows, done.stderr.decode()

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from patience import PATIENCE_S
+from patience import until
 
 from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.manager import Manager, Scaling, drain_all
@@ -83,12 +83,6 @@ def answer(roster, taken=0, limit=10, but=()):
         else:
             status = ReplicaStatus(incarnation_of(name), "server", PID, False, taken, limit, 0, 0.0)
             known.heard(status, 0.0)
-
-
-async def until(is_so):
-    with anyio.fail_after(PATIENCE_S):
-        while not is_so():
-            await anyio.sleep(0.01)
 
 
 async def test_the_least_are_started_each_with_a_port_of_its_own():

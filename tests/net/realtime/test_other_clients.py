@@ -27,59 +27,57 @@ pytestmark = pytest.mark.long
 def installed(home, *command):
     """The folder, in which this command has run once."""
     if not (home / "is_ready").exists():
+        home.mkdir(parents=True, exist_ok=True)
         subprocess.run(command, cwd=home, check=True, timeout=WITHIN_S)
         (home / "is_ready").touch()
     return home
 
 
+def run(command, **environment):
+    """The object that a client's script prints."""
+    env = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, env=env)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["errors"] == []
+    assert all(found["texts"])
+    return found
+
+
 @pytest.fixture(scope="module")
 def python():
-    """The interpreter of an environment with PACKAGES."""
+    """Runs a client in an environment with PACKAGES."""
     home = CACHE / "clients"
     if not home.exists():
         venv.create(home, with_pip=True)
-    pip = (home / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES)
-    return installed(home, *pip) / "bin" / "python"
+    program = home / "bin" / "python"
+    installed(home, program, "-m", "pip", "install", "--quiet", *PACKAGES)
+    return lambda name, server: run([program, SCRIPTS / f"{name}_client.py", server, SAMPLES[0]])
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    """Runs a script with OF_NPM on a recording at 24 kHz."""
+    """Runs a client with OF_NPM on a recording at 24 kHz."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    home = CACHE / "npm"
-    home.mkdir(parents=True, exist_ok=True)
-    installed(home, "npm", "install", "--silent", "--no-audit", "--no-fund", *OF_NPM)
+    npm = ("npm", "install", "--silent", "--no-audit", "--no-fund", *OF_NPM)
+    home = installed(CACHE / "npm", *npm)
     file = tmp_path_factory.mktemp("npm") / "speech.wav"
     samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
     soundfile.write(file, soxr.resample(samples, rate, 24_000), 24_000, subtype="PCM_16")
 
-    def run_node(client, server, **environment):
-        script = shutil.copy(SCRIPTS / f"{client}_client.mjs", home)  # beside its packages
-        return run(["node", script, server, file], environment)
+    def run_node(name, server, **environment):
+        script = shutil.copy(SCRIPTS / f"{name}_client.mjs", home)  # beside its packages
+        return run(["node", script, server, file], **environment)
 
     return run_node
 
 
-def run(command, environment=None):
-    """The object that a client's script prints."""
-    env = os.environ | (environment or {})
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, env=env)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_python(python, client, server):
-    return run([python, SCRIPTS / f"{client}_client.py", server, SAMPLES[0]])
-
-
 def test_livekit(python, server):
     """Replies that it asks for come with its metadata; its history is in order."""
-    found = run_python(python, "livekit", server)
-    assert found["errors"] == []
-    assert found["texts"][0]
-    assert found["texts"][0] == found["texts"][1]
-    assert found["empty"] == []
+    found = python("livekit", server)
+    first, second = found["texts"]
+    assert (first, found["empty"]) == (second, [])
     items = [item for _, item in found["chain"]]
     assert [previous for previous, _ in found["chain"]] == [None, *items[:-1]]
     assert len(items) == 4
@@ -87,29 +85,21 @@ def test_livekit(python, server):
 
 def test_pipecat(python, server):
     """Initial messages and a run without audio end nothing; the turn is answered."""
-    found = run_python(python, "pipecat", server)
-    assert (found["errors"], found["empty"]) == ([], [""])
-    assert found["texts"][0]
+    found = python("pipecat", server)
+    assert (len(found["texts"]), found["empty"]) == (1, [""])
 
 
 def test_openai_agents(python, server):
-    found = run_python(python, "agents", server)
-    assert found["errors"] == []
-    assert found["texts"][0]
+    assert len(python("agents", server)["texts"]) == 1
 
 
 def test_npm_openai(node, tmp_path):
     """It forces wss."""
     chain, key, authority = certificate(tmp_path)
     with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
-        found = node("openai", url, NODE_EXTRA_CA_CERTS=str(authority))
-    assert found["errors"] == []
-    assert found["texts"][0]
+        assert len(node("openai", url, NODE_EXTRA_CA_CERTS=str(authority))["texts"]) == 1
 
 
 def test_npm_openai_realtime_api(node, server):
     """It speaks the beta of the protocol."""
-    found = node("beta", server)
-    assert found["errors"] == []
-    assert len(found["texts"]) == 2
-    assert all(found["texts"])
+    assert len(node("beta", server)["texts"]) == 2

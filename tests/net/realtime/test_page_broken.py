@@ -71,7 +71,7 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
             link.cut()
         await guest.until_said("#facts", "microphone")
         assert len(guest.sockets) >= 3
-        assert [await guest.text("#sentence")] == await replay(server, taken(guest.sockets))
+        assert await guest.text("#sentence") == await replay(server, taken(guest.sockets))
 
 
 async def test_a_server_that_died_is_found_again(tmp_path):
@@ -89,9 +89,8 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             await guest.until_said("#problem", "The connection broke; trying again")
             process.wait()
             servers.enter_context(serving(*how, "--port", urlsplit(url).port))
-            await guest.until_said(
-                "#problem", "The server started anew: a sentence may miss its beginning."
-            )
+            anew = "The server started anew: a sentence may miss its beginning."
+            await guest.until_said("#problem", anew)
             # not one that the server could not end before it died
             assert (await guest.until_described("s of microphone")).endswith("。")
             asked = json.loads(guest.sockets[-1].sent[0])["session"]["streamer"]["coach"]
@@ -119,10 +118,9 @@ async def test_a_microphone_that_is_missing_is_told(server, browser):
             ("NotFoundError", "There is no microphone."),
             ("NotAllowedError", "The microphone is not allowed."),
         ):
-            await guest.page.evaluate(
-                """(reason) => { navigator.mediaDevices.getUserMedia = async () => { throw new DOMException("", reason); }; }""",
-                reason,
-            )
+            fail = """(reason) => { navigator.mediaDevices.getUserMedia =
+                async () => { throw new DOMException("", reason); }; }"""
+            await guest.page.evaluate(fail, reason)
             await guest.page.click("#mic")
             await guest.until_said("#problem", told)
             assert await guest.text("#mic") == "Speak"

@@ -8,18 +8,17 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import anyio
 import pytest
+import soundfile
 import websockets
 from fake_session import opening
 from patience import EXIT_S
-from processes import ENVIRONMENT, run_here
-from speech import speech
+from patience import until as wait_until
+from processes import memory_mb, run_here, started
+from speech import SAMPLES, speech
 from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
@@ -34,14 +33,13 @@ from wire import (
     session_update,
     text_of,
     until,
-    until_left,
+    until_metric,
 )
 
 from streamer.net.service.service import DRAIN_S
 
 VAD = {"type": "server_vad"}
 UPDATE = session_update(binary=True)
-SERVE = [sys.executable, *("-m", "streamer", "serve", "--mode", "edge", "--port")]
 
 
 async def to_the_end(ws):
@@ -67,7 +65,6 @@ async def test_admission_over_tls(tmp_path):
 
         assert get("/healthz")[:2] == (200, "ok\n")
         assert get("/readyz")[:2] == (200, "ready\n")
-        assert "streamer_sessions 0.0" in get("/metrics")[1]
         assert get("/v1/other")[0] == 404
         assert get("/v1/realtime")[0] == 401
         assert get("/v1/realtime", Authorization="Bearer secreT")[0] == 401
@@ -77,8 +74,7 @@ async def test_admission_over_tls(tmp_path):
         async with connect(url, ssl=context, subprotocols=protocols) as ws:  # as a browser does
             assert ws.subprotocol == "realtime"
             status, text, headers = get("/v1/realtime", **good)
-            assert (status, headers["Retry-After"]) == (503, "5")
-            assert "taken" in text
+            assert (status, headers["Retry-After"], "taken" in text) == (503, "5", True)
             await ws.send(UPDATE)
             assert text_of(await describe(ws, pcm(speech(3, 1))))
         assert 'streamer_refusals_total{status="401"} 2.0' in get("/metrics")[1]
@@ -88,86 +84,61 @@ async def test_admission_over_tls(tmp_path):
             await connect(url.replace("wss", "ws"))
 
 
-def test_twenty_turns_in_flight_are_answered_before_the_server_ends():
-    """SIGTERM: each client gets its sentence and close 1012; exit 0."""
-    with serving("--max-sessions", 20) as (url, process):
-
-        async def one(ready):
-            async with connect(url) as ws:
-                await ws.send(session_update(vad=VAD, binary=True))
-                await until(ws, "session.updated")
-                await ws.send(pcm(speech(4, 1)))
-                await until(ws, "input_audio_buffer.speech_started")
-                if await ready.wait() == 0:
-                    process.send_signal(signal.SIGTERM)
-                text = text_of(await until(ws, "response.done"))
-                await to_the_end(ws)
-                return text, ws.close_code
-
-        async def main():
-            ready = asyncio.Barrier(20)
-            return await asyncio.gather(*(one(ready) for _ in range(20)))
-
-        ((text, code),) = set(asyncio.run(main()))
-        assert text
-        assert code == 1012
-        assert process.wait(EXIT_S) == 0
-
-
-def test_turns_that_the_client_ends_are_answered_before_the_server_ends():
-    """SIGTERM in the middle of the audio, before and after the commit, and after the request: each
-    client gets the whole sentence."""
-    with serving("--mode", "exact") as (url, process):
-        data = pcm(speech(3, 2))
+def test_turns_in_flight_are_answered_before_the_server_ends():
+    """SIGTERM while voice activity hears a turn; and in the middle of audio, before and after the
+    commit, and after the request. Each client gets its sentence and close 1012; exit 0."""
+    data = pcm(speech(4, 1))
+    with serving("--mode", "exact", "--max-sessions", 16) as (url, process):
 
         async def one(before, ready):
             async with connect(url) as ws:
-                await ws.send(session_update(binary=True, acks=True))
+                vad = VAD if before is None else None
+                await ws.send(session_update(vad=vad, binary=True, acks=True))
                 messages = [data[:30_000], data[30_000:], COMMIT, ANSWER]
-                for message in messages[:before]:
+                for message in messages[: 2 if before is None else before]:
                     await ws.send(message)
+                if before is None:
+                    await until(ws, "input_audio_buffer.speech_started")
                 events = await until(ws, "streamer.ack")
-                while events[-1]["messages"] <= before:
+                while events[-1]["messages"] <= (before or 2):
                     events += await until(ws, "streamer.ack")
                 if await ready.wait() == 0:
                     process.send_signal(signal.SIGTERM)
                 while http(url, "/readyz")[0] == 200:
                     await asyncio.sleep(0.02)
-                for message in messages[before:]:
+                for message in [] if before is None else messages[before:]:
                     await ws.send(message)
                 events += await to_the_end(ws)
-                return text_of(events), ws.close_code
+                return before is None, text_of(events), ws.close_code
 
         async def main():
-            ready = asyncio.Barrier(4)
-            return await asyncio.gather(*(one(before, ready) for before in (1, 2, 3, 4)))
+            wanted = [1, 2, 3, 4, *[None] * 12]
+            ready = asyncio.Barrier(len(wanted))
+            return await asyncio.gather(*(one(before, ready) for before in wanted))
 
-        ((text, code),) = set(asyncio.run(main()))
-        assert text
-        assert code == 1012
+        found = set(asyncio.run(main()))
+        assert len(found) == 2, "those of voice activity, and the others"
+        assert all(text and code == 1012 for _, text, code in found)
         assert process.wait(EXIT_S) == 0
 
 
 @pytest.mark.parametrize("messages", [[ANSWER], [COMMIT]], ids=["uncommitted", "unasked"])
 def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
     """A client that is silent now has nothing to wait for."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*SERVE, "0"], env=ENVIRONMENT, **pipes)
-    url = process.stdout.readline().split()[2]
     end = "response.done" if messages == [ANSWER] else "input_audio_buffer.committed"
+    with started("serve", "--mode", "edge", "--port", 0) as process:
+        url = process.stdout.readline().split()[2]
 
-    async def main():
-        async with connect(url) as ws:
-            for message in (UPDATE, pcm(speech(2, 1)), *messages):
-                await ws.send(message)
-            await until(ws, end)
-            process.send_signal(signal.SIGINT)
-            await to_the_end(ws)
+        async def main():
+            async with connect(url) as ws:
+                for message in (UPDATE, pcm(speech(2, 1)), *messages):
+                    await ws.send(message)
+                await until(ws, end)
+                process.send_signal(signal.SIGINT)
+                await to_the_end(ws)
 
-    begun = time.monotonic()
-    asyncio.run(main())
-    _, complaints = process.communicate(timeout=EXIT_S)
-    assert time.monotonic() - begun < DRAIN_S
+        asyncio.run(main())
+        _, complaints = process.communicate(timeout=EXIT_S)  # less than DRAIN_S
     assert "a second Ctrl-C or SIGTERM ends at once" in complaints
 
 
@@ -184,9 +155,12 @@ async def test_the_second_stop_ends_at_once():
             await to_the_end(ws)
 
 
-def complaints_of(stderr):
-    """Its lines, without those that say what is being loaded."""
-    return [line for line in stderr.splitlines() if not line.startswith("loading ")]
+@pytest.fixture
+def taken_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -197,33 +171,19 @@ def complaints_of(stderr):
         (["--cert", "x.pem", "--key", "y.pem"], "cannot be used"),
         (["--max-sessions", "0"], "1 to 1024"),
         (["--port", "99999"], "0 to 65535"),
+        (["--port", None], "choose another --port"),
         (["--mode", "exact", "--cloud", "none"], "needs a cloud"),
         (["--pipeline", "nowhere.toml"], "cannot be read"),
         (["--edge", "./nowhere"], "no such model directory"),
     ],
 )
-def test_options_that_cannot_be_served_are_one_line(options, told):
+def test_options_that_cannot_be_served_are_one_line(options, told, taken_port):
     port = () if "--port" in options else ("--port", 0)
-    status, _, err = run_here("serve", *port, *options)
+    given = [taken_port if word is None else word for word in options]
+    status, _, err = run_here("serve", *port, *given)
     assert status in (1, 2)
-    (line,) = complaints_of(err)
+    (line,) = [line for line in err.splitlines() if not line.startswith("loading ")]
     assert told in line
-
-
-def test_a_taken_port_is_one_line():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        command = [*SERVE, str(taken.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
-    (line,) = complaints_of(done.stderr)
-    assert done.returncode == 1
-    assert "choose another --port" in line
-
-
-def memory_mb(process):
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
 def cpu_s(process):
@@ -275,12 +235,37 @@ async def test_clients_that_vanish_leave_nothing_behind(times):
             ws.transport.abort()
 
         await asyncio.gather(*(vanish(i) for i in range(8)))
-        await until_left(url)
+        await until_metric(url, "streamer_sessions 0.0")
         memory = memory_mb(process)
         for i in range(times):
             await vanish(i)
-        await until_left(url)
-        depths = re.findall(r"^streamer_queue_depth{[^}]*} (\S+)", http(url, "/metrics")[1], re.M)
-        assert set(depths) == {"0.0"}
+        await until_metric(url, "streamer_sessions 0.0")
+
+        def are_empty():
+            depth = r"^streamer_queue_depth{[^}]*} (\S+)"
+            return set(re.findall(depth, http(url, "/metrics")[1], re.M)) == {"0.0"}
+
+        await wait_until(are_empty)
         assert memory_mb(process) - memory < 30
         assert all(await asyncio.gather(*(say(url, i) for i in range(8))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_one_session", [True, False])
+async def test_thousands_of_turns_and_of_sessions_leave_nothing(is_one_session):
+    """4 kB for each would be 4 MB. The first 1,000 fill caches and the journal of events."""
+    second = soundfile.read(SAMPLES[0], dtype="int16")[0][:16_000].tobytes()
+    with serving("--max-sessions", 32, "--resume-s", 1) as (url, process):
+        async with connect(url, max_size=None) as ws:
+            await ws.send(UPDATE)
+            for i in range(2_001):
+                if i == 1_000:
+                    settled = memory_mb(process)
+                if is_one_session:
+                    for message in (second, COMMIT, ANSWER):
+                        await ws.send(message)
+                    await until(ws, "response.done")
+                else:
+                    async with connect(url) as other:
+                        await until(other, "session.created")
+        assert memory_mb(process) - settled < 3

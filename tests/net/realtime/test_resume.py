@@ -15,6 +15,7 @@ import soundfile
 from fake_session import opening
 from history import prove
 from patience import PATIENCE_S
+from patience import until as wait_until
 from returning import Returning
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -35,12 +36,6 @@ async def status_of(url):
     return refused.value.response.status_code
 
 
-async def wait_until(is_so):
-    with anyio.fail_after(PATIENCE_S):
-        while not is_so():
-            await anyio.sleep(0.01)
-
-
 @pytest.mark.parametrize("cuts", [12, pytest.param(50, marks=pytest.mark.long)])
 async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
     """The same ids, the same text, every event once; commits and requests are sent again too."""
@@ -57,42 +52,6 @@ async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
         if done >= cuts:
             return
     pytest.fail(f"only {done} cuts")
-
-
-async def test_bytes_are_acknowledged_while_they_are_taken():
-    """Within a second, to clients that asked for it, and never more than was sent."""
-    async with running(opening()) as (url, _), connect(url) as ws:
-        await ws.send(session_update(binary=True, acks=True))
-        await until(ws, "session.updated")
-        sent = acked = 0
-        for size in (1, 1_000, 3_333):
-            await ws.send(bytes(size))
-            sent += size
-            while acked < sent:
-                acked = (await until(ws, "streamer.ack"))[-1]["bytes"]
-                assert acked <= sent
-
-
-async def test_a_new_socket_takes_over_from_one_that_is_not_missed_yet():
-    """Messages that the old one has sent are taken first, and it is closed with 4409."""
-    async with running(opening(feed_s=0.02), max_sessions=1) as (url, server), connect(url) as old:
-        session = await session_of(old)
-        await old.send(UPDATE)
-        for _ in range(10):
-            await old.send(bytes(100))
-        await until(old, "session.updated")
-        async with connect(f"{url}?resume={session}&event=2&bytes=0") as new:
-            told = json.loads(await new.recv())
-            assert told["type"] == "streamer.resumed"
-            assert told["bytes"] == 100 * (told["messages"] - 1)
-            with pytest.raises(ConnectionClosed) as closed:
-                await until(old, "never")
-            assert closed.value.rcvd.code == 4409
-            for _ in range(11 - told["messages"]):
-                await new.send(bytes(100))
-            await new.send(COMMIT)
-            assert text_of(await until(new, "response.done")) == "1000"
-        assert server._admission.num_sessions <= 1
 
 
 async def test_of_fifty_that_resume_at_once_the_newest_has_the_session():
@@ -229,16 +188,14 @@ async def test_a_client_that_does_not_count_gets_the_events_that_were_not_sent()
 async def test_the_official_client_comes_back_by_on_reconnecting(server, wanted):
     """Unmodified: by its own reconnection with an extra query; the session's options last."""
     base = server.replace("ws", "http", 1).removesuffix("/realtime")
-    client = openai.AsyncOpenAI(api_key="none", base_url=base)
+    realtime = openai.AsyncOpenAI(api_key="none", base_url=base).realtime
     session, gaps, text = [], [], ""
     audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
 
-    def on_reconnecting(_):
+    def again(_):
         return {"extra_query": {"resume": session[0]}}
 
-    async with client.realtime.connect(
-        model="streamer", on_reconnecting=on_reconnecting
-    ) as connection:
+    async with realtime.connect(model="streamer", on_reconnecting=again) as connection:
         heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": None}
         await connection.session.update(session={"type": "realtime", "audio": {"input": heard}})
         async for event in connection:
