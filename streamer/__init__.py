@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from streamer.extras.coach.nudges import Nudge
     from streamer.extras.coach.options import Baseline, BaselineError, Coach
     from streamer.extras.coach.session import BaselineKnown, CoachNews
+    from streamer.fillers import FilledPauses, filled_pauses
     from streamer.intervals import Interval, measure_intervals, read_intervals
     from streamer.model.audio.ear import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
@@ -71,6 +72,7 @@ __all__ = [
     "Conversation",
     "Describer",
     "Description",
+    "FilledPauses",
     "Interval",
     "LiveSession",
     "LiveUpdate",
@@ -91,6 +93,7 @@ __all__ = [
     "conversation",
     "describe",
     "describe_many",
+    "filled_pauses",
     "measure_intervals",
     "open",
     "read_intervals",
@@ -111,6 +114,7 @@ _HOMES = {  # module -> the public names that it has
     "extras.coach.options": ("Baseline", "BaselineError", "Coach"),
     "extras.coach.session": ("BaselineKnown", "CoachNews"),
     "extras.coach.nudges": ("Nudge",),
+    "fillers": ("FilledPauses", "filled_pauses"),
     "intervals": ("Interval", "measure_intervals", "read_intervals"),
     "model.audio.ear": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),

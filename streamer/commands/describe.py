@@ -14,10 +14,11 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of, pass_over
-from streamer.commands.screen import Screen, Take, show_call, show_intervals
+from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
+from streamer.fillers import filled_pauses
 from streamer.intervals import measure_intervals, read_intervals
 from streamer.progress import Bar, clock
 from streamer.stages.ports import TargetLost
@@ -30,6 +31,8 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     files = [file for path in options.files for file in recordings_in(path, pass_over)]
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
+    if options.filled_pauses and "-" in files:
+        raise ConfigError("--filled-pauses reads a recording once more; give a file, not -")
     takes = [take for file in files for take in takes_of(file, options)]
     if options.timeline is not None:
         check_target(options.timeline)
@@ -153,6 +156,7 @@ class _Batch:
         screen.done(result, self._describer.config.is_away)
         self._gather(take, result)
         await self._show_intervals(take)
+        await self._show_filled(take)
         return await self._write_timeline(result) and not result.is_cut
 
     def _gather(self, take: Take, result: Description | None) -> None:
@@ -172,6 +176,12 @@ class _Batch:
         intervals = read_intervals(self._options.intervals)
         measures = await anyio.to_thread.run_sync(measure_intervals, take.file, intervals)
         show_intervals(take.file, intervals, measures, self._options.json)
+
+    async def _show_filled(self, take: Take) -> None:
+        """Show the filled pauses, where they were asked for."""
+        if self._options.filled_pauses:
+            found = await anyio.to_thread.run_sync(filled_pauses, take.file, take.channel)
+            show_filled(take, found, self._options.json)
 
     async def _write_timeline(self, result: Description) -> bool:
         """Whether it was written where one is asked for."""

@@ -60,6 +60,9 @@ class DescribeOptions(Checked):
             metavar="FILE",
         ),
     ] = None
+    filled_pauses: Annotated[
+        bool, about("count filled pauses (um, 嗯) by their sound; it misses about half of them")
+    ] = False
     channels: Annotated[
         Literal["mixed", "apart"],
         about("apart: each channel is a speaker with a description of their own", "apart"),

@@ -19,6 +19,7 @@ from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.characters import SENTENCE_ENDS
+from streamer.fillers import FilledPauses
 from streamer.intervals import Interval
 from streamer.progress import Bar, clock
 
@@ -162,6 +163,17 @@ def show_intervals(
         for each, found in pairs
     ]
     put("\n".join(aligned(rows)))
+
+
+def show_filled(take: Take, found: FilledPauses, is_json: bool) -> None:
+    """An object, or a line."""
+    if is_json:
+        channel = {} if take.channel is None else {"channel": take.channel}
+        put(_as_json({"file": take.file, **channel, "filled_pauses": found.as_json()}), end="")
+        return
+    times = ", ".join(f"{begin:.1f}" for begin, _ in found.times_s)
+    where = f" (at {times} s)" if times else ""
+    put(f"  filled pauses: {len(found)}, {_told('{:.1f} per minute', found.per_min)}{where}")
 
 
 def _as_json(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,75 @@
+"""Filled pauses by sound: inserted ones are found, and read speech has few."""
+
+import json
+
+import numpy as np
+import parselmouth
+import pytest
+import soundfile
+from parselmouth.praat import call
+from people import say
+from places import SAMPLES
+
+import streamer
+from pipelines.embedded.speak import SAMPLE_RATE, Voice, speak
+from streamer.cli import main
+
+PAUSE = np.zeros(SAMPLE_RATE // 4, np.float32)
+
+
+def level(samples, hz):
+    """The same on one pitch, as people say it: a synthesiser gives a lone word a falling one."""
+    sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE)
+    whole = call(sound, "To Manipulation", 0.01, 60, 500)
+    pitch = call("Create PitchTier", "pitch", 0, sound.duration)
+    call(pitch, "Add point", 0, hz)
+    call([pitch, whole], "Replace pitch tier")
+    return call(whole, "Get resynthesis (overlap-add)").values[0]
+
+
+@pytest.fixture(scope="module")
+def spoken():
+    """(samples, where "um" begins and ends) of six voices, each with one between two sentences."""
+    found = []
+    for variant in ("m1", "m3", "m5", "f1", "f2", "f4"):
+        first, second = (say(text, variant) for text in ("今天天气很好", "我们一起去公园"))
+        usual = streamer.measure_intervals((first, SAMPLE_RATE), [(0, 9)])[0].pitch_median_hz
+        um = speak(Voice("espeak", "en", variant), "um", wpm=90)
+        um = level(um[: np.flatnonzero(np.abs(um) > 0.01)[-1]] * 0.3, 0.9 * usual)
+        parts = [first, PAUSE, um, PAUSE, second]
+        begin = sum(map(len, parts[:2])) / SAMPLE_RATE
+        samples = np.concatenate(parts).astype(np.float32)
+        found.append((samples, begin, begin + len(um) / SAMPLE_RATE))
+    return found
+
+
+def test_most_of_those_that_were_inserted_are_found(spoken):
+    hits = others = 0
+    for samples, begin, end in spoken:
+        for a, b in streamer.filled_pauses((samples, SAMPLE_RATE)).times_s:
+            is_hit = a < end and b > begin
+            hits, others = hits + is_hit, others + (not is_hit)
+    assert hits >= 4
+    assert others <= 1
+
+
+def test_a_recording_cut_otherwise_or_louder_says_the_same(spoken, tmp_path):
+    samples = np.concatenate([each for each, _, _ in spoken])
+    soundfile.write(tmp_path / "s.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    whole = streamer.filled_pauses((samples, SAMPLE_RATE))
+    assert streamer.filled_pauses(tmp_path / "s.wav") == whole
+    assert streamer.filled_pauses((samples / 2, SAMPLE_RATE)) == whole
+    minutes = len(samples) / SAMPLE_RATE / 60
+    assert whole.per_min == pytest.approx(len(whole) / minutes, rel=0.1)
+    assert streamer.filled_pauses((samples * 0, SAMPLE_RATE)).per_min is None
+
+
+def test_the_command_shows_them(capsys):
+    arguments = ["describe", str(SAMPLES[0]), "--mode", "edge", "--filled-pauses"]
+    assert main([*arguments, "--json"]) == 0
+    _, row = map(json.loads, capsys.readouterr().out.splitlines())
+    assert row["filled_pauses"] == streamer.filled_pauses(SAMPLES[0]).as_json()
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("  filled pauses: ")
+    assert main(["describe", "-", *arguments[2:]]) == 2
+    assert "give a file, not -" in capsys.readouterr().err
