@@ -5,9 +5,7 @@ import pickle
 import subprocess
 import sys
 
-import anyio
 import pytest
-import soundfile
 from places import ROOT
 
 import streamer
@@ -29,22 +27,6 @@ async def test_one_line_says_what_the_describer_says(options, samples):
     assert streamer.describe(samples[0], Config(**options)).ids == wanted.ids
 
 
-async def test_an_open_loop_is_no_obstacle(options, samples):
-    """As a notebook's cell: its loop runs, and does so again when the call is over."""
-    found = streamer.describe(str(samples[0]), measures=True, **options)
-    assert found.ids == streamer.describe(samples[0], **options).ids
-    assert found.measures.audio_s == pytest.approx(found.audio_s, abs=0.02)
-    voice, rate = soundfile.read(samples[1], dtype="float32")
-    ticks = []
-
-    async def tick():
-        ticks.append(streamer.describe((voice, rate), **options).text)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(tick)
-    assert ticks == [streamer.describe(samples[1], **options).text]
-
-
 def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
     files = [samples[0], tmp_path / "none.wav", samples[1], samples[0]]
     one, none, two, again = streamer.describe_many(files, jobs=2, **options)
@@ -64,13 +46,6 @@ def test_what_cannot_be_done_is_raised(options, tmp_path):
         streamer.describe_many(["a.wav"], jobs=0)
     with pytest.raises(streamer.ModelError, match=r"config\.json"):
         streamer.describe("a.wav", edge=str(tmp_path))
-
-
-def test_whatever_the_api_raises_has_a_public_name(options, samples):
-    """Nobody listens at that address."""
-    nowhere = {**options, "cloud": "ws://127.0.0.1:1"}
-    with pytest.raises(streamer.TargetLost, match="is not there"):
-        streamer.describe(samples[0], **nowhere)
 
 
 def test_every_public_exception_survives_pickling():
@@ -106,15 +81,6 @@ for _ in range(6): is_read.acquire()  # twice in each file: its bytes, its end
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_script_ends_by_itself(options, samples):
-    """The thread with its loop keeps no process alive."""
-    code = f"import streamer; print(streamer.describe({str(samples[0])!r}, **{options!r}).text)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
-    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

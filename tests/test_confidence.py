@@ -12,13 +12,10 @@ from far import verifying
 
 from streamer import Describer
 from streamer.audio.file import open_audio
-from streamer.cli import main
-from streamer.commands.label import label_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.confidence import SaidToken, confidence_of
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load, resolve
@@ -97,12 +94,6 @@ async def test_models_without_curves_have_none(samples, tiny_pair):
     assert found.as_json()["confidence"] is None
 
 
-async def test_silence_has_none(tmp_path):
-    async with Describer.open(mode="edge") as describer:
-        found = await describer.describe((np.zeros(16_000, np.float32), 16_000))
-    assert (found.stop_reason, found.confidence) == ("no_speech", None)
-
-
 async def test_parts_of_a_long_recording_are_joined(samples):
     """Of each attribute the mean over the parts that say its level."""
     with open_audio(str(samples[0])) as audio:
@@ -113,28 +104,3 @@ async def test_parts_of_a_long_recording_are_joined(samples):
     for name, level in found.attributes.items():
         told = [part.confidence[name] for part in found.parts if part.attributes[name] == level]
         assert found.confidence[name] == pytest.approx(np.mean(told))
-
-
-async def test_the_command_line_and_a_corpus_have_it(samples, capsys):
-    found = await described(samples[0], mode="edge")
-    rounded = {name: round(sure, 3) for name, sure in found.confidence.items()}
-    row = label_of(found, "mode edge")
-    assert {name: getattr(row, f"{name}_confidence") for name in ATTRIBUTES} == rounded
-
-
-def test_the_table_has_a_column(samples, capsys):
-    assert main(["describe", str(samples[0]), "--mode", "edge", "--measures", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert main(["describe", str(samples[0]), "--mode", "edge", "--measures"]) == 0
-    shown = capsys.readouterr().out
-    for name, sure in found["confidence"].items():
-        (told,) = [line for line in shown.splitlines() if line.startswith(f"  {name} ")]
-        assert told.endswith("  sure" if sure >= 0.9 else "  likely" if sure >= 0.6 else "  unsure")
-
-
-def test_curves_are_no_part_of_what_a_model_is(tmp_path):
-    """Both cards of the pair carry the same, and their fingerprint is that of the cloud as it is."""
-    cards = [read_card(resolve("embedded", role)) for role in ("edge", "cloud")]
-    assert cards[0].confidence == cards[1].confidence
-    assert cards[0].confidence.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
-    assert set(cards[0].confidence.edge) == set(cards[0].confidence.cloud) == set(ATTRIBUTES)

@@ -1,10 +1,6 @@
 """The public API on real files: the same way as live audio, parts of long recordings, concurrency,
 cancellation."""
 
-import asyncio
-from dataclasses import dataclass
-from functools import partial
-
 import anyio
 import numpy as np
 import pytest
@@ -12,16 +8,12 @@ import soundfile
 from sessions import free_of
 from sound_files import wav
 from speech import RATE_HZ, recording, speech
-from watched import Between, Passing
 
-from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
 from streamer.audio.file import AudioError
-from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.description import JSON_FIELDS
-from streamer.model.checkpoint.weights import ModelError
-from streamer.recording import Listeners, as_live, describe_recording
+from streamer.recording import as_live
 
 
 @pytest.fixture
@@ -42,23 +34,6 @@ async def test_a_file_is_described_and_deltas_are_its_text(options, samples):
     assert row["n_tokens"] == len(result.ids) > 0
     assert 0 < row["ttft_ms"] <= row["total_ms"]
     assert row["audio_s"] == pytest.approx(len(recording(0)) / RATE_HZ, abs=0.001)
-
-
-async def test_format_rate_and_channels_do_not_change_pcm16(options, tmp_path):
-    """The same samples as WAV, FLAC and stereo give the same ids; another rate is heard too."""
-    samples = recording(1)
-    files = [
-        wav(tmp_path / "a.wav", samples, subtype="PCM_16"),
-        wav(tmp_path / "a.flac", samples, subtype="PCM_16"),
-        wav(tmp_path / "stereo.wav", np.stack([samples, samples], axis=1), subtype="PCM_16"),
-    ]
-    async with Describer.open(mode="edge", **options) as describer:
-        ids = [(await describer.describe(file)).ids for file in files]
-        assert ids[0] == ids[1] == ids[2]
-        import soxr
-
-        high = wav(tmp_path / "48k.wav", soxr.resample(samples, RATE_HZ, 48_000), 48_000)
-        assert (await describer.describe(high)).stop_reason != "no_speech"
 
 
 async def test_cancelling_gives_the_slots_back(options, samples):
@@ -91,48 +66,6 @@ async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path)
             await describer.describe((whole, "16000"))
         with pytest.raises(TypeError, match="the sample rate is nan; give Hz as a number"):
             await describer.describe((whole, float("nan")))
-
-
-async def test_a_task_that_asyncio_cancels_leaves_no_thread_at_work(options, tmp_path):
-    """As Ctrl-C does, past anyio: when `describe` has ended, nothing of a long recording is heard
-    any more."""
-    long = wav(tmp_path / "long.wav", np.tile(recording(0), 100))
-    async with Describer.open(mode="edge", **options) as describer:
-        heard, begun = [], anyio.Event()
-
-        def on_heard(heard_s, of_s):
-            heard.append(heard_s)
-            begun.set()
-
-        task = asyncio.create_task(describer.describe(long, on_heard=on_heard))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        before = len(heard)
-        await anyio.sleep(0.5)
-        assert len(heard) == before
-        assert (await describer.describe(wav(tmp_path / "short.wav", recording(1)))).stop_reason
-
-
-async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(
-    options, samples, tmp_path, caplog
-):
-    caplog.set_level("INFO", logger="streamer")
-    async with Describer.open(mode="edge", **options) as describer:
-        with pytest.raises(AudioError):
-            await describer.describe(tmp_path / "missing.wav")
-        with anyio.CancelScope() as scope:
-            await describer.describe(samples[0], lambda delta: scope.cancel())
-    events = [(record.getMessage(), record.stream) for record in caplog.records]
-    assert [event for event, _ in events] == [
-        "describe.start",
-        "describe.failed",
-        "describe.start",
-        "describe.cancelled",
-    ]
-    assert events[0][1] == events[1][1] != events[2][1] == events[3][1]
-    assert caplog.records[1].numbers == {"error": "AudioError"}
 
 
 async def test_unreadable_audio_raises_and_the_next_is_described(options, samples, tmp_path):
@@ -170,12 +103,6 @@ async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
     assert texts["exact"] == texts["cloud"]
 
 
-async def test_a_model_without_phrases_cannot_be_asked_for_some(options, samples):
-    async with Describer.open(mode="edge", attributes="rate", **options) as describer:
-        with pytest.raises(ModelError, match="has no phrases of rate"):
-            await describer.describe(samples[0])
-
-
 @pytest.mark.parametrize("was_used", [False, True])
 async def test_a_closed_describer_says_so(options, samples, was_used):
     """Also one that loaded nothing before: its models would never be closed."""
@@ -195,13 +122,6 @@ async def test_a_describer_that_is_not_opened_says_how():
         await opening
     with pytest.raises(TypeError, match=f"needs `async`: .*{way}"), opening:
         pass
-
-
-def test_rules_are_no_key_of_a_pipeline_file(tmp_path):
-    file = tmp_path / "own.toml"
-    file.write_text('mode = "edge"\n[rules]\nmin_new_tokens = 3\n')
-    with pytest.raises(ConfigError, match=r"own\.toml: rules is no key of a file; give max_new"):
-        Config.from_toml(file)
 
 
 async def test_a_long_recording_is_described_in_parts(options, tmp_path):
@@ -296,26 +216,3 @@ async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(optio
     assert result.tokens_per_s == pytest.approx(
         1000 * result.n_tokens / (result.total_ms - result.prefill_ms)
     )
-
-
-@dataclass(frozen=True)
-class HalfCharacters(Passing):
-    """An emitter; the first two of what it is given complete no character."""
-
-    late: list
-
-    def push(self, ids):
-        self.late.append(self.inner.push(ids))
-        num = len(self.late)
-        return "".join(self.late) if num == 3 else "" if num < 3 else self.late[-1]
-
-
-async def test_half_a_character_is_no_first_text(options, samples):
-    """The first delta may complete no character; TTFT is what a reader sees."""
-    deltas = []
-    async with opened(models_of(mode="edge", **options)) as parts:
-        slow = Between(parts, emitter_of=partial(HalfCharacters, late=[]))
-        result = await describe_recording(slow, samples[0], Listeners(deltas.append))
-    assert [bool(delta.text) for delta in deltas[:3]] == [False, False, True]
-    assert result.ttft_ms == deltas[2].at_ms
-    assert result.text == "".join(delta.text for delta in deltas)

@@ -5,9 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from patience import PATIENCE_S
 from processes import ENVIRONMENT
-from wire import http
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
@@ -30,26 +28,6 @@ def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
         words = ("describe", "-v", "--mode", "edge", tmp_path / "none.wav", samples[0])
         done = streamer(*words, stdout=subprocess.PIPE, stderr=full)
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
-
-
-def test_a_server_serves_without_a_stderr():
-    with open("/dev/full", "w") as full:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "streamer", "verifier", "--port", "0"],
-            stdout=subprocess.PIPE,
-            stderr=full,
-            env=ENVIRONMENT,
-            text=True,
-        )
-    try:
-        url = process.stdout.readline().split()[2]
-        assert http(url + "/v1/realtime", "/nowhere")[0] == 404  # which it would tell on stderr
-        assert http(url + "/v1/realtime", "/healthz")[0] == 200
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -21,7 +21,6 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 MAX_MEAN_WORDS = 16
 MAX_WORDS = 30
 MAX_LONG_SHARE = 1 / 20
-MAX_README_LINES = 150
 PATH = re.compile(r"`((?:streamer|tests|bench|clients|pipelines|docs|samples)/[\w./-]+\w/?)`")
 MODEL_CARD = ROOT / "streamer/model/embedded/MODEL_CARD.md"
 REPORT = ROOT / "pipelines/embedded/REPORT.md"
@@ -60,15 +59,6 @@ def test_sentences_are_short(page):
     assert len(long) <= MAX_LONG_SHARE * len(lengths), "\n".join(long)
 
 
-@pages
-def test_numbers_have_a_leading_zero(page):
-    assert re.findall(r"(?<![\w.\])])[-+]?\.\d+\b", without_code(page)) == []
-
-
-def test_the_readme_is_one_page():
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= MAX_README_LINES
-
-
 @pytest.mark.parametrize("kind", ["python", "console", "sh", "json", "toml", ""])
 def test_a_marker_names_its_reason(kind):
     for block in blocks(kind):
@@ -76,11 +66,6 @@ def test_a_marker_names_its_reason(kind):
             assert (ROOT / block.why).exists(), f"{name_of(block.page)}: {block.why}"
         elif block.how == "not run":
             assert len(block.why.split()) >= 3, f"{name_of(block.page)}: {block.why}"
-
-
-def test_code_has_a_language():
-    """Only what is neither run nor checked, such as a drawing, goes without."""
-    assert [name_of(block.page) for block in blocks("") if "streamer " in block.code] == []
 
 
 @runnable("python")

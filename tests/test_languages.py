@@ -7,15 +7,14 @@ import warnings
 import anyio
 import pytest
 import tiny
-from speech import RATE_HZ, SAMPLES, recording, speech
+from speech import RATE_HZ, SAMPLES, speech
 
 from pipelines.embedded.export import card
 from streamer import ConfigError, Describer, ModelError, describe
 from streamer.assembly.models import PromiseWarning
 from streamer.cli import main
-from streamer.core.attributes import ATTRIBUTES, parse
-from streamer.core.decoding.plan import Counts
-from streamer.core.description import Description, join_parts
+from streamer.core.attributes import ATTRIBUTES
+from streamer.core.description import Description
 from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
 
@@ -62,18 +61,6 @@ async def test_exact_says_what_the_cloud_says_in_either_language(pair, language,
             assert one.levels["rate"]["en"] == names[level]["name"]
             assert one.as_json()["language"] == language
     assert found["exact"].ids == found["cloud"].ids != found["edge"].ids
-
-
-async def test_the_measures_weigh_the_levels_of_either_language(pair):
-    """A random model has no opinion that outweighs a sure measure: both languages say its level."""
-    async with Describer.open(mode="exact", **pair) as d:
-        both = [await d.describe((recording(1), RATE_HZ), language=each) for each in ("zh", "en")]
-        for name in ("pitch", "loudness"):
-            assert both[0].attributes[name] == both[1].attributes[name], name
-        free = await d.describe((recording(1), RATE_HZ), language="en", attributes="rate,pitch")
-    named = {name for name, level in free.attributes.items() if level is not None}
-    assert named == {"rate", "pitch"}
-    assert free.text.count(",") == 1
 
 
 async def test_a_session_has_a_language_of_its_own(pair):
@@ -158,26 +145,3 @@ async def test_a_promise_holds_for_its_languages(pair, tmp_path):
         assert [str(each.message) for each in told] == [
             "the gate's promise was made for sentences in zh, not in en; take mode exact"
         ] * warned
-
-
-def described(text, language):
-    said = {"file": "f", "text": text, "stop_reason": "sentence", "mode": "edge"}
-    return Description(**said, counts=Counts(), audio_s=1.0, attributes={}, language=language)
-
-
-def test_parts_of_a_recording_are_joined_as_the_language_joins_sentences():
-    for language, joined in (("zh", "一。二。"), ("en", "One. Two.")):
-        texts = ("一。", "二。") if language == "zh" else ("One.", "Two.")
-        parts = [described(text, language) for text in texts]
-        found = join_parts("f", parts)
-        assert (found.text, found.language) == (joined, language)
-
-
-def test_a_phrase_is_no_part_of_a_longer_word():
-    phrases = {
-        "pitch": [{"name": "low", "phrases": ["low"]}],
-        "rate": [{"name": "slow", "phrases": ["slow"]}],
-    }
-    assert parse("The voice is slowly flowing.", phrases) == dict.fromkeys(ATTRIBUTES)
-    assert parse("It is slow, low.", phrases)["pitch"] == 0
-    assert parse("音low调slow。", phrases)["rate"] == 0

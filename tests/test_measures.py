@@ -3,14 +3,10 @@ nobody asks."""
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
-import anyio
 import numpy as np
 import pytest
-from places import ROOT
 from speech import RATE_HZ, recording, speech
 
 from streamer import Describer, Description, Measures, SpeechMeasures
@@ -60,33 +56,6 @@ async def test_a_live_turn_has_what_the_recording_has(options):
             assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
 
 
-async def test_news_come_while_somebody_speaks(options):
-    """Before the turn is committed; what a client reads first is the first of them."""
-    async with Describer.open(**options) as describer, describer.session(measures=True) as session:
-        await session.feed((speech(4, 2) * 32767).astype("<i2").tobytes())
-        with anyio.fail_after(60):
-            news = await anext(aiter(session))
-        assert isinstance(news, Measures)
-        assert news.so_far.audio_s == news.heard_s > 0
-        assert json.loads(json.dumps(news.as_json()))["last_s"]["2"]["audio_s"] <= 2
-
-
-async def test_voice_activity_and_clear_leave_no_measures_behind(options):
-    quiet = np.zeros(RATE_HZ, np.float32)
-    data = np.concatenate([quiet, speech(3, 1), quiet, quiet])
-    async with (
-        Describer.open(**options) as describer,
-        describer.session(vad=True, measures=True) as session,
-    ):
-        await session.feed((recording(0) * 32767).astype("<i2").tobytes())
-        await session.clear()
-        await session.feed((data * 32767).astype("<i2").tobytes())
-        await session.end()
-        found = [event async for event in session if isinstance(event, Description)]
-    assert len(found) == 1
-    assert found[0].measures.audio_s == pytest.approx(found[0].audio_s, abs=0.011)
-
-
 async def test_a_recording_in_parts_has_those_of_its_parts(options):
     samples = np.tile(recording(0), 15)
     async with Describer.open(**options) as describer:
@@ -95,17 +64,6 @@ async def test_a_recording_in_parts_has_those_of_its_parts(options):
     parts = [part.measures for part in found.parts]
     assert found.measures.speech_s == pytest.approx(sum(part.speech_s for part in parts))
     assert found.measures.audio_s == pytest.approx(len(samples) / RATE_HZ, abs=0.05)
-
-
-def test_nothing_is_computed_where_nobody_asks(options):
-    """There is no measurer."""
-    code = f"""import streamer
-from streamer.model.audio import turns as part_cutter
-part_cutter.TurnMeasurer = None
-found = streamer.describe({str(ROOT / "samples" / "plain.wav")!r}, measures=False, **{options!r})
-print(found.measures)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["None"]
 
 
 def test_the_command_line_shows_a_table_or_an_object(options, samples, capsys):

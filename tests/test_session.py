@@ -23,7 +23,6 @@ from streamer.stages.events import (
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
-    TurnDetection,
     TurnFailed,
 )
 from streamer.stages.queues import SlowReader
@@ -232,28 +231,6 @@ async def test_a_turn_is_answered_when_it_is_asked_for(options):
         assert set(free_of(describer)) == {4}
 
 
-async def test_parts_are_answered_where_answers_are_asked_for(options):
-    """All but the last at once: a part holds a slot, and its end may never be asked for."""
-    async with Describer.open(mode="edge", **options) as describer:
-        async with (
-            describer.session(answers_itself=False) as session,
-            anyio.create_task_group() as group,
-        ):
-            events = []
-
-            async def listen():
-                async for event in session.events():
-                    events.append(event)
-
-            group.start_soon(listen)
-            await session.feed(pcm(*(speech(65, seed) for seed in (1, 2))))
-            assert await session.commit() == 2
-            await session.answer()
-            await session.end()
-        assert [event.turn for event in events if isinstance(event, Description)] == [0, 1, 2]
-        assert set(free_of(describer)) == {4}
-
-
 @pytest.mark.parametrize("asked", [True, False])
 async def test_cancel_before_the_first_text(options, asked, monkeypatch):
     """An answer that was asked for and has not begun is cancelled; the next turn is not."""
@@ -273,39 +250,6 @@ async def test_cancel_before_the_first_text(options, asked, monkeypatch):
             found = [event async for event in session.events() if isinstance(event, Description)]
         assert [event.stop_reason == "cancelled" for event in found] == [True, False]
         assert found[0].ids == ()
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_live_updates_begin_one_at_a_time(options, backend):
-    """Whatever order the event loop takes: under trio a parent may run before its child."""
-
-    async def main():
-        events = []
-
-        async def listen(session):
-            async for event in session:
-                events.append(event)
-
-        async with Describer.open(mode="edge", **options) as describer:
-            for seed in range(4):
-                with anyio.fail_after(60):
-                    async with (
-                        describer.session(live_update_s=0.5) as session,
-                        anyio.create_task_group() as group,
-                    ):
-                        group.start_soon(listen, session)
-                        data, before = pcm(speech(5, seed)), len(events)
-                        for at in range(0, len(data), 16_000):
-                            await session.feed(data[at : at + 16_000])
-                            await anyio.sleep(0.03)
-                            # 3.5 s are heard, and nothing else comes
-                            while at == 96_000 and len(events) == before:
-                                await anyio.sleep(0.01)
-                        await session.commit()
-        assert sum(isinstance(event, Description) for event in events) == 4
-        assert sum(isinstance(event, LiveUpdate) for event in events) >= 4
-
-    anyio.run(main, backend=backend)
 
 
 async def test_nothing_to_commit_and_clear(options):
@@ -380,38 +324,6 @@ async def test_unread_events_end_their_stream_alone(options, monkeypatch):
         assert set(free_of(describer)) == {4}
 
 
-async def test_a_users_exception_is_not_wrapped(options):
-    """Not wrapped in the group of the session's tasks."""
-    async with Describer.open(mode="edge", **options) as describer:
-        with pytest.raises(KeyError):
-            async with describer.session():
-                raise KeyError("mine")
-        with pytest.raises(NothingToCommit):
-            async with describer.session() as session:
-                await session.commit()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sample_rate": 16_000.5},
-        {"sample_rate": 10},
-        {"live_update_s": 0},
-        {"live_update_s": -1.0},
-        {"live_update_s": float("nan")},
-        {"live_update_s": 1e-9},
-    ],
-)
-async def test_options_that_mean_nothing_are_refused(options, wrong):
-    async with Describer.open(mode="edge", **options) as describer:
-        with pytest.raises(ValueError, match=r"may be|whole Hz"):
-            async with describer.session(**wrong):
-                pass
-    for detection in ({"threshold": 5.0}, {"prefix_padding_ms": -1}, {"silence_ms": 0}):
-        with pytest.raises(ValueError, match="may be"):
-            TurnDetection(**detection)
-
-
 @dataclass(frozen=True)
 class HearsTheEndLate(Passing):
     """A turn's target."""
@@ -450,11 +362,3 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
                 assert last.verified_share > 0, "every block asks"
             is_late.set()
         assert slots_free(models) == [4, 4]
-
-
-async def test_a_session_that_was_left_takes_nothing_more(options):
-    async with Describer.open(**options) as describer:
-        async with describer.session() as session:
-            pass
-        with pytest.raises(anyio.ClosedResourceError, match="has ended; open another one"):
-            await session.feed(bytes(320))

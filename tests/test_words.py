@@ -19,10 +19,7 @@ from streamer import Describer, LiveUpdate
 from streamer.assembly import parts
 from streamer.core.attributes import parse
 from streamer.core.measures.levels import NUM_LEVELS, levels_of
-from streamer.core.rules.form import BEGIN
 from streamer.core.rules.level_weights import FLOOR
-from streamer.core.rules.settings import Rules
-from streamer.model.thinker import form_of, load
 
 FAST = str(ROOT / "samples" / "fast_loud.wav")
 
@@ -65,13 +62,6 @@ async def test_live_updates_are_held_to_the_measures_too() -> None:
     levels = levels_of((await said("edge")).measures)
     assert await rate_so_far() == levels["rate"]
     assert await rate_so_far(words="models") < levels["rate"]
-
-
-async def test_models_alone_are_not_measured(monkeypatch) -> None:
-    monkeypatch.setattr(parts, "level_weights", None)
-    found = await said("exact", measures=False, words="models")
-    assert found.text.endswith("。")
-    assert found.measures is None
 
 
 async def test_every_door_says_the_same_levels(tmp_path) -> None:
@@ -171,13 +161,3 @@ async def test_voice_activity_alone_judges_whether_somebody_speaks() -> None:
             assert (found.stop_reason, found.text) == ("no_speech", "")
             assert found.measures.rate_syllables_per_s is None
             assert found.measures.speech_s == 0
-
-
-def test_the_form_of_a_card_is_made_once() -> None:
-    """Weights make a view of it: its table is shared."""
-    thinker = load("embedded", "edge")
-    whole = form_of(thinker, Rules())
-    held = form_of(thinker, Rules(), {"rate": (0, -1, -2, -3, -4)})
-    assert whole is form_of(thinker, Rules())
-    assert held is not whole
-    assert held.allowed(BEGIN) is whole.allowed(BEGIN)

@@ -40,19 +40,6 @@ def test_a_wav_cut_inside_its_header(tmp_path, size):
     assert UNREADABLE.match(refusal(path))
 
 
-def test_a_wav_cut_right_behind_its_header(tmp_path):
-    path = tmp_path / "cut.wav"
-    for size in (43, 44, 45):
-        path.write_bytes(encoded(noise(1_000))[:size])
-        assert refusal(path) == "holds no samples, only a header"
-
-
-def test_a_flac_without_a_decodable_sample(tmp_path):
-    path = tmp_path / "cut.flac"
-    path.write_bytes(encoded(noise(9_000), format="FLAC")[:200])
-    assert refusal(path).startswith("not one sample of it can be decoded")
-
-
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damaged_files_give_samples_or_one_line(tmp_path_factory, data):
@@ -134,10 +121,3 @@ def test_a_little_over_full_scale_is_clipped_and_told(tmp_path, is_file):
     num_over = int((np.abs(x) > 1.0 + 1 / 32_768).sum())
     assert audio.warning == f"{num_over} samples beyond full scale were clipped, the loudest 1.25"
     assert audio.cut is None
-
-
-def test_int16_and_rounding_are_within_full_scale():
-    for x in (np.full(9, -32_768, np.int16), np.full(9, 1.0 + 2**-16, np.float32)):
-        with open_audio((x, 16_000)) as audio:
-            assert np.abs(np.concatenate(list(audio))).max() >= 1.0
-            assert audio.warning is None

@@ -45,12 +45,6 @@ def test_a_length_unknown_to_the_writer_is_no_warning(promised):
     assert say(bytes(data)) == "16000 1 1000 None"
 
 
-def test_a_truncated_wav_on_stdin():
-    assert say(encoded(noise(32_000))[:16_044]) == (
-        "16000 1 8000 is cut short: 0.50 s of the 2.00 s it promises are there"
-    )
-
-
 def test_nothing_or_nonsense_on_stdin():
     assert say(None) == "-: brings no data; pipe a WAV file into it"
     assert UNREADABLE.match(say(b"words").removeprefix("-: "))
@@ -78,14 +72,3 @@ def test_a_full_directory_for_temporary_files_is_named(monkeypatch, tmp_path) ->
     told = f"cannot be kept in {tmp_path} .No space left on device.; make room, or set TMPDIR"
     with pytest.raises(AudioError, match=told):
         open_audio(io.BytesIO(b"RIFF"))
-
-
-@pytest.mark.parametrize(("stdin", "cause"), [(None, "is closed"), ("tty", "is a terminal")])
-def test_no_pipe_at_all(monkeypatch, stdin, cause):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr("sys.stdin", Terminal() if stdin else None)
-    with pytest.raises(AudioError, match=f"^-: stdin {cause}; pipe a WAV file into it"):
-        open_audio("-")

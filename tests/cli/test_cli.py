@@ -4,23 +4,12 @@ stdout."""
 import json
 import os
 import re
-import resource
 
 import numpy as np
 import soundfile
 from command_line import streamer
 
 from streamer.cli import main
-
-
-def test_help_answers_at_once():
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    status, out, _ = streamer("--help")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert status == 0
-    assert "describe" in out
-    # of the processor's time, a third of a second: a busy machine makes no difference
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
 
 
 def test_json_is_clean_and_one_object_per_file(here, models, samples):
@@ -51,13 +40,6 @@ def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_pat
     assert [line.partition(": ")[0] for line in out.splitlines()] == [
         f"{files[0]}, channel {channel}" for channel in (0, 1)
     ]
-
-
-def test_quiet_prints_the_sentence_alone(here, models, samples):
-    status, out, err = here("describe", samples[0], "--quiet", "--mode", "edge", *models)
-    assert (status, err) == (0, "")
-    _, rows, _ = here("describe", samples[0], "--json", "--mode", "edge", *models)
-    assert out == json.loads(rows)["text"] + "\n"
 
 
 def test_names_stand_before_the_sentences(here, models, samples, tmp_path):
@@ -124,15 +106,6 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
     assert found == {row["file"]: row["ids"] for row in rows} | {f"{tmp_path}/none.wav": None}
 
 
-def test_numbers_are_shown_when_asked_for_and_say_who_checked(models, samples, here):
-    args = ("describe", samples[0], "--mode", "exact", *models)
-    status, _, err = here(*args)
-    assert (status, err) == (0, "")
-    _, _, told = here(*args, "-v")
-    assert re.search(r"\d+ checked by the larger model in \d+ calls \(\d+ kept\)", told)
-    assert "uploaded" not in told
-
-
 def test_samples_and_clients_come_with_the_package(tmp_path, capsys):
     assert main(["samples", "--copy", str(tmp_path / "new" / "here")]) == 0
     copies = [
@@ -150,10 +123,3 @@ def test_samples_and_clients_come_with_the_package(tmp_path, capsys):
     assert capsys.readouterr().err.endswith(
         "cannot be written (File exists); choose another with --copy\n"
     )
-
-
-def test_warm_says_where_the_kernels_are(capsys):
-    assert main(["warm"]) == 0
-    out, err = capsys.readouterr()
-    assert err.startswith("loading the embedded pair ...\n")
-    assert os.path.isdir(re.match(r"kernels are kept in (.+) \(", out)[1])

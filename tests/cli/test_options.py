@@ -11,7 +11,7 @@ from places import ROOT
 from streamer.cli import build_parser, main
 from streamer.commands.options_page import page
 from streamer.commands.table import COMMANDS
-from streamer.config import Config, ConfigError, combined
+from streamer.config import Config
 from streamer.core.declare import options_of, taken
 
 
@@ -31,22 +31,6 @@ def test_options_that_cannot_both_be_meant_are_told(options, told, samples, caps
         said = capsys.readouterr()
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert told in said.err
-
-
-def test_channels_apart_want_a_file(capsys):
-    assert main(["describe", "-", "--channels", "apart"]) == 2
-    assert "give a file, not -" in capsys.readouterr().err
-
-
-def test_a_pipeline_may_be_overruled(tmp_path):
-    """A pipeline's verifier is no contradiction: it is left alone
-    in mode edge."""
-    pipeline = tmp_path / "away.toml"
-    pipeline.write_text('cloud = "ws://127.0.0.1:9"\n')
-    assert combined(str(pipeline), {"mode": "edge"}).mode == "edge"
-    assert combined(str(pipeline), {"cloud_key": "k"}).cloud_key == "k"
-    with pytest.raises(ConfigError, match="--cloud-key is for a verifier elsewhere"):
-        combined(None, {"cloud_key": "k"})
 
 
 @pytest.mark.parametrize(
@@ -110,19 +94,6 @@ def test_a_typo_is_told_with_what_was_meant(command, told, capsys):
     assert told in err
 
 
-@pytest.mark.parametrize(
-    "command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"]
-)
-def test_an_unknown_option_names_its_command_s_help(command, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*command.split(), "--no-such"])
-    assert ended.value.code == 2
-    told = (
-        f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
-    )
-    assert capsys.readouterr().err == told
-
-
 @pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
 def test_every_option_s_help_names_its_default(command):
     """And the number or name there is the true one."""
@@ -158,26 +129,6 @@ def test_every_example_can_be_typed():
                     assert command.options(**taken(command.options, given)), each
                     num += 1
     assert num > 50
-
-
-@pytest.mark.parametrize("option", ["--out", "--k", "--seed"])
-def test_an_option_counts_once(option, capsys):
-    """Only one of two values could count. A list may be repeated."""
-    with pytest.raises(SystemExit) as ended:
-        main(["label", "x.wav", "--out", "a.csv", option, "1", option, "2"])
-    assert ended.value.code == 2
-    assert f"{option} is given twice; give it once" in capsys.readouterr().err
-    origins = vars(
-        build_parser().parse_args(["serve", "--allow-origin", "a", "--allow-origin", "b"])
-    )
-    assert origins["allow_origin"] == ["a", "b"]
-
-
-def test_the_details_of_decoding_are_behind_help_all(here):
-    _, brief, _ = here("describe", "--help")
-    _, whole, _ = here("describe", "--help-all")
-    assert ("--temperature" in brief, "--verify-budget-s" in brief) == (True, False)
-    assert "--verify-budget-s" in whole
 
 
 def test_the_page_of_options_is_current():

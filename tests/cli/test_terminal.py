@@ -19,7 +19,6 @@ from patience import PATIENCE_S
 from processes import WITHIN_S, begin
 
 from streamer.cli import main
-from streamer.progress import clock
 
 
 def long_of(file, samples, seconds):
@@ -56,13 +55,6 @@ def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samp
     )
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")]
-)
-def test_clock(seconds, shown):
-    assert clock(seconds) == shown
-
-
 def shown_by(leader):
     """The output of a terminal, to its end."""
     shown = b""
@@ -71,20 +63,6 @@ def shown_by(leader):
             shown += piece
     os.close(leader)
     return shown.decode()
-
-
-def process_on_a_terminal(*args):
-    """(exit status, what the terminal shows) of a process whose stdout and stderr are one."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamer", *map(str, args)],
-        stdout=follower,
-        stderr=follower,
-        env=ENVIRONMENT | {"TERM": "xterm"},
-    )
-    os.close(follower)
-    shown = shown_by(leader)
-    return process.wait(PATIENCE_S), shown
 
 
 @pytest.fixture
@@ -109,15 +87,6 @@ def on_a_terminal(monkeypatch):
     return run
 
 
-def test_on_a_terminal_the_sentence_is_of_one_colour(models, samples):
-    args = ("describe", samples[0], "-v", "--mode", "edge", *models)
-    status, shown = process_on_a_terminal(*args)
-    assert status == 0
-    assert "\x1b[2m" not in shown
-    assert re.search(r"first text after \d+ ms", shown)
-    assert shown.startswith(f"loading edge {models[1]} ...")
-
-
 @pytest.mark.parametrize("option", ["--preset=fluent", "--quiet", "--json"])
 def test_a_bar_on_the_terminal_leaves_stdout_alone(
     models, samples, tmp_path, option, on_a_terminal
@@ -132,20 +101,6 @@ def test_a_bar_on_the_terminal_leaves_stdout_alone(
     assert "\x1b" not in out
     assert re.search(r"describing .*0:\d\d of 0:20 .*left", shown)
     assert out.strip() not in shown
-
-
-def test_a_pipe_that_may_end_in_the_terminal_gets_no_bar_beside_it(
-    models, samples, tmp_path, on_a_terminal
-):
-    """`| tee` writes to the same terminal, whenever it likes."""
-    long = long_of(tmp_path / "long.wav", samples, 20)
-    read_end, write_end = os.pipe()
-    with os.fdopen(read_end) as pipe, os.fdopen(write_end, "w") as stdout:
-        status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, stdout=stdout)
-        stdout.close()
-        assert pipe.read().count("\n") == 1
-    assert status == 0
-    assert "describing" not in shown
 
 
 def test_a_terminal_gets_a_bar_and_whole_lines(

@@ -37,10 +37,3 @@ def test_json_has_an_object_of_the_call(call, capsys):
     assert sum(found["talk_share"]) == pytest.approx(1, abs=0.01)
     assert main([*arguments, "--json"]) == 0  # without measures there is none
     assert all("conversation" not in row for row in capsys.readouterr().out.splitlines())
-
-
-def test_the_table_has_a_line(call, capsys):
-    assert main(["describe", str(call), "--channels", "apart", "--mode", "edge", "--measures"]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("  between channels: talk ")
-    assert "dead air 1 time" in last

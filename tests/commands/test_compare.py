@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from places import ROOT
 
-import streamer
 from streamer.cli import main
-from streamer.commands.compare import Difference, differences_of
+from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.readings import Reading
 
@@ -55,11 +54,6 @@ def test_two_takes_are_a_table_and_json(capsys):
     rate = row["attributes"]["rate"]
     assert rate["difference"] == pytest.approx(rate["second"]["value"] - rate["first"]["value"])
     assert (row["first"]["file"], rate["verdict"]) == (SLOW, "faster")
-
-
-def test_a_take_is_the_same_as_itself():
-    take = streamer.describe(SLOW)
-    assert {each.verdict.partition(",")[0] for each in differences_of(take, take)} == {"the same"}
 
 
 def test_bad_usage_and_bad_files_are_one_line(capsys):

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -178,19 +177,6 @@ def test_any_name_is_taken_up_again(tmp_path: Path) -> None:
     assert list(found.done) == names
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_table_has_every_name(tmp_path: Path, kind: str) -> None:
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-    name = os.fsdecode(b"not-utf8-\xff.wav")
-    out = tmp_path / f"labels.{kind}"
-    rows = Rows.open(out)
-    rows.add(Row(file=name))
-    rows.publish([name])
-    rows.close()
-    assert b"not-utf8-\\udcff.wav" in out.read_bytes()
-
-
 def test_two_runs_never_write_one_table(tmp_path: Path) -> None:
     """Else the rows of the first were lost: the second puts a new file in the place of its own."""
     out = tmp_path / "labels.jsonl"
@@ -202,51 +188,6 @@ def test_two_runs_never_write_one_table(tmp_path: Path) -> None:
     second = Rows.open(out)
     second.close()
     assert list(second.done) == ["a.wav"]
-
-
-def test_a_table_that_is_a_link_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    out = tmp_path / "labels.csv"
-    out.symlink_to(tmp_path / "disk" / "labels.csv")
-    rows = Rows.open(out)
-    rows.add(Row(file="a.wav"))
-    rows.publish(["a.wav"])
-    rows.close()
-    assert out.is_symlink()
-    assert [row["file"] for row in csv_of(tmp_path / "disk" / "labels.csv")] == ["a.wav"]
-
-
-def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
-    """A row that cannot be written raises; closing does not raise again."""
-    rows = Rows.open(tmp_path / "labels.jsonl")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            rows.add(Row(file="a.wav"))
-        rows.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_table_that_cannot_be_made_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """When every row is there, and before the first one."""
-    out = tmp_path / "labels.csv"
-    rows = Rows.open(out)
-    rows.add(Row(file=str(SAMPLES[0])))
-    rows.close()
-    in_the_way = tmp_path / "labels.csv.new"
-    in_the_way.mkdir()
-    assert main(["label", str(SAMPLES[0]), "--out", str(out)]) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.endswith(
-        "labels.csv cannot be written (Is a directory); make room, run it again to go on"
-    )
-    in_the_way.rename(out)
-    assert main(["label", str(SAMPLES[0]), "--out", str(out)]) == 2
-    assert "labels.csv is a directory; give a file" in capsys.readouterr().err
 
 
 def test_tags_are_those_of_dataspeech(tmp_path: Path) -> None:
@@ -267,14 +208,6 @@ def test_tags_are_those_of_dataspeech(tmp_path: Path) -> None:
     assert {name: row[name] for name in wanted} == wanted
     assert label(SAMPLES[0], "--out", out, "--mode", "edge").returncode == 0
     assert tuple(csv_of(out)[0]) == NAMES
-
-
-def test_rows_of_before_0_2_keep_their_rate(tmp_path: Path) -> None:
-    out = tmp_path / "labels.jsonl"
-    out.write_text('{"file": "a.wav", "speaking_rate": 4.5}\n', "utf-8")
-    found = Rows.open(out)
-    found.close()
-    assert found.done["a.wav"][0]["rate_syllables_per_s"] == 4.5
 
 
 def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from patience import PATIENCE_S
 from speech import SAMPLES
 
 from streamer.cli import main
-from streamer.commands.listen import gauges
-from streamer.core.measures.speech_measures import SpeechMeasures
 
 
 async def start(tmp_path, stderr=asyncio.subprocess.PIPE, **more):
@@ -79,10 +77,3 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
         "streamer: streamer listen needs sounddevice; in a clone of streamer: "
         "pip install '.[listen]'\n"
     )
-
-
-def test_a_gauge_shows_level_number_and_unit():
-    lines = gauges(SpeechMeasures(rate_syllables_per_s=5.0, pitch_median_hz=100.0))
-    assert lines[0].split() == ["rate", "□□■□□", "5.0", "syllables/s"]
-    assert lines[1].split() == ["pitch", "■□□□", "100", "Hz"]
-    assert lines[3].split() == ["loudness", "□□□□", "-"]

@@ -8,11 +8,9 @@ import json
 import shutil
 
 import pytest
-import torch
 
 from streamer.cli import main
 from streamer.model.checkpoint.weights import fingerprint_of
-from streamer.model.devices import devices
 
 
 @pytest.fixture
@@ -62,11 +60,6 @@ def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
         assert reason in line
 
 
-def test_a_whole_cache_is_status_0(snapshot, capsys):
-    snapshot("A-good")
-    assert listed(capsys, 0) == (["embedded", "embedded", "Qwen/Qwen2.5-Omni-A-good"], [])
-
-
 def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys):
     """A model, a directory of models, and one that does not exist."""
     mine = shutil.copytree(tiny_pair[0], tmp_path / "models" / "mine")
@@ -98,14 +91,3 @@ def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys)
     lines = capsys.readouterr().out.splitlines()
     assert f"{mine} (either)" in lines
     assert all(len(line) <= 80 for line in lines if not line.startswith(str(mine)))
-
-
-def test_devices_are_told_and_why_there_is_no_gpu(capsys):
-    assert main(["models"]) == 0
-    *_, cpu, cuda = capsys.readouterr().out.splitlines()
-    assert cpu.startswith("device cpu: ")
-    assert cuda.startswith(
-        "device cuda: none (torch " if not torch.cuda.is_available() else "device cuda: "
-    )
-    assert [device.name for device in devices()] == ["cpu", "cuda"]
-    assert bool(devices()[1].what) == torch.cuda.is_available() != bool(devices()[1].why_not)

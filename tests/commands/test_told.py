@@ -56,12 +56,6 @@ def test_silence_is_told_and_a_script_is_not_disturbed(tmp_path, capsys) -> None
         assert capsys.readouterr().err == ""
 
 
-def test_a_folder_without_recordings_is_told_as_that(tmp_path, capsys) -> None:
-    (tmp_path / "notes.txt").touch()
-    assert main(["describe", str(tmp_path), "--mode", "edge"]) == 1
-    assert "is a directory that holds no recording by name" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["serve", "verifier"])
 def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -72,12 +66,6 @@ def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(command) -> None:
         f"streamer: cannot listen on 127.0.0.1:{port} (Address already in use); "
         "choose another --port\n"
     )
-
-
-def test_a_host_that_is_not_ours_is_told_as_that() -> None:
-    """192.0.2.1 is for documentation: no machine has it."""
-    status, _, err = told("serve", "--host", "192.0.2.1", "--port", "0", "--api-key", "k")
-    assert (status, err.endswith("; choose another --host\n")) == (1, True), err
 
 
 @pytest.mark.parametrize("channels", [1, 2])

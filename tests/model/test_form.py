@@ -18,7 +18,7 @@ from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.decoding import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
-from streamer.model.thinker import EMBEDDED, Thinker, form_of, load
+from streamer.model.thinker import EMBEDDED, Thinker, load
 
 RULES = Rules()
 
@@ -47,13 +47,6 @@ def broken(thinker: Thinker, texts: list[str]) -> list[str]:
     """Held against a form that is made here."""
     form = SentenceForm(thinker.vocabulary, thinker.card.attributes)
     return [text for text in texts if not form.is_whole(text)]
-
-
-@pytest.mark.parametrize(
-    ("temperature", "num"), [(0.0, 1), pytest.param(1.0, 20_000, marks=pytest.mark.long)]
-)
-def test_every_sentence_has_the_form(thinker: Thinker, temperature: float, num: int) -> None:
-    assert broken(thinker, said(thinker, temperature, num)) == []
 
 
 def test_the_rule_is_what_does_it(thinker: Thinker) -> None:
@@ -94,15 +87,6 @@ def test_phrases_that_cannot_be_said_hold_nothing(tmp_path: Path, phrase: str) -
         held = said(thinker, 0.0, 1)
     assert held == said(thinker, 0.0, 1, Rules(form=""))
     assert held[0].endswith("。")
-
-
-def test_each_model_whose_phrases_cannot_be_said_is_told_once(tmp_path: Path) -> None:
-    """Two of one tokenizer share what was found out of the phrases, and each has its warning."""
-    mine = unsayable(tmp_path, "龘龘")
-    thinkers = [load(mine, "edge") for _ in range(2)]
-    with pytest.warns(ModelWarning, match="spells no phrase of some attribute") as told:
-        assert [form_of(thinker, RULES) for thinker in thinkers * 2] == [None] * 4
-    assert len(told) == 2
 
 
 @pytest.fixture(scope="module")

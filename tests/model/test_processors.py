@@ -181,27 +181,6 @@ def test_every_stop_reason_is_met_on_the_way() -> None:
     assert reasons == {"sentence", "eos", "loop", "max_tokens"}
 
 
-def test_rows_of_a_batch_say_what_they_say_alone() -> None:
-    """Up to the model's own rounding: the same logits, other rows' ends and pads
-    notwithstanding."""
-    rules = Rules(min_new_tokens=5, end_gap=2, max_new_tokens=30)
-    for seed in range(4):
-        model = random_model(seed)
-        prompts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
-        together = generated(model, prompts, rules, Sampling())
-        for prompt, row in zip(prompts, together, strict=True):
-            mine = ours(model, prompt, rules, Sampling()).ids
-            assert row[: len(mine)] == mine
-
-
-def test_processor_touches_no_score_it_need_not() -> None:
-    """With the rules off and nothing to stop, `generate()` gets its own scores back."""
-    rule = RulesLogitsProcessor(VOCABULARY, Rules.off(), Sampling(), 2)
-    scores = torch.randn(2, SIZE)
-    scores[:, SPECIAL] = -9.0
-    assert torch.equal(rule(torch.tensor([[1, 2, 3], [1, 2, 4]]), scores), scores)
-
-
 def test_prompt_is_no_part_of_the_answer() -> None:
     rule = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 5)
     other = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from choices import EMPTY, EOS, GREEDY, NEVER, TOKENS, VOCABULARY, V, logits_of
+from choices import EOS, GREEDY, NEVER, VOCABULARY, V, logits_of
 from drawn import rules_of_any_kind, vocabularies
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from scipy.special import entr, log_softmax
 from streamer.core.decoding.accept import accept
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Constraint, constrain
-from streamer.core.rules.sampling import Sampling, gumbel
+from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
@@ -97,16 +97,6 @@ def test_a_row_does_not_depend_on_the_company_it_keeps(
         assert alone.signals == together.signals[row : row + 1]
 
 
-def test_penalty_is_sign_aware_and_leaves_punctuation_alone() -> None:
-    logits = np.full((1, V), -1.0)
-    logits[0, 0], logits[0, 4] = 2.0, -2.0
-    rules = Rules.off(repetition_penalty=1.25)
-    result = processed(logits, [constrain(VOCABULARY, rules, [0, 4, 3, 5, 9])], NEVER, rules)[0]
-    assert result[0] == pytest.approx(2.0 / 1.25)
-    assert result[4] == pytest.approx(-2.0 * 1.25)
-    assert result[[3, 5, 9]].tolist() == [-1.0] * 3
-
-
 def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
     base = constrain(VOCABULARY, Rules.off(clean=True), [])
     rules, everything = Rules(), np.arange(V)
@@ -130,17 +120,6 @@ def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
     assert chosen(never=np.setdiff1d(everything, free[:1]), commas=everything) == free[0]
 
 
-def test_an_open_character_leaves_only_what_finishes_it() -> None:
-    rules, opened = Rules(), TOKENS.__len__()
-    logits = np.zeros((2, V), np.float32)
-    logits[:, 8] = 50.0
-    logits[:, opened + 2] = 1.0
-    constraints = [constrain(VOCABULARY, rules, [0, opened]), constrain(VOCABULARY, rules, [0])]
-    choices = choose(logits, constraints, NEVER, GREEDY, rules)
-    assert choices.ids == [opened + 2, 8]
-    assert choose(logits, constraints, NEVER, GREEDY, Rules.off()).ids[1] == 8
-
-
 def test_of_equal_logits_the_lowest_id() -> None:
     for width in (V, 4099):
         logits = np.zeros((3, width), np.float32)
@@ -161,28 +140,6 @@ def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -
         assert signal.entropy == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
         assert signal.margin == pytest.approx(float(best[0] - best[1]), abs=2e-6)
         assert signal.log_prob == pytest.approx(float(log_p[row, ids[row]]), rel=1e-5, abs=2e-5)
-
-
-def test_signals_at_the_edges() -> None:
-    flat = signals_of(np.zeros((1, V), np.float32), [3])[0]
-    assert flat.entropy == pytest.approx(math.log(V))
-    assert (flat.margin, flat.log_prob) == (0.0, pytest.approx(-math.log(V)))
-    logits = np.full((1, V), -math.inf)
-    logits[0, 2] = 1.0
-    sure = signals_of(logits, [2])[0]
-    assert (sure.entropy, sure.margin, sure.log_prob) == (0.0, 1.0, 0.0)
-    assert signals_of(logits, [3])[0].log_prob < -1000
-
-
-def test_rules_do_not_touch_the_signals() -> None:
-    logits = logits_of(8, 1)
-    answer = [8, 4, 3, 0]
-    one = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules())
-    assert one.signals == signals_of(logits, one.ids)
-    without = choose(
-        logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules(), with_signals=False
-    )
-    assert (without.ids, without.signals) == (one.ids, [])
 
 
 # One answer
@@ -293,22 +250,6 @@ def test_a_draft_that_leaves_the_form_is_judged_by_the_rules_after_it() -> None:
     assert len(log_probs) == 1 + accept(draft, judged)[0]
 
 
-def test_where_ids_tell_a_level_the_distribution_is_model_times_weights() -> None:
-    """Softmax of logits plus biases: each level has the model's share times its weight."""
-    form = FORM.weighted({"rate": (0, -32), "pitch": (-64, 0)})
-    answer = [TOY.texts.index(word) for word in ("说话人", "语速")]
-    logits = np.random.default_rng(2).standard_normal(TOY.num_ids, np.float32)
-    slow, fast = (TOY.texts.index(word) for word in ("较慢", "快"))
-    assert form.allowed(form.after(answer)).tolist() == [slow, fast]
-    ids = [
-        Sampler(TOY, Rules(), Sampling(1.0, 1.0, seed), form).judge(logits[None], answer, 0)[0][0]
-        for seed in range(4000)
-    ]
-    odds = math.exp(logits[slow] - logits[fast] + 1.0)
-    share = ids.count(slow) / len(ids)
-    assert abs(share - odds / (1 + odds)) < 0.03
-
-
 def frequencies(
     logits: np.ndarray, rules: Rules, sampling: Sampling, answer: list[int], n: int
 ) -> np.ndarray:
@@ -368,26 +309,3 @@ def test_a_candidate_that_stands_twice_in_the_last_four_is_drawn_again(sampling:
     else:
         counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 400)
         assert counts[5:].sum() <= once[5:].sum()
-
-
-def test_the_redraw_uses_the_same_noise() -> None:
-    rules = Rules.off(loop_local=True)
-    logits = logits_of(9, 1)
-    first = int(logits.argmax())
-    answer = [first, 3, first, 5]
-    sampling = Sampling(seed=21)
-    top = np.argsort(-logits[0])[:5]
-    wanted = int(top[np.argmax(logits[0, top].astype(float) / 0.8 + gumbel(21, 4, top))])
-    assert choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids == [
-        wanted
-    ]
-
-
-def test_the_redraw_never_takes_a_banned_id() -> None:
-    rules = Rules(loop_top=5, min_new_tokens=0, comma_gap=0, end_gap=0)
-    only = np.array([0, 3])
-    base = constrain(VOCABULARY, rules, [0, 3, 0, 3])
-    constraint = replace(base, never=np.setdiff1d(np.arange(V), only), adjacency=EMPTY, ngram=EMPTY)
-    logits = logits_of(4, 1)
-    found = {choose(logits, [constraint], NEVER, Sampling(seed=s), rules).ids[0] for s in range(40)}
-    assert found <= {0, 3}

@@ -14,7 +14,7 @@ from streamer.model.decoding import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
 from streamer.model.offline import items_of
-from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
+from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
 from streamer.model.thinker import load
 
 NUM_IDS = 20
@@ -98,21 +98,6 @@ def test_one_round_feeds_all_rows_in_one_step(thinker):
         listener.close()
 
 
-def test_an_error_inside_the_steps_is_theirs_alone(thinker):
-    def fails():
-        raise KeyError("mine")
-        yield
-
-    rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
-    listener.sequence.extend([3])
-    rounds.add("fails", fails())
-    rounds.add("lives", listener.feed(1))
-    done = {found.key: found for found in rounds.run()}
-    assert isinstance(done["fails"].error, KeyError)
-    assert np.isfinite(done["lives"].value).all()
-    listener.close()
-
-
 def next_ids(listener, n):
     """n next ids of a listener, by no rule: the highest logit each."""
     for _ in range(n):
@@ -173,49 +158,3 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     assert np.array_equal(found[0].value, engine.step([rows[0]])[0])
     whole.close()
     cut.close()
-
-
-def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker):
-    engine = NotedEngine(thinker.engine)
-
-    def window(frames, is_urgent):
-        return (yield Encode(np.full((128, frames), 0.1, np.float32), is_urgent))
-
-    rounds, order = StepScheduler(engine), []
-    for key, frames, is_urgent in (
-        ("a", 200, False),
-        ("b", 200, False),
-        ("c", 90, True),
-        ("d", 200, True),
-    ):
-        rounds.add(key, window(frames, is_urgent))
-    while rounds:
-        order += [done.key for done in rounds.run()]
-    assert order == ["c", "d", "a", "b"]
-    assert engine.batches == [1, 1, 1, 1]
-    engine = NotedEngine(thinker.engine, windows_at_once=8)
-    rounds = StepScheduler(engine)
-    for key in "abc":
-        rounds.add(key, window(90 if key == "b" else 200, False))
-    together = {done.key: done.value for done in rounds.run()} | {
-        done.key: done.value for done in rounds.run()
-    }
-    assert sorted(together) == ["a", "b", "c"]
-    assert engine.batches == [2, 1]
-    assert np.array_equal(together["a"], drive(thinker.engine, window(200, False)))
-
-
-def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
-    def hears(frames):
-        return (yield Encode(np.zeros((128, frames), np.float32)))
-
-    rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
-    listener.sequence.extend([3])
-    rounds.add("bad", hears(100_000))
-    rounds.add("good", listener.feed(1))
-    done = {}
-    while rounds:
-        done |= {found.key: found for found in rounds.run()}
-    assert isinstance(done["bad"].error, ValueError)
-    assert np.isfinite(done["good"].value).all()
-    listener.close()

@@ -193,8 +193,3 @@ def test_silence_is_no_speech_and_slots_come_back(pair):
     ids, reason, _ = told(edge, cloud, Plan(), Sampling(), speech(3.0) * 0.0)
     assert (ids, reason) == ([], "no_speech")
     assert edge.engine.slots.num_free == free == cloud.engine.slots.num_free
-
-
-def test_a_short_turn_has_no_window(pair):
-    ids, reason, _ = told(*pair, Plan(), Sampling(), speech(0.01))
-    assert (ids, reason) == ([], "no_speech")

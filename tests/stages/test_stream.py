@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import numpy as np
 import pytest
 from sessions import session_of, slots_free
 from speech import RATE_HZ, speech
@@ -16,7 +15,7 @@ from toy_parts import Decoding, ToyParts
 from watched import Between, Passing
 
 from bench.arms import models_of, opened
-from streamer import Describer, Description, TextDelta
+from streamer import Description, TextDelta
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.stages import stream as stream_module
@@ -25,8 +24,6 @@ from streamer.stages.ports import NUM_PIECES
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
-NUM_TURNS = 3
-SLOW_S = 3.0
 
 
 def pcm(samples):
@@ -189,26 +186,6 @@ async def test_unheard_audio_is_pushed_back_not_kept(tiny_pair):
         taken_s = stream.num_bytes_fed / 2 / RATE_HZ
         assert taken_s < 60, "it was not all taken"
         assert stream.backlog["audio_ms"] <= 5_200
-
-
-async def test_pieces_may_be_of_any_size(tiny_pair):
-    options = {"edge": str(tiny_pair[0]), "cloud": "none", "mode": "edge"}
-    data = pcm(np.concatenate([speech(3, 4), speech(2, 5)]))
-    async with Describer.open(**options) as describer:
-        found = set()
-        for seed in range(4):
-            chance, at = random.Random(seed), 0
-            async with describer.stream(SessionOptions()) as stream:
-                while at < len(data):
-                    part = data[at : at + chance.choice([1, 2, 639, 3_200, 6_401])]
-                    await stream.feed(part)
-                    at += len(part)
-                assert stream.num_bytes_fed == len(data)
-                await stream.commit()
-                await stream.end()
-                (said,) = [e async for e in stream.events() if isinstance(e, Description)]
-                found.add(said.ids)
-        assert len(found) == 1
 
 
 async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():

@@ -14,12 +14,6 @@ USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2
 OLDER = {name: value for name, value in USUAL.as_json().items() if name != "form"}
 
 
-def test_what_is_saved_is_loaded(tmp_path):
-    USUAL.save(tmp_path / "me.json")
-    assert Baseline.load(tmp_path / "me.json") == USUAL
-    assert json.loads((tmp_path / "me.json").read_text()) == USUAL.as_json()
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -52,13 +46,6 @@ def test_a_profile_that_cannot_be_is_told_in_one_line(tmp_path, content, told):
     assert str(error.value).startswith(f"{tmp_path / 'me.json'}: ")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(BaselineError, match="cannot be read"):
-        Baseline.load(tmp_path / "none.json")
-    with pytest.raises(BaselineError, match="cannot be written"):
-        USUAL.save(tmp_path / "none" / "me.json")
 
 
 def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):

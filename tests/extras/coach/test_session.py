@@ -1,8 +1,6 @@
 """The coach in a live session, with the real pair: a reading whose tempo changes; what is asked, and
 what is not."""
 
-import json
-
 import anyio
 import numpy as np
 import parselmouth
@@ -15,7 +13,6 @@ from streamer import (
     BaselineKnown,
     Coach,
     CoachNews,
-    ConfigError,
     Describer,
     Description,
     Measures,
@@ -92,39 +89,7 @@ async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tm
     assert told[0][-1].value == pytest.approx(2, abs=0.25)
 
 
-async def test_a_turns_end_is_heard_though_no_sound_follows():
-    """The models have the cores first; the coach comes 50 ms later, whatever the client does."""
-    data = (reading(1)[:RATE_HZ] * 32767).astype("<i2").tobytes()
-    async with Describer.open(mode="edge") as describer, describer.session(coach=True) as session:
-        await session.feed(data)
-        await session.commit()
-        with anyio.fail_after(60):
-            async for event in session.events():
-                if isinstance(event, CoachNews) and event.t_s >= 0.79:
-                    break
-
-
 async def test_nobody_is_coached_unasked():
     events, baseline = await coached(recording(0), False)
     assert baseline is None
     assert not [e for e in events if isinstance(e, Nudge | CoachNews | BaselineKnown)]
-
-
-async def test_a_coach_that_cannot_be_is_refused_in_one_line():
-    async with Describer.open(mode="edge") as describer:
-        with pytest.raises(TypeError, match="give True, False or a Coach"):
-            async with describer.session(coach="yes"):
-                pass
-    with pytest.raises(ConfigError, match="did you mean fast_ratio"):
-        Coach.of({"fast_ration": 1.2})
-
-
-def test_news_are_plain_json():
-    from streamer.extras.coach.session import SessionCoach
-
-    ear = SessionCoach(Coach())
-    ear.push(recording(2))
-    news = [event for event in ear.work() if isinstance(event, CoachNews)]
-    row = json.loads(json.dumps(news[-1].as_json()))
-    assert len(row["pitch_hz"]) == len(row["level_dbfs"])
-    assert sum(len(event.pitch_hz) for event in news) * 0.05 == pytest.approx(news[-1].t_s, abs=0.7)

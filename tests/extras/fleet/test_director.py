@@ -66,19 +66,6 @@ async def test_a_tenant_over_its_share_takes_no_place_of_others():
             await created(other)
 
 
-async def test_a_place_that_was_refused_is_free_again_with_the_next_answer():
-    """The replica reports refusals, so no place waits for the end of a handshake."""
-    noisy = {"Authorization": "Bearer alice"}
-    async with fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _):
-        async with connect(url, additional_headers=noisy) as ws:
-            await created(ws)
-            with pytest.raises(InvalidStatus):
-                await connect(url, additional_headers=noisy)
-        with anyio.fail_after(HANDSHAKE_S / 2):
-            while 'places_free{kind="server"} 2.0' not in (await fetched(url, "/metrics"))[1]:
-                await anyio.sleep(0.05)
-
-
 async def test_a_session_is_resumed_where_it_is_and_nowhere_else():
     async with fleet(num=3) as (url, servers):
         ws = await connect(url)
@@ -148,32 +135,3 @@ async def test_the_official_client_asks_first_since_it_follows_no_redirect():
         async with client.realtime.connect(model="streamer") as connection:
             event = json.loads(await connection.recv_bytes())
             assert event["type"] == "session.created"
-
-
-async def test_ids_of_two_sessions_of_one_replica_differ():
-    """The replica's name is the same; an event's id does not suffice to resume."""
-    name = incarnation_of("server-1")
-    async with (
-        running(opening(), 2, name=name) as (url, _),
-        connect(url) as one,
-        connect(url) as two,
-    ):
-        events = [json.loads(await ws.recv()) for ws in (one, two)]
-    names = {event["event_id"].split("_")[1] for event in events}
-    assert len(names) == 2
-    secrets = {event["session"]["id"].rpartition("_")[2] for event in events}
-    assert {secret[:8] for secret in secrets} == names
-
-
-async def test_a_ticket_is_for_one_replica_where_none_has_a_name():
-    """Each is another process, and so is the next one at the same address."""
-    async with fleet(num=2, max_sessions=4, api_key=KEY, name="") as (url, servers):
-        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
-        address = json.loads(told)["url"]
-        mine, _, ticket = address.partition("?")
-        (other,) = servers.keys() - {mine}
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(f"{other}?{ticket}")
-        assert refused.value.response.status_code == 401
-        async with connect(address) as ws:
-            assert not incarnation_in(await created(ws))

@@ -15,7 +15,6 @@ from websockets.exceptions import InvalidStatus
 from wire import running
 
 from streamer.config import ConfigError
-from streamer.extras.fleet import director as of_director
 from streamer.extras.fleet import replicas as of_roster
 from streamer.extras.fleet.options import DirectorOptions
 from streamer.net.service.admission import incarnation_in
@@ -54,17 +53,6 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
 
 
-async def test_prometheus_finds_lost_replicas_too():
-    async with AsyncExitStack() as stack:
-        url, roster = await stack.enter_async_context(directing())
-        async with running(opening(), 1, name="one.1") as (address, _):
-            roster.set([address.removesuffix("/v1/realtime")])
-            await until(lambda: roster.answering)
-        await until(lambda: not roster.answering)
-        (target,) = json.loads((await fetched(url, "/v1/targets"))[1])
-        assert target["labels"] == {"kind": "server", "replica": "one"}
-
-
 async def test_a_second_director_follows_the_first_and_outlives_it():
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
@@ -81,28 +69,6 @@ async def test_a_second_director_follows_the_first_and_outlives_it():
             assert incarnation_in(await created(other)) == "one.1"
 
 
-@pytest.mark.parametrize("path", ["/v1/other", "/v1/realtime/x", "//", "/v1/replica?kind=other"])
-async def test_an_unknown_path_is_refused_in_one_line(path):
-    async with fleet(num=1) as (url, _):
-        status, told, _ = await fetched(url, path)
-        assert (status, told.count("\n")) in {(404, 1), (400, 1)}
-
-
-async def test_a_proxy_of_the_environment_does_not_stand_before_replicas(monkeypatch):
-    """It is for the world outside, and an edge's link ignores it too."""
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    async with fleet(num=1) as (_, servers):
-        assert len(servers) == 1  # `fleet` has waited for its answer
-
-
-async def test_without_replicas_it_is_not_ready():
-    async with directing() as (url, _):
-        assert (await fetched(url, "/readyz"))[0] == 503
-        assert (await fetched(url, "/healthz"))[0] == 200
-
-
 async def test_an_offer_of_http_2_is_passed_over():
     offer = {
         "Connection": "Upgrade, HTTP2-Settings",
@@ -111,19 +77,6 @@ async def test_an_offer_of_http_2_is_passed_over():
     }
     async with directing() as (url, _):
         assert (await fetched(url, "/healthz", offer))[:2] == (200, "ok\n")
-
-
-async def test_a_connection_that_asks_nothing_is_closed(monkeypatch):
-    monkeypatch.setattr(of_director, "HANDSHAKE_S", 0.2)
-    async with directing() as (url, _):
-        host, _, port = url.split("//")[1].partition("/")[0].partition(":")
-        stream = await anyio.connect_tcp(host, int(port))
-        async with stream:
-            with (
-                anyio.fail_after(60),
-                pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)),
-            ):
-                await stream.receive()
 
 
 def answering(*, with_bytes):
@@ -166,23 +119,6 @@ async def test_one_that_speaks_something_else_ends_no_director(told):
             await until(lambda: roster.answering)
             async with connect(url) as ws:
                 assert incarnation_in(await created(ws)) == "one.1"
-
-
-async def test_a_replica_that_returns_is_open_again_to_a_follower():
-    """Its address stayed in a list that could not be read meanwhile."""
-    async with AsyncExitStack() as stack:
-        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
-        first, known = await stack.enter_async_context(directing(address))
-        source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
-        _, roster = await stack.enter_async_context(directing(sources=[source]))
-        await until(lambda: roster.answering)
-        one = address.removesuffix("/v1/realtime")
-        known.leave(one)
-        await until(lambda: roster.answering[0].is_leaving)
-        known.set([])
-        known.set([one])
-        await until(lambda: not roster.answering[0].is_leaving)
-        assert [candidate.address for candidate in roster.answering] == [one]
 
 
 @pytest.mark.parametrize(

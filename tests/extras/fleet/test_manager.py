@@ -92,14 +92,6 @@ async def test_the_least_are_started_each_with_a_port_of_its_own():
     assert placement.log == [("start", "server-1", 9_100), ("start", "server-2", 9_101)]
 
 
-async def test_those_that_run_already_are_found_again():
-    placement = Placement(running=["server-2", "server-7", "other-1"])
-    async with managing(placement) as (_, roster, _):
-        await until(lambda: len(roster.known) == 2)
-        answer(roster)
-    assert {entry[1] for entry in placement.log} == {"server-2", "server-7"}
-
-
 async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
     placement = Placement()
     async with managing(placement, least=1) as (manager, roster, clock):
@@ -131,17 +123,6 @@ async def test_one_that_is_lost_is_revived_once():
         await anyio.sleep(0.1)
     assert placement.log.count(("revive", "server-1", PID)) == 1
     assert ("revive", "server-2", PID) not in placement.log
-
-
-async def test_one_that_cannot_be_started_is_tried_again():
-    placement = Placement()
-    placement.fails = {"server-1"}
-    async with managing(placement) as (_, roster, _):
-        await until(lambda: placement.log.count(("start", "server-1", 9_100)) > 1)
-        placement.fails = set()
-        await until(lambda: len(roster.known) == 2)
-        assert {known.address for known in roster.known} == {"ws://server-1", "ws://server-2"}
-        answer(roster)
 
 
 async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():

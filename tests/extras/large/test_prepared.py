@@ -1,7 +1,5 @@
 """The converted form on disk: the same bits, checked when it is read, never half there."""
 
-import errno
-import fcntl
 import shutil
 import signal
 import subprocess
@@ -95,15 +93,6 @@ def test_one_of_an_older_version_is_told_and_goes_when_it_is_written_anew(model,
     assert np.array_equal(logits_of(model, "int8"), wanted)
 
 
-def test_another_checkpoint_has_another_place(model, home, tmp_path):
-    shutil.copytree(model, tmp_path / "other")
-    (file,) = (tmp_path / "other").glob("*.safetensors")
-    before = prepared_of(tmp_path / "other")
-    flipped(file)
-    assert prepared_of(model).at == before.at
-    assert prepared_of(tmp_path / "other").at != before.at
-
-
 def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
     usage = shutil.disk_usage(home.parent)._replace(free=1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -166,31 +155,6 @@ def test_two_at_once_do_not_clash(model, home, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
         assert np.array_equal(logits_of(model, "int8"), wanted)
-
-
-def test_where_there_are_no_locks_another_run_s_folder_stays(model, home, monkeypatch):
-    """Nobody can tell whether that run still writes it."""
-
-    def no_locks(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    at = prepared_of(model).at
-    others = at.parent / ".of-another-run"
-    others.mkdir(parents=True)
-    prepared_of(model).write(lambda done, total: None)
-    assert {*at.parent.iterdir()} == {at, others}
-
-
-def test_a_place_that_cannot_be_written_to_is_one_line(model, home, capsys):
-    home.write_text("a file")
-    assert main(["models", "--prepare", str(model)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_model_that_is_none_is_one_line(home, capsys):
-    assert main(["models", "--prepare", "/nowhere"]) == 1
-    assert "no such model directory" in capsys.readouterr().err
 
 
 def test_too_little_memory_names_what_fits(model):

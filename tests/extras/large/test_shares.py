@@ -6,12 +6,10 @@ import sys
 import threading
 import time
 
-import numpy as np
 import pytest
 import torch
 
 from streamer.extras.large import products as kernel
-from streamer.extras.large.layer import ASLEEP, INSIDE, NEXT, NUMBER, OPEN, SHARES
 from streamer.extras.large.matrix import FORMS, pack
 
 THREADS = 3
@@ -62,30 +60,6 @@ def test_who_asks_while_the_helpers_are_taken_works_alone(products):
     for thread in asking:
         thread.join()
     assert right == [True] * 4
-
-
-def test_helpers_do_work_and_alone_give_the_same(products):
-    """The last job again, which nobody leads: what stands in y then is theirs."""
-    matrix, x, alone = products[0]
-    rows, inner = x.shape
-    given, y = matrix.given(), np.zeros(alone.numel(), np.float32)
-    room = kernel.room_for(rows, [given])
-    with kernel.helpers().crew(THREADS) as crew:
-        board, job, pipe, others, _ = crew
-        kernel.times(x.numpy().reshape(-1), rows, inner, given, y, room, crew)
-        assert np.array_equal(y, alone.numpy().reshape(-1))
-        y[:] = 0
-        board[NEXT] = 0
-        board[NUMBER] += 1
-        board[OPEN] = board[NUMBER]
-        asleep = min(board[ASLEEP], others)
-        board[ASLEEP] -= asleep
-        os.write(pipe, b"\0" * int(asleep))
-        give_up = time.monotonic() + 60
-        while (board[NEXT] < job[SHARES] or board[INSIDE]) and time.monotonic() < give_up:
-            time.sleep(0.001)
-        board[OPEN] = 0
-    assert np.array_equal(y, alone.numpy().reshape(-1))
 
 
 def test_where_no_pipe_can_be_had_the_next_who_asks_may_have_one(products, monkeypatch):

@@ -13,12 +13,10 @@ import speech
 from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.declare import ConfigError
 from streamer.core.rules.form import SentenceForm
 from streamer.extras.tune.base import base_of
 from streamer.extras.tune.data import TuneError, Turn, listen, samples_of, speakers, split, turns_of
 from streamer.extras.tune.learn import Examples, sentence_of
-from streamer.extras.tune.result import streamer_json
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.checkpoint.weights import ModelError
@@ -95,14 +93,6 @@ def test_a_table_names_speakers(tmp_path, suffix):
     assert who("elsewhere.wav") == "elsewhere.wav"
 
 
-@pytest.mark.parametrize("text", ["", "no,columns\n1,2", '{"file": 1}', "[1]"])
-def test_what_is_no_table_is_one_line(tmp_path, text):
-    (tmp_path / "who.jsonl").write_text(text)
-    for name in ("who.jsonl", "nowhere"):
-        with pytest.raises(ConfigError, match="columns file and speaker"):
-            speakers(str(tmp_path / name))
-
-
 def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     """Same windows, same ids: what is learnt is what is fed."""
     samples = speech.speech(13.0, seed=3)
@@ -126,20 +116,6 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     listener = hear_turn(thinker, samples[: turns[0].num_samples])
     assert makes.example(turns[0]).prompt == tuple(listener.sequence.ids)
     listener.close()
-
-
-def test_only_what_is_known_is_learnt(tmp_path):
-    makes = Examples(EDGE, CARD, CARD.attributes, 932, tmp_path)
-    vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
-    levels = LEVELS | {"pitch": None}
-    example = makes.example(turn("x", pitch=None))
-    learnt = "".join(
-        vocabulary.texts[token]
-        for token, known in zip(example.answer[:-1], example.is_known[:-1], strict=True)
-        if known
-    )
-    assert parse(learnt, CARD.attributes) == levels
-    assert example.is_known[-1]
 
 
 def test_broken_and_silent_recordings_are_counted_and_left_out(tmp_path, capsys):
@@ -195,15 +171,3 @@ def test_phrases_that_cannot_say_what_is_measured_are_one_line(tmp_path):
     (tmp_path / "model" / "streamer.json").write_text(json.dumps(card))
     with pytest.raises(ModelError, match="3 levels of rate, recordings are labelled in 5"):
         base_of(str(tmp_path / "model"))
-
-
-def test_what_was_found_for_other_weights_is_not_handed_on():
-    card = json.loads(streamer_json(EDGE, CARD, CARD, "mine"))
-    assert card["name"] == "mine"
-    assert card["attributes"] == CARD.attributes
-    assert not {"gate", "confidence"} & set(card)
-
-
-def test_an_empty_folder_is_one_line(tmp_path):
-    with pytest.raises(TuneError, match="no recording there"):
-        turns_of([str(tmp_path)], 30.0, tmp_path, jobs=1)

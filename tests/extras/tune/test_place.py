@@ -1,8 +1,6 @@
 """The folder of a run: one run at a time, whole or not at all, nothing of a killed one left."""
 
 import errno
-import fcntl
-import json
 from pathlib import Path
 
 import pytest
@@ -50,26 +48,3 @@ def test_what_a_killed_run_was_merging_goes(options):
         (work / "half-abc" / "model.safetensors").write_bytes(b"x")
     with working(options, "f"):
         assert [path.name for path in work.iterdir()] == ["options.json"]
-
-
-def test_another_model_is_another_run(options):
-    with working(options, "f") as work:
-        pass
-    with pytest.raises(TuneError, match="fingerprint 'f', not 'g'"), working(options, "g"):
-        pass
-    (work / "options.json").write_text(json.dumps([])[:1])
-    with pytest.raises(TuneError, match="is not of a run of ours"), working(options, "f"):
-        pass
-
-
-def test_what_lies_there_stays_where_no_file_system_tells_whose_it_is(options, monkeypatch):
-    """It may be another run's, that merges meanwhile."""
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with working(options, "f") as work:
-        (work / "half-abc").mkdir()
-        with working(options, "f"):
-            assert (work / "half-abc").is_dir()
-
-
-def no_locks(*_):
-    raise OSError(errno.ENOLCK, "No locks available")

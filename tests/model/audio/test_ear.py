@@ -12,7 +12,7 @@ from streamer.core.audio.chunker import BadAudio
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.track import LAST_S
 from streamer.model.audio.ear import TurnMeasurer, measure
-from streamer.model.audio.vad import FRAME_SAMPLES, VoiceActivity
+from streamer.model.audio.vad import VoiceActivity
 
 NOTHING = np.zeros(0, np.float32)
 
@@ -45,42 +45,6 @@ def test_streamed_equals_whole_whenever_it_is_computed(seconds, seed):
     assert turn.measurer.work(True) is None
 
 
-@pytest.mark.parametrize("num", [25_700, 28_840, 32_160, 32_161])
-def test_a_last_frame_alone_has_the_bits_that_it_has_beside_others(num):
-    samples = recording(2)[:num]
-    whole, live = Turn(), Turn()
-    whole.push(samples)
-    for at in range(0, num, 1_600):
-        live.push(samples[at : at + 1_600])
-        live.measurer.work(True)
-    assert live.finish() == whole.finish()
-    for name in ("power", "f0_hz", "speech"):
-        found, wanted = (getattr(each.measurer.curves(), name) for each in (live, whole))
-        assert np.array_equal(found, wanted, equal_nan=True), name
-
-
-@pytest.mark.parametrize("lead", [0, 1, 160, 511])
-def test_frames_of_a_session_tell_where_speech_is_in_a_turn(lead):
-    """They begin before the turn does, so its ends are as sharp as they were: within a frame."""
-    samples = np.concatenate([np.zeros(FRAME_SAMPLES, np.float32), recording(2)])
-    whole = VoiceActivity().push(samples)
-    begin = FRAME_SAMPLES + lead
-    measurer = TurnMeasurer()
-    frames = [f for f in whole if f.end_sample > begin]
-    moved = [type(f)(f.start_sample - begin, f.probability) for f in frames]
-    measurer.push(samples[begin:], moved)
-    measurer.is_over = True
-    assert measurer.finish().audio_s == pytest.approx(len(samples[begin:]) / RATE_HZ, abs=0.011)
-    speech_of_turn = measurer.frames().speech
-    at = begin + 160 * np.arange(len(speech_of_turn))
-    at = at[at < len(whole) * FRAME_SAMPLES]
-    speech_of_turn = speech_of_turn[: len(at)]
-    wanted = np.array([whole[i // FRAME_SAMPLES].probability >= 0.5 for i in at])
-    edges = [f.probability >= 0.35 for f in whole]
-    assert not (wanted & ~speech_of_turn).any()
-    assert not (speech_of_turn & ~np.array([edges[i // FRAME_SAMPLES] for i in at])).any()
-
-
 @pytest.mark.parametrize("num", [0, 1, 159, 512, 4_000])
 def test_a_turn_of_next_to_nothing_has_none(num):
     found = measure(recording(0)[:num] * 1e-4)
@@ -103,16 +67,6 @@ def test_news_come_once_in_200_ms_and_none_after_the_end():
     turn.measurer.is_over = True
     turn.push(samples)
     assert turn.measurer.work(True) is None
-
-
-def test_100_ms_are_heard_and_less_waits():
-    samples, turn = speech(1, 1), Turn()
-    for num, is_due in ((1_599, False), (1, True), (1_599, False), (1, True)):
-        turn.push(samples[:num])
-        assert turn.measurer.is_due(True) is is_due
-        news = turn.measurer.work(True)
-    assert news is not None
-    assert turn.measurer.is_due(False) is True
 
 
 @pytest.mark.parametrize("index", range(4))

@@ -96,32 +96,13 @@ def check_close(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    n=st.integers(1, 80_000),
+    n=st.integers(1, 80_000) | st.integers(-700, 700).map(lambda off: 64_000 + off),
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 99),
-    cuts=st.lists(st.integers(0, 80_000), max_size=20),
+    cuts=st.lists(st.integers(0, 80_000) | st.integers(31_700, 32_300), max_size=20),
 )
 def test_close_to_the_stock_extractor(n, kind, seed, cuts):
     check_close(signal(n, kind, seed), cuts)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    boundary=st.sampled_from([0, 32_000, 64_000]),
-    offset=st.integers(-700, 700),
-    kind=st.sampled_from(KINDS),
-    cuts=st.lists(st.integers(-300, 300), max_size=5),
-)
-def test_close_to_the_stock_extractor_around_window_boundaries(boundary, offset, kind, cuts):
-    n = max(1, boundary + offset)
-    check_close(signal(n, kind, n), [max(0, boundary + c) for c in cuts])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seconds", [60])
-def test_close_to_the_stock_extractor_as_released(kind, seconds):
-    x = signal(seconds * 16_000 - 77, kind, seconds)
-    check_close(x, range(0, len(x), 313), is_released=True)
 
 
 @pytest.mark.long
@@ -155,30 +136,6 @@ def test_filters_equal_the_stock_bank_and_librosas():
     np.testing.assert_allclose(
         ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8
     )
-
-
-def test_a_window_is_complete_40_samples_behind_its_boundary():
-    log_mel, x = StreamingLogMel(), signal(64_080, "noise", 0)
-    assert log_mel.push(x[:32_039]) == []
-    assert [w.index for w in log_mel.push(x[32_039:32_040])] == [0]
-    assert log_mel.push(x[32_040:64_039]) == []
-    (window,) = log_mel.push(x[64_039:])
-    assert (window.index, window.n_frames, window.final, window.end_samples) == (
-        1,
-        200,
-        False,
-        64_000,
-    )
-
-
-def test_windows_carry_their_extremes():
-    x = signal(50_000, "click-at-the-end", 2)
-    windows, maximum = hear(x)
-    assert [w.minimum for w in windows] == [float(w.raw.min()) for w in windows]
-    assert windows[0].maximum == float(windows[0].raw.max())
-    assert maximum == windows[-1].maximum >= float(windows[-1].raw.max())
-    assert [w.final for w in windows] == [False, True]
-    assert windows[-1].end_samples == 50_000
 
 
 @settings(max_examples=40, deadline=None)

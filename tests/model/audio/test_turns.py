@@ -1,17 +1,13 @@
 """Turns of a session: the same items for every cut of its bytes, turns where voice activity or the
 client says."""
 
-import itertools
-
 import numpy as np
 import pytest
 from speech import RATE_HZ, speech
 
-from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
-from streamer.model.audio import vad
 from streamer.model.audio.turns import PartCutter, TurnCutter
-from streamer.model.audio.vad import TurnRule, VoiceActivity
+from streamer.model.audio.vad import TurnRule
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 
@@ -88,42 +84,6 @@ def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
     assert turn["stopped"] - turn["last"] == 500
     assert 1_500 <= turn["opened"] <= 2_000
     assert turn["speech"]
-
-
-def test_the_padding_may_be_longer_than_a_second():
-    data = pcm(*[SILENCE] * 5, speech(3, 1), SILENCE, SILENCE)
-    rule = TurnRule(prefix_padding_ms=4_000)
-    for pieces in ([], random_cuts(len(data), 1, 2_000)):
-        (turn,) = turns(hear(TurnCutter(16_000, 60.0, rule), data, pieces))
-        assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
-        assert 800 <= turn["opened"] <= 1_400
-
-
-@pytest.mark.parametrize("measures", [False, True])
-@pytest.mark.parametrize("rule", [None, TurnRule()])
-def test_voice_activity_hears_each_sample_once(monkeypatch, rule, measures):
-    """For the turn's detection, its end of speech and its measures together."""
-    heard, judge = [], vad.probabilities
-
-    def counted(rows, state):
-        heard.append(len(rows))
-        return judge(rows, state)
-
-    monkeypatch.setattr(vad, "probabilities", counted)
-    data = pcm(SILENCE, speech(3, 1), SILENCE)
-    cutter, items = TurnCutter(16_000, 60.0, rule, measures=measures), []
-    for at in range(0, len(data), 3_200):
-        items += cutter.push(data[at : at + 3_200])
-    items += cutter.commit()
-    (closed,) = [item for item in items if isinstance(item, Closed)]
-    (opened,) = [item for item in items if isinstance(item, TurnOpened)]
-    if measures:
-        assert closed.measures().speech_s > 1
-    assert sum(heard) - len(data) // 2 // vad.FRAME_SAMPLES in (0, int(measures and not rule))
-    alone = VoiceActivity()
-    alone.push(OffsetFilter().push(np.frombuffer(data, "<i2").astype(np.float32) / 32768))
-    begin = 16 * opened.at_ms if rule else 0
-    assert closed.last_speech + begin == alone.last_speech_sample
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -221,32 +181,3 @@ def test_an_hour_of_silence_says_nothing_and_holds_a_second(monkeypatch):
         assert hearing.push(quiet) == []
         assert len(hearing._past) <= RATE_HZ + 512
     assert hearing.num_turns == 0
-
-
-def test_live_updates_are_due_at_their_times():
-    items = hear(
-        TurnCutter(16_000, 60.0, None, live_update_s=1.0),
-        pcm(speech(5, 4)),
-        list(range(0, 160_000, 3_200)),
-    )
-    due = [
-        item.num_samples
-        for item in items
-        if isinstance(item, Heard) and item.provisional is not None
-    ]
-    assert 3 <= len(due) <= 5
-    assert all(b - a >= 0.9 * RATE_HZ for a, b in itertools.pairwise(due))
-    assert not any(
-        isinstance(i, Heard) and i.provisional
-        for i in hear(TurnCutter(16_000, 60.0), pcm(speech(3, 4)), [])
-    )
-
-
-def test_a_turn_that_is_forgotten_is_measured_no_more():
-    """Else its numbers would come behind `Cleared`."""
-    hearing = TurnCutter(RATE_HZ, 60.0, measures=True)
-    hearing.push(pcm(speech(1, 1)))
-    measurer = hearing.measurer
-    hearing.clear()
-    assert hearing.measurer is None
-    assert measurer.work(True) is None

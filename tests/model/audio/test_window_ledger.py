@@ -90,23 +90,6 @@ def test_every_window_ends_up_with_the_features_of_the_whole_clip(seconds, seed,
     assert prefill.ledger.num_delivered == len(prefill.held)
 
 
-@pytest.mark.parametrize(
-    ("shape", "is_redone"), [("falling", False), ("rising", True), ("click", True)]
-)
-def test_redone_work_is_counted_and_bounded(shape, is_redone):
-    # "rising" is the worst case: every block of it makes all windows before it stale.
-    prefill, x = Prefill(), growing(20, 2, shape)
-    for part in np.split(x, range(320, len(x), 320)):
-        prefill.push(part)
-    ledger = prefill.ledger
-    assert ledger.num_reencoded <= 2 * ledger.num_delivered
-    before = ledger.num_reencoded
-    prefill.finish()
-    assert ledger.num_delivered == 10
-    assert ledger.num_reencoded - before <= 10
-    assert (ledger.num_reencoded > 0) == is_redone
-
-
 def window(index: int, maximum: float, minimum: float) -> MelWindow:
     raw = np.array([[minimum, maximum]], np.float32)
     return MelWindow(index, raw, maximum, minimum, 2, False, (index + 1) * 32_000)
@@ -148,21 +131,6 @@ def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
     assert ledger.due(102_000 + REST_SAMPLES) == 0
     ledger.redo(0)
     assert ledger.finish(2.0) is None
-
-
-def test_a_provisional_window_leaves_no_trace():
-    ledger = WindowLedger()
-    ledger.deliver(window(0, -1.0, -10.0))
-    assert ledger.clip_max(window(1, 3.0, -10.0)) == 3.0
-    assert ledger.clip_max(window(1, -3.0, -10.0)) == -1.0
-    assert ledger.stale() is None
-    assert ledger.maximum == -1.0
-
-
-def test_an_empty_clip_owes_nothing():
-    ledger = WindowLedger()
-    assert ledger.due(10**9) is None
-    assert ledger.finish(-10.0) is None
 
 
 def test_memory_is_bounded_and_order_is_checked():

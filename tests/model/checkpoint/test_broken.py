@@ -7,124 +7,62 @@ import os
 
 import pytest
 import torch
-from broken_models import broken, gate, harm_card, harm_config, harm_weight, levels
+from broken_models import broken, gate, harm_card, harm_config, harm_weight
 from places import ROOT
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.thinker import load
 
-SLOW = {"name": "slow", "phrases": ["缓慢"]}
-BAD_CARDS = [
-    *[
-        ({"max_turn_s": seconds}, "max_turn_s")
-        for seconds in (0, -1, 1.9, 301, float("nan"), float("inf"), "60", True)
-    ],
-    *[(gate(k=k), "k is|draft length") for k in (0, 100, 2.5, "4", True)],
-    *[(gate(entropy=x), "entropy") for x in (None, -1, "0.5", float("nan"))],
-    (gate(margin=2), "margin"),
-    (gate(log_prob=1), "log_prob"),
-    ({"gate": {"best": {"entropy": 1.0}}}, "no preset 'best'"),
-    ({"gate": {"fluent": {"k": 4}}}, "gate fluent has no threshold; give one of entropy, margin"),
-    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 0.1}}}}, "lacks 'confidence'"),
-    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 3}}}}, "risk is 3, not a number"),
-    (gate(surprise=-1), "surprise"),
-    ({"gate": []}, "not a model card"),
-    ({"prompt": "x"}, "not a model card"),
-    ({"prompt": {"prefix": ""}}, "prefix"),
-    ({"prompt": {"suffix": 3}}, "suffix"),
-    ({"attributes": {"colour": [SLOW]}}, "unknown attributes colour"),
-    ({"attributes": []}, "not a model card"),
-    (levels({"phrases": ["缓慢"]}), "lacks 'name'"),
-    (levels({"name": "slow"}), "lacks 'phrases'"),
-    (levels({"name": "slow", "phrases": []}), "no list of phrases"),
-    (levels({"name": "slow", "phrases": "缓慢"}), "no list of phrases"),
-    (levels({"name": "slow", "phrases": [3]}), "not a model card"),
-    ({"attributes": {"rate": {"slow": SLOW}}}, "not a model card"),
-]
 TEXT, AUDIO = "text_config", "audio_config"
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+UP = "model.layers.1.mlp.up_proj.weight"
+KEY = "audio_tower.layers.1.self_attn.k_proj.weight"
 BAD_CONFIGS = [  # each once gave a torch traceback, or was loaded as if it fitted
     (TEXT, {"num_key_value_heads": 3}, "cannot share 3 key heads"),
     (TEXT, {"num_key_value_heads": 2}, "config and weights belong to different models"),
-    (TEXT, {"head_dim": 8}, "different models"),
     (TEXT, {"head_dim": 15}, "heads of 15"),
     (TEXT, {"vocab_size": 151_936}, "embed_tokens.weight' is"),
-    (TEXT, {"num_hidden_layers": 0}, "layers is 0"),
     (TEXT, {"num_hidden_layers": 3}, "lack 'model.layers.2"),
     (TEXT, {"hidden_size": 48}, "gives 32 numbers, the language model takes 48"),
     (TEXT, {"intermediate_size": 40}, "different models"),
     (TEXT, {"rms_norm_eps": float("nan")}, "eps is nan"),
-    (TEXT, {"num_attention_heads": 0}, "0"),
     (AUDIO, {"d_model": 64}, "different models"),
     (AUDIO, {"encoder_attention_heads": 3}, "cannot have 3 heads"),
-    (AUDIO, {"encoder_ffn_dim": 32}, "different models"),
     (AUDIO, {"encoder_layers": 3}, "lack 'audio_tower.layers.2"),
     (AUDIO, {"n_window": 50}, "only the published 128 mels and n_window 100"),
-    (AUDIO, {"num_mel_bins": 80}, "only the published"),
 ]
+
+
+def put(name, data):
+    return lambda directory: (directory / name).write_bytes(data)
 
 
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
         (lambda d: (d / "config.json").unlink(), "no config.json"),
-        (lambda d: (d / "config.json").write_text("{"), "Expecting"),
-        (
-            lambda d: (d / "config.json").write_text('{"model_type": "llama"}'),
-            "not a Qwen2.5-Omni thinker",
-        ),
-        (
-            lambda d: (d / "config.json").write_text('{"model_type": "qwen2_5_omni"}'),
-            "lacks 'text_config'",
-        ),
-        (lambda d: (d / "model.safetensors").unlink(), r"no \*.safetensors"),
-        (lambda d: (d / "model.safetensors").write_bytes(b"not tensors"), "cannot be read"),
-        (
-            lambda d: save_file({"x": torch.zeros(1)}, d / "model.safetensors"),
-            "no weights of a Qwen2.5-Omni",
-        ),
-        (
-            lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"),
-            "lack 'model.embed_tokens",
-        ),
-        (
-            lambda d: (d / "model.safetensors.index.json").write_text(
-                '{"weight_map": {"a": "gone"}}'
-            ),
-            "lacks gone",
-        ),
-        (
-            lambda d: (d / "model.safetensors.index.json").write_text("[]"),
-            "not a safetensors index",
-        ),
+        (put("config.json", b"{"), "Expecting"),
+        (put("config.json", b'{"model_type": "llama"}'), "not a Qwen2.5-Omni thinker"),
+        (put("config.json", b'{"model_type": "qwen2_5_omni"}'), "lacks 'text_config'"),
+        (lambda d: (d / WEIGHTS).unlink(), r"no \*.safetensors"),
+        (put(WEIGHTS, b"not tensors"), "cannot be read"),
+        (put(WEIGHTS, b"\xff" * 8 + b"{}"), "header claims"),
+        (put(WEIGHTS, b"\x02" + b"\0" * 7 + b"[]"), "cannot be read"),
+        (put(WEIGHTS, save({"x": torch.zeros(1)})), "no weights of a Qwen2.5-Omni"),
+        (put(WEIGHTS, save({"lm_head.weight": torch.zeros(1)})), "lack 'model.embed_tokens"),
+        (put(INDEX, b'{"weight_map": {"a": "gone"}}'), "lacks gone"),
+        (put(INDEX, b"[]"), "not a safetensors index"),
         (lambda d: (d / "tokenizer.json").unlink(), "tokenizer"),
-        (lambda d: (d / "tokenizer.json").write_text("no"), "tokenizer"),
-        (lambda d: (d / "streamer.json").write_text("no"), "not a model card"),
-        (lambda d: (d / "streamer.json").write_bytes(b"\xff{}"), "not a model card"),
-        *[(harm_card(**change), reason) for change, reason in BAD_CARDS],
+        (put("tokenizer.json", b"no"), "tokenizer"),
+        (put("streamer.json", b"\xff{}"), "not a model card"),
+        (harm_card(**gate(margin=2)), "margin"),
         *[(harm_config(part, **change), reason) for part, change, reason in BAD_CONFIGS],
-        (
-            harm_weight("model.norm.weight", lambda w: w * float("nan")),
-            "'model.*norm.weight' holds values",
-        ),
-        (
-            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w + float("inf")),
-            "up_proj.weight' holds values",
-        ),
-        (
-            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w.to(torch.int8)),
-            "is I8; give weights in F32",
-        ),
-        (
-            harm_weight("audio_tower.layers.1.self_attn.k_proj.weight", None),
-            "lack 'audio_tower.layers.1.self_attn.k_proj",
-        ),
-        (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "header claims"),
-        (
-            lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"),
-            "cannot be read",
-        ),
+        (harm_weight("model.norm.weight", lambda w: w * float("nan")), "norm.weight' holds values"),
+        (harm_weight(UP, lambda w: w + float("inf")), "up_proj.weight' holds values"),
+        (harm_weight(UP, lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
+        (harm_weight(KEY, None), "lack 'audio_tower.layers.1.self_attn.k_proj"),
     ],
 )
 def test_a_broken_directory_gives_one_clear_line(tiny_pair, tmp_path, harm, reason):

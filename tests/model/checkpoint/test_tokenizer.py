@@ -90,17 +90,6 @@ def test_ids_spell_the_text(tmp_path: Path) -> None:
     assert [vocabulary.texts[i] for i in ids[1:3]] == ["慢慢", None]
 
 
-def test_vocabulary_has_its_specials_and_its_padding(tmp_path: Path) -> None:
-    vocabulary = vocabulary_of(save(tmp_path), 300)
-    first = len(parts()[0])
-    assert vocabulary.eos == {first, first + 2}
-    assert vocabulary.never[first + 1]
-    assert not vocabulary.never[[first, first + 2]].any()
-    assert not any(vocabulary.texts[first:])
-    assert vocabulary.num_ids == 300
-    assert vocabulary.fingerprint == vocabulary_of(tmp_path, 512).fingerprint
-
-
 def check_equal(directory: Path, text: str) -> None:
     library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     wanted = library.encode(text, add_special_tokens=False)
@@ -166,11 +155,3 @@ def test_errors_are_one_clear_line(tmp_path: Path) -> None:
         vocabulary_of(tmp_path, 400)
     for error in (none, broken, endless, narrow, foreign):
         assert "\n" not in str(error.value)
-
-
-def test_models_of_one_tokenizer_share_their_vocabulary(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    one, two = (vocabulary_of(save(tmp_path / name), 300) for name in ("one", "two"))
-    assert one is two
-    assert vocabulary_of(tmp_path / "two", 301) is not one

@@ -1,8 +1,6 @@
 """The engine against transformers' own modules: hidden states, tower, ragged rows, rollback,
 slots."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -60,23 +58,6 @@ def test_fed_in_pieces_equals_whole(thinker, stock, cut):
     assert np.array_equal(np.concatenate(out).argmax(-1), wanted.argmax(-1))
 
 
-def test_rows_of_other_streams_change_nothing(thinker):
-    """Ragged rows in one step: each row's logits are what it gets alone, to the last bit."""
-    engine = thinker.engine
-    a, b = engine.open(), engine.open()
-    n = len(engine.prompt_ids)
-    together = engine.step(
-        [Row(a, n, ids_of(5, 2), num_logits=2), Row(b, n, ids_of(11, 3), num_logits=3)]
-    )
-    engine.close(a)
-    engine.close(b)
-    for seed, size, got in ((2, 5, together[0]), (3, 11, together[1])):
-        slot = engine.open()
-        alone = engine.step([Row(slot, n, ids_of(size, seed), num_logits=len(got))])[0]
-        engine.close(slot)
-        assert np.array_equal(got, alone)
-
-
 def test_rollback_is_a_number(thinker):
     """Rejected ids past the length are garbage that the next step overwrites: the same logits as if
     never fed."""
@@ -121,15 +102,6 @@ def test_misuse_of_a_step_is_refused(thinker):
         engine.step([Row(0, 5, [1], num_logits=2)])
     with pytest.raises(ValueError, match="beyond the slot"):
         engine.step([Row(0, engine.slots.max_len, [1])])
-
-
-def test_the_card_s_prompt_is_prefilled_once(thinker, tiny_pair):
-    card = json.loads((tiny_pair[1] / "streamer.json").read_text("utf-8"))
-    assert thinker.card.prefix == card["prompt"]["prefix"]
-    slot = thinker.engine.open()
-    kept = thinker.engine.slots.beginning(slot, len(thinker.engine.prompt_ids))
-    assert all(np.array_equal(a, b) for a, b in zip(kept, thinker.engine._prompt, strict=True))
-    thinker.engine.close(slot)
 
 
 @pytest.mark.parametrize("role", [0, 1])

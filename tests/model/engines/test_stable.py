@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from random_weights import random_weights
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines import text as text_module
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.text import StableText, TextModel
 
@@ -76,10 +75,3 @@ def test_every_company_gives_the_same_bits(engine, data):
     finally:
         for slot in slots:
             engine.close(slot)
-
-
-def test_where_no_number_of_rows_holds_each_runs_alone(monkeypatch):
-    monkeypatch.setattr(text_module, "agree", lambda weight, most: False)
-    engine, ids = engine_of(StableText, SIZES[0]), ids_of(40, 5)
-    assert engine.text.rows_at_once == 1
-    assert np.array_equal(logits_of(engine, ids, [33, 7]), logits_of(engine, ids, [1] * 40))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from streamer import __main__
@@ -145,17 +144,6 @@ def test_a_directory_with_the_sticky_bit_may_hold_one_of_the_users(places, monke
     assert found.is_relative_to(tmp_path / "common")
 
 
-def test_old_versions_are_removed(places, monkeypatch):
-    chosen, _ = places
-    for i in range(20):
-        (chosen.parent / f"0.0.{i}").mkdir()
-        os.utime(chosen.parent / f"0.0.{i}", (i, i))
-    chosen.rmdir()
-    assert kernel_directory.__wrapped__()[0] == chosen
-    left = {path.name for path in chosen.parent.iterdir()}
-    assert left == {chosen.name, *(f"0.0.{i}" for i in range(13, 20))}
-
-
 NUMBERS = """
 import numpy as np
 from streamer.model.kernels.library import kernel
@@ -213,14 +201,6 @@ def test_a_full_disk_is_one_line(kept):
     assert out == ""
     assert "are not kept in" in told
     assert told.splitlines()[-1].endswith("File too large"), told
-
-
-def test_an_array_of_another_kind_is_refused():
-    x, sizes = np.zeros(40, np.float32), np.array([1, 40, 32])
-    right = x, np.zeros(40 * 32, np.float32), sizes, np.zeros(32, np.float32)
-    for place, wrong in enumerate([x.astype(float), x[::2], sizes.astype(np.int32), x[None]]):
-        with pytest.raises(TypeError, match="filter rows"):
-            library.kernel("filter rows")(*right[:place], wrong, *right[place + 1 :])
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,6 @@ def test_no_other_way_gains_more(seed):
     assert path(rows).tolist() == pytest.approx(wanted)
 
 
-def test_what_is_outside_the_range_is_none():
-    rows = np.zeros((3, COLUMNS), np.float32)
-    rows[:, 0], rows[:, 1] = 200, 100
-    rows[:, NUM_CANDIDATES], rows[:, NUM_CANDIDATES + 1] = 0.9, 0.8
-    rows[:, -1] = 1
-    assert path(rows).tolist() == [200] * 3
-    assert path(rows, high=150).tolist() == [100] * 3
-    assert path(rows, low=250).tolist() == [0] * 3
-    assert path(rows[:0]).tolist() == []
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_best_peaks_are_kept_best_first(seed):
     chance = np.random.default_rng(seed)
