@@ -66,6 +66,14 @@ def verifiers(num, num_ahead=3):
 
 
 @asynccontextmanager
+async def answering(handle, decide=None):
+    """A verifier by hand: its port. decide: in place of the upgrade."""
+    options = {"compression": None, "process_request": decide}
+    async with serve(handle, "127.0.0.1", 0, **options) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@asynccontextmanager
 async def lying(reply, seed=0):
     """A verifier that answers each message with `reply(message, chance)`; None: it closes at once.
     Its port.
@@ -89,8 +97,8 @@ async def lying(reply, seed=0):
                 await anyio.sleep(repeats_s)
                 await say(websocket, wire.Heard(0, False))
 
-    async with serve(handle, "127.0.0.1", 0, compression=None) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with answering(handle) as port:
+        yield port
 
 
 async def be(reply, websocket, chance=None):
@@ -195,13 +203,8 @@ def wire_rules(phrases, **changed):
 
 def opening(session=b"s" * 16, **changed):
     """The message that opens a turn, by hand."""
-    fields = {
-        "model": "",
-        "tokenizer": MODEL.tokenizer,
-        "language": "zh",
-        "rules": wire_rules(""),
-        "sampling": (0.0, 1.0, 0),
-    }
+    fields = {"model": "", "tokenizer": MODEL.tokenizer, "language": "zh"}
+    fields |= {"rules": wire_rules(""), "sampling": (0.0, 1.0, 0)}
     return wire.Open(session, **(fields | changed))
 
 

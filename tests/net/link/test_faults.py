@@ -5,23 +5,21 @@ Exact says what it says without faults, or why not within its limit; gated goes 
 budget; committed text stands; no slot is lost.
 """
 
-import os
+import contextlib
 import random
-import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import anyio
 import pytest
 from far import free_port, verifiers, verifying
-from patience import PATIENCE_S
-from processes import ENVIRONMENT
+from patience import until
+from processes import ENVIRONMENT, memory_mb
 from speech import SAMPLES
 from tqdm import tqdm
-from wire import http
+from wire import until_metric
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
@@ -33,24 +31,14 @@ ENDS = ("sentence", "eos", "loop", "max_tokens")
 LONG = pytest.mark.long
 
 
-def port_of(url):
-    return int(url.rsplit(":", 1)[1])
-
-
 def near(port, **options):
     """A describer whose cloud is at `port`."""
     return Describer.open(cloud=f"ws://127.0.0.1:{port}", **options)
 
 
-async def is_up(describer, within_s=PATIENCE_S):
-    with anyio.fail_after(within_s):
-        while not describer.link.is_up:
-            await anyio.sleep(0.02)
-
-
 async def turn(describer, file, found, name):
     """One turn through a session: (deltas' text, deltas' ids, whether each was verified, the last
-    event, when the last sample was fed)."""
+    event)."""
     text, ids, verified = "", [], []
     async with describer.session() as session:
         await session.feed(file.read_bytes()[44:])
@@ -62,126 +50,85 @@ async def turn(describer, file, found, name):
     found[name] = text, ids, verified, event
 
 
-def check_gated(found):
-    """The deltas are the text; it went on after at most one budget."""
-    text, ids, _, end = found
-    assert (end.text, list(end.ids)) == (text, ids)
-    assert end.stop_reason in ENDS
-    assert end.stall_ms < 1000 * (BUDGET_S + SPARE_S)
-    assert end.n_accepted <= end.n_uploaded
-
-
-def check_exact(found, one):
+def check(name, found, one):
+    """one: what the cloud says. gated: the deltas are the text; it went on after at most one
+    budget. degraded: the cloud's text as far as it was there, then the edge's own, marked. strict:
+    the whole text, or one clear line and the text's beginning."""
     text, ids, verified, end = found
-    assert not isinstance(end, TurnFailed), end
-    assert (end.text, list(end.ids), end.stop_reason) == (
-        one["text"],
-        one["ids"],
-        one["stop_reason"],
-    )
-    assert (text, ids) == (one["text"], one["ids"])
-    assert all(verified)
-
-
-def check_degraded(found, one):
-    """The cloud's text as far as it was there; from then on the edge's own, marked."""
-    text, ids, verified, end = found
-    assert (end.text, list(end.ids)) == (text, ids)
-    assert end.stop_reason in ENDS
-    n = verified.index(False) if False in verified else len(ids)
-    assert ids[:n] == one["ids"][:n], "committed text never changes"
-
-
-def check_strict(found, one):
-    """Exact with a short limit and no --degrade: the whole text, or one clear line; what was said
-    is the text's beginning."""
-    text, ids, verified, end = found
-    assert all(verified)
-    assert ids == one["ids"][: len(ids)]
-    assert one["text"].startswith(text)
     if isinstance(end, TurnFailed):
+        assert name == "strict", end
         assert f"within {BUDGET_S:g} s" in end.message
         assert "--degrade" in end.message
         assert "\n" not in end.message
     else:
-        assert ids == one["ids"]
+        assert (end.text, list(end.ids)) == (text, ids)
+        assert end.stop_reason in ENDS
+    match name:
+        case "gated":
+            assert end.stall_ms < 1000 * (BUDGET_S + SPARE_S)
+            assert end.n_accepted <= end.n_uploaded
+        case "degraded":
+            n = verified.index(False) if False in verified else len(ids)
+            assert ids[:n] == one["ids"][:n], "committed text never changes"
+        case "strict" if isinstance(end, TurnFailed):
+            assert all(verified)
+            assert ids == one["ids"][: len(ids)]
+            assert one["text"].startswith(text)
+        case _:
+            assert all(verified)
+            wanted = (one["text"], one["ids"], one["stop_reason"])
+            assert (text, ids, end.stop_reason) == wanted
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(100, marks=LONG)])
-async def test_killed_at_any_moment_and_another_comes(wanted, times):
-    """SIGKILL; a fresh process is in its place while exact still waits. Exact goes on where it was,
-    gated and --degrade do not wait for it."""
-    chance, done = random.Random(times), 0
-    with verifiers(times + 1) as another:
+@pytest.mark.parametrize(
+    ("harm", "times"),
+    [
+        *(("killed", 2), ("stopped", 4)),
+        *(pytest.param(harm, 100, marks=LONG) for harm in ("killed", "stopped")),
+    ],
+)
+async def test_a_verifier_is_harmed_at_any_moment(wanted, harm, times):
+    """Killed, and a fresh process is in its place while exact still waits: exact goes on where it
+    was, gated and --degrade do not wait for it. Stopped, and continued when those are through, or
+    in a third of the turns while they still wait."""
+    chance = random.Random(times)
+    budget = {"verify_budget_s": BUDGET_S}
+    ways = {
+        "exact": {"mode": "exact", "verify_budget_s": 120},  # a process may start slowly
+        "gated": {"mode": "gated", "threshold": 0.0, **budget},
+        "degraded": {"mode": "exact", "degrade": True, **budget},
+    }
+    if harm == "stopped":
+        ways["strict"] = {"mode": "exact", **budget}
+    async with contextlib.AsyncExitStack() as stack:
+        another = stack.enter_context(verifiers(times + 1 if harm == "killed" else 1))
         port, process = await anyio.to_thread.run_sync(another)
-        async with (
-            Proxy(port, Toxics(latency_s=0.005)) as proxy,
-            # a busy machine starts a process slowly
-            near(proxy.port, mode="exact", verify_budget_s=120) as exact,
-            near(proxy.port, mode="gated", threshold=0.0, verify_budget_s=BUDGET_S) as gated,
-            near(proxy.port, mode="exact", degrade=True, verify_budget_s=BUDGET_S) as degraded,
-        ):
-            named = {"exact": exact, "gated": gated, "degraded": degraded}
-            for describer in named.values():
-                await describer.load()
-            for i in tqdm(range(times), "killed", disable=None):
-                for describer in named.values():
-                    await is_up(describer)
-                file, found = SAMPLES[i % len(SAMPLES)], {}
-                async with anyio.create_task_group() as group:
-                    for name, describer in named.items():
-                        group.start_soon(turn, describer, file, found, name)
-                    await anyio.sleep(chance.uniform(0.0, 0.8))
-                    process.kill()
-                    proxy.target_port, process = await anyio.to_thread.run_sync(another)
-                one = wanted["exact"][file.name]
-                check_exact(found["exact"], one)
-                check_gated(found["gated"])
-                check_degraded(found["degraded"], one)
-                done += 1
-    assert done == times
-
-
-@pytest.mark.parametrize("times", [4, pytest.param(100, marks=LONG)])
-async def test_stopped_at_any_moment_and_continued(wanted, times):
-    """SIGSTOP, and SIGCONT when gated and --degrade are through, or in a third of the turns while
-    they still wait."""
-    chance, done = random.Random(times), 0
-    with verifying() as (url, process):
-        port = int(url.rsplit(":", 1)[1])
-        async with (
-            near(port, mode="exact") as exact,
-            near(port, mode="gated", threshold=0.0, verify_budget_s=BUDGET_S) as gated,
-            near(port, mode="exact", degrade=True, verify_budget_s=BUDGET_S) as degraded,
-            near(port, mode="exact", verify_budget_s=BUDGET_S) as strict,
-        ):
-            quick = {"gated": gated, "degraded": degraded, "strict": strict}
-            for describer in (exact, *quick.values()):
-                await describer.load()
-            for i in tqdm(range(times), "stopped", disable=None):
-                for describer in (exact, *quick.values()):
-                    # the breaker's pause doubles with failures in a row
-                    await is_up(describer, 60)
-                file, found = SAMPLES[i % len(SAMPLES)], {}
-                async with anyio.create_task_group() as group:
-                    group.start_soon(turn, exact, file, found, "exact")
-                    await anyio.sleep(chance.uniform(0.0, 0.5))
-                    async with anyio.create_task_group() as inner:
-                        for name, describer in quick.items():
-                            inner.start_soon(turn, describer, file, found, name)
-                        await anyio.sleep(chance.uniform(0.0, 0.3))
-                        process.send_signal(signal.SIGSTOP)
-                        if i % 3 == 0:
-                            await anyio.sleep(chance.uniform(0.0, BUDGET_S))
-                            process.send_signal(signal.SIGCONT)
+        proxy = await stack.enter_async_context(Proxy(port, Toxics(latency_s=0.005)))
+        opened = {}
+        for name, options in ways.items():
+            opened[name] = await stack.enter_async_context(near(proxy.port, **options))
+            await opened[name].load()
+        for i in tqdm(range(times), harm, disable=None):
+            for describer in opened.values():  # a breaker's pause doubles with failures in a row
+                await until(lambda describer=describer: describer.link.is_up)
+            file, found = SAMPLES[i % len(SAMPLES)], {}
+            async with anyio.create_task_group() as group:
+                group.start_soon(turn, opened["exact"], file, found, "exact")
+                await anyio.sleep(chance.uniform(0.0, 0.4))
+                async with anyio.create_task_group() as others:
+                    for name in ways.keys() - {"exact"}:
+                        others.start_soon(turn, opened[name], file, found, name)
+                    await anyio.sleep(chance.uniform(0.0, 0.4))
+                    process.send_signal(signal.SIGKILL if harm == "killed" else signal.SIGSTOP)
+                    if harm == "killed":
+                        proxy.target_port, process = await anyio.to_thread.run_sync(another)
+                    elif i % 3 == 0:
+                        await anyio.sleep(chance.uniform(0.0, BUDGET_S))
+                        process.send_signal(signal.SIGCONT)
+                if harm == "stopped":
                     process.send_signal(signal.SIGCONT)
-                one = wanted["exact"][file.name]
-                check_exact(found["exact"], one)
-                check_gated(found["gated"])
-                check_degraded(found["degraded"], one)
-                check_strict(found["strict"], one)
-                done += 1
-    assert done == times
+            for name in ways:
+                check(name, found[name], wanted["exact"][file.name])
 
 
 async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
@@ -205,9 +152,7 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             assert "within 0.5 s" in events[-1].message
             assert "--degrade" in events[-1].message
             # The turn before has waited for it: this one fails at once.
-            with pytest.raises(
-                TargetLost, match=r"the verifier at ws://127\.0\.0\.1.+ is not there"
-            ):
+            with pytest.raises(TargetLost, match="is not there"):
                 await describer.describe(SAMPLES[0])
     for options in ({"mode": "exact", "degrade": True}, {"mode": "gated", "threshold": 0.0}):
         async with near(port, verify_budget_s=0.5, **options) as describer:
@@ -242,55 +187,30 @@ with connect(f"{sys.argv[1]}{wire.PATH}?wire={wire.VERSION}", compression=None) 
 """
 
 
-def edge(code, *arguments):
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+def edge(*arguments):
+    command = [sys.executable, "-c", BARE_EDGE, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stdout.readline()
     return process
 
 
-def metric(url, name):
-    text = http(url + "/v1/realtime", "/metrics")[1]
-    return float(re.search(rf"^{name} (\S+)$", text, re.M)[1])
-
-
-async def until_metric(url, name, value):
-    with anyio.fail_after(PATIENCE_S):
-        while await anyio.to_thread.run_sync(metric, url, name) != value:
-            await anyio.sleep(0.05)
-
-
-def resident_mb(process):
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [5, pytest.param(50, marks=LONG)])
 async def test_edges_killed_at_any_moment_leave_nothing(wanted, times, tokenizer):
     """SIGKILL in audio, prefill or decoding. Every slot comes back; memory after the first few
     stays what it is."""
     chance, sizes = random.Random(times), []
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
         for i in tqdm(range(times), "edges killed", disable=None):
-            dying = await anyio.to_thread.run_sync(
-                edge, BARE_EDGE, url, tokenizer, SAMPLES[i % len(SAMPLES)]
-            )
+            file = SAMPLES[i % len(SAMPLES)]
+            dying = await anyio.to_thread.run_sync(edge, url, tokenizer, file)
             await anyio.sleep(chance.uniform(0.0, 0.5))
             dying.kill()
             dying.communicate()
-            await until_metric(url, "streamer_sessions", 0)
-            sizes.append(resident_mb(process))
-        assert metric(url, "streamer_links") == 0
+            await until_metric(url, "streamer_sessions 0.0")
+            sizes.append(memory_mb(process))
+        await until_metric(url, "streamer_links 0.0")
         async with Describer.open(mode="exact", cloud=url) as describer:
             found = await describer.describe(SAMPLES[0])
             assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
     settled = sizes[len(sizes) // 5 :]
-    print(
-        f"memory of the verifier over {times} killed edges, MB: {[round(size) for size in sizes[:: max(1, times // 10)]]}"
-    )
     assert max(settled) - settled[0] < 16

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import FIRST, MODEL, finish, hear, honest, linked, lying, sound, until
+from far import FIRST, MODEL, finish, hear, honest, linked, lying, sound
+from patience import until
 from places import ROOT
 from wire import link_gauges
 
@@ -31,22 +32,16 @@ async def test_blocks_in_flight_are_counted():
             await hear(target, sound(1.0))
             await finish(target)
             group.start_soon(target.verify, FIRST)
-            found = await both(metrics)
+            found = {}
+
+            def are_there():  # either may be there first
+                found.update(link_gauges(metrics.text().decode()))
+                return (found["up"], found["blocks_in_flight"]) == (1, 1)
+
+            await until(are_there)
             assert found["reconnects"] == 0, "a connection for each turn is no reconnect"
             group.cancel_scope.cancel()
         assert link_gauges(metrics.text().decode())["blocks_in_flight"] == 0
-
-
-async def both(metrics):
-    """The gauges of one look, with a link and a block in flight: either may be there first."""
-    found = {}
-
-    def are_there():
-        found.update(link_gauges(metrics.text().decode()))
-        return (found["up"], found["blocks_in_flight"]) == (1, 1)
-
-    await until(are_there)
-    return found
 
 
 def everything():

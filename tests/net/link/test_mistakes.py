@@ -6,7 +6,7 @@ import time
 
 import anyio
 import pytest
-from far import TERMS, free_port, verifying
+from far import TERMS, verifying
 from patience import PATIENCE_S
 from speech import SAMPLES
 from tls import certificate
@@ -51,10 +51,7 @@ async def told_of_a_file(cloud):
 async def test_tls_and_keys(guarded):
     url, ca = guarded
     line = await told(cloud=url)
-    assert (
-        "its certificate does not verify (unable to get local issuer certificate); name the PEM"
-        in line
-    )
+    assert "not verify (unable to get local issuer certificate); name the PEM" in line
     assert "--cloud-ca" in line
     line = await told(cloud=url.replace("127.0.0.1", "localhost"), cloud_ca=ca)
     assert "not valid for 'localhost'" in line
@@ -82,17 +79,6 @@ async def test_tls_where_there_is_none():
     with verifying() as (url, _):
         line = await told_of_a_file(url.replace("ws:", "wss:"))
     assert "(it ends the handshake of TLS; give ws:// if it has no certificate)" in line
-
-
-async def test_where_nobody_listens_each_file_of_a_batch_is_told_at_once():
-    """The budget for a verdict is 30 s: it is not spent on who is not there, nor for each file."""
-    cloud = f"ws://127.0.0.1:{free_port()}"
-    async with Describer.open(mode="exact", cloud=cloud) as describer:
-        await describer.load()
-        with anyio.fail_after(15):
-            for file in SAMPLES:
-                with pytest.raises(TargetLost, match=r"is not there \(Connection refused\)"):
-                    await describer.describe(file)
 
 
 async def test_a_host_that_nobody_knows():
@@ -128,9 +114,8 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         group.start_soon(listener.serve, slam)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         tls = ssl.create_default_context() if scheme == "wss" else None
-        link = RemoteCloud(
-            VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls), TERMS, time.perf_counter
-        )
+        address = VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls)
+        link = RemoteCloud(address, TERMS, time.perf_counter)
         group.start_soon(link.run)
         with anyio.fail_after(PATIENCE_S):
             await again.wait()

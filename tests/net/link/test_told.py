@@ -3,14 +3,12 @@ they are few."""
 
 import re
 import signal
-import subprocess
-import sys
 
-import anyio
 import pytest
 from far import QUERY, free_port, verifying
 from patience import PATIENCE_S
-from processes import ENVIRONMENT, describe
+from patience import until as wait_until
+from processes import describe, started
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -33,12 +31,10 @@ from streamer.net.service.notices import EVERY_S, Notices
 def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wanted):
     url = f"ws://127.0.0.1:{free_port()}"
     status, rows, told = describe(SAMPLES[0], "--cloud", url, "--verify-budget-s", 0.3, *options)
-    row = rows[0]
-    assert status == 0, "it was described"
-    assert row["verified_share"] == 0
-    assert row["warning"].startswith(
-        f"the verifier at {url} gave no verdict (Connection refused): "
-    )
+    (row,) = rows
+    assert (status, row["verified_share"]) == (0, 0), "it was described"
+    cause = f"the verifier at {url} gave no verdict (Connection refused): "
+    assert row["warning"].startswith(cause)
     assert row["warning"].endswith(f"blocks{wanted} went unverified")
     # after that of the gate's promise
     assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"
@@ -52,10 +48,8 @@ def test_warnings_of_parts_and_of_the_file_are_one_line():
         said = {"file": "a", "text": "x", "stop_reason": "sentence", "mode": "gated"}
         return Description(**said, counts=counts, audio_s=2.0, attributes={}, warning=warning)
 
-    assert (
-        part(1).warning
-        == "V gave no verdict (gone): 1 block that the gate wanted verified went unverified"
-    )
+    unverified = "1 block that the gate wanted verified went unverified"
+    assert part(1).warning == f"V gave no verdict (gone): {unverified}"
     assert part(0).warning is None
     assert join_parts("a", [part(0)]).warning is None
     both = join_parts("a", [part(2), part(0), part(1)], "cut short", is_cut=True)
@@ -84,36 +78,18 @@ def test_notices_are_few_and_the_last_state_is_told(caplog):
     assert caplog.messages[2:] == ["event 0", "event 5; 4 more before it"]
 
 
-async def until_gauges(url, is_so):
-    """The gauges of the server's link, once they are as wanted."""
-    with anyio.fail_after(PATIENCE_S):
-        while not is_so(found := link_gauges(http(url, "/metrics")[1])):
-            await anyio.sleep(0.05)
-    return found
-
-
 async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
     """One line each, on stderr, and in what it tells Prometheus; it serves all the while."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "streamer",
-        "serve",
-        "--port",
-        "0",
-        "--cloud",
-        f"ws://127.0.0.1:{port}",
-        "--threshold",
-        "0",
-    ]
-    server = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
-    try:
+    cloud = f"ws://127.0.0.1:{port}"
+    with started("serve", "--port", 0, "--cloud", cloud, "--threshold", 0) as server:
         url = server.stdout.readline().split()[2]
         assert server.stderr.readline().startswith("loading ")
-        named = f"streamer: the verifier at ws://127.0.0.1:{port} is"
+        named = f"streamer: the verifier at {cloud} is"
+
+        def gauges():
+            return link_gauges(http(url, "/metrics")[1])
+
         # --threshold replaces what it was made for
         told = next(line for line in server.stderr if "promise" not in line)
         assert told == f"{named} not there (Connection refused); it is tried again\n"
@@ -121,44 +97,34 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
             await ws.send(session_update(binary=True))
             await until(ws, "session.updated")
             assert await describe_live(ws, SAMPLES[0].read_bytes()[44:])
-        assert server.stderr.readline().endswith(
-            " blocks that the gate wanted verified went unverified\n"
-        )
-        found = link_gauges(http(url, "/metrics")[1])
-        assert (found["up"], found["breaker_open"]) == (0, 1)
+        unverified = " blocks that the gate wanted verified went unverified\n"
+        assert server.stderr.readline().endswith(unverified)
+        assert (gauges()["up"], gauges()["breaker_open"]) == (0, 1)
         with verifying(port=port) as (_, process):
             assert server.stderr.readline() == f"{named} there again\n"
-            found = await until_gauges(url, lambda found: not found["breaker_open"])
+            await wait_until(lambda: not gauges()["breaker_open"])
+            found = gauges()
             assert (found["up"], found["blocks_in_flight"]) == (1, 0)
             assert 0 < found["rtt_seconds"] < 10
-            before = found["reconnects"]
             process.kill()
-            found = await until_gauges(url, lambda found: not found["up"])
-            assert found["breaker_open"] == 1
-            assert re.fullmatch(
-                rf"{named} not there \(.+\); it is tried again\n", server.stderr.readline()
-            )
-            with verifying(port=port):
-                assert server.stderr.readline() == f"{named} there again\n"
-                found = await until_gauges(url, lambda found: not found["breaker_open"])
-                assert (found["up"], found["reconnects"] > before) == (1, True)
-    finally:
-        server.send_signal(signal.SIGTERM)
-        rest = server.communicate(timeout=PATIENCE_S)[1]
-    assert rest == ""
+            await wait_until(lambda: not gauges()["up"])
+            assert gauges()["breaker_open"] == 1
+            gone = rf"{named} not there \(.+\); it is tried again\n"
+            assert re.fullmatch(gone, server.stderr.readline())
+        with verifying(port=port):
+            assert server.stderr.readline() == f"{named} there again\n"
+            await wait_until(lambda: not gauges()["breaker_open"])
+            assert (gauges()["up"], gauges()["reconnects"] > found["reconnects"]) == (1, True)
+            server.send_signal(signal.SIGTERM)
+            assert server.communicate(timeout=PATIENCE_S)[1] == ""
 
 
 async def test_a_verifier_says_whom_it_refused():
-    command = [sys.executable, "-m", "streamer", "verifier", "--port", "0", "--api-key", "secret"]
-    verifier = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
-    try:
+    with started("verifier", "--port", 0, "--api-key", "secret") as verifier:
         url = verifier.stdout.readline().split()[2]
         for _ in range(3):
             with pytest.raises(InvalidStatus):
                 await connect(url + wire.PATH + QUERY)
-    finally:
         verifier.send_signal(signal.SIGTERM)
         told = verifier.communicate(timeout=PATIENCE_S)[1].splitlines()
     assert len(told) == 2, "one in ten seconds"
