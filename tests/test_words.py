@@ -7,9 +7,9 @@ import random
 
 import numpy as np
 import soundfile
-from command_line import streamer as command
 from far import verifying
 from places import ROOT
+from processes import streamer as command
 from speech import RATE_HZ, recording, whispered
 from websockets.asyncio.client import connect
 from wire import describe as over_the_socket

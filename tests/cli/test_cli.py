@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import soundfile
-from command_line import streamer
+from processes import streamer
 
 from streamer.cli import main
 

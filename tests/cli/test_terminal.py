@@ -14,9 +14,8 @@ import sys
 import numpy as np
 import pytest
 import soundfile
-from command_line import ENVIRONMENT
 from patience import PATIENCE_S
-from processes import WITHIN_S, begin
+from processes import ENVIRONMENT, WITHIN_S, begin
 
 from streamer.cli import main
 

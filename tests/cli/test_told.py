@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import soundfile
-from command_line import ENVIRONMENT
+from processes import ENVIRONMENT
 
 from streamer.commands.process import loading
 

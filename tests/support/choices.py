@@ -8,19 +8,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = [
-    "音",
-    "色",
-    "中",
-    "，",
-    "慢",
-    "。",
-    "、",
-    "，请",
-    "语速",
-    "a",
-    "\n",
-    "Human",
-    "微",
+    *("音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微"),
     "音色",
 ]
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]

@@ -227,19 +227,6 @@ async def told(websocket, kind=wire.Down):
     return found
 
 
-def mutated(chance, data):
-    """Bytes that are nearly right."""
-    data = bytearray(data)
-    for _ in range(chance.randint(0, 4)):
-        if data and chance.random() < 0.7:
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        elif chance.random() < 0.5:
-            data += chance.randbytes(chance.randint(1, 9))
-        else:
-            del data[chance.randrange(len(data) + 1) :]
-    return bytes(data) if chance.random() < 0.9 else chance.randbytes(chance.randint(0, 400))
-
-
 def free_port():
     """One that nothing listens on now."""
     with socket.socket() as s:

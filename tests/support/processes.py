@@ -15,8 +15,16 @@ from pathlib import Path
 
 from streamer.cli import main
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
 WITHIN_S = 300  # no command in a test takes as long
+
+
+def streamer(*arguments, stdin=None):
+    """(exit status, stdout, stderr) of `streamer` with these arguments."""
+    command = [sys.executable, "-m", "streamer", *map(str, arguments)]
+    options = {"capture_output": True, "env": ENVIRONMENT, "timeout": WITHIN_S}
+    done = subprocess.run(command, input=stdin, **options)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 @contextlib.contextmanager

@@ -12,11 +12,14 @@ def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
     )
 
 
-def random_weights(shape, seed=0, dtype=torch.float32):
-    """float32 tensors that `dtype` holds."""
+def random_weights(shape, dtype=torch.float32, seed=0):
+    """A text model's tensors by their names, scaled so that activations stay near 1."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = {
-        name: torch.randn(size, generator=generator) / size[-1] ** 0.5
-        for name, size in text_layout(shape)
-    }
-    return {name: weight.to(dtype).float() for name, weight in drawn.items()}
+
+    def drawn(name, size):
+        if name.endswith("norm.weight"):
+            return torch.ones(size, dtype=dtype)
+        scale = 0.1 if len(size) == 1 else size[-1] ** -0.5
+        return scale * torch.randn(size, generator=generator, dtype=dtype)
+
+    return {name: drawn(name, size) for name, size in text_layout(shape)}

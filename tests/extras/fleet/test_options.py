@@ -1,8 +1,8 @@
 """fleet.toml: every wrong key is reported in one line."""
 
 import pytest
-from command_line import streamer
 from places import ROOT
+from processes import streamer
 
 from streamer.config import ConfigError
 from streamer.extras.fleet.command import plan_of

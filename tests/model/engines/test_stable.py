@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_weights import random_weights
+from tiny_text import random_weights
 
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Engine, Row
@@ -19,7 +19,7 @@ SIZES = [(40, 2, 3, 1, 16, 50, 61), (256, 2, 4, 2, 64, 700, 1000), (768, 1, 12, 
 
 def engine_of(kind, sizes):
     shape = TextShape(*sizes, 10_000.0, 1e-6, 4096, True)
-    text = kind(random_weights(shape, torch.float32, "cpu"), shape)
+    text = kind(random_weights(shape), shape)
     return Engine(text, text.slots(5, 500), PROMPT)
 
 

@@ -166,7 +166,7 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
     ):
         await session.feed(pcm[:6_400])
         await session.catch_up(0)
-        proxy.toxics = Toxics(bandwidth=10_000)
+        proxy.toxics = Toxics(bandwidth=25_000)
         await session.feed(pcm[6_400:])
         await session.commit()
         end = [event async for event in session][-1]
