@@ -27,17 +27,9 @@ async def listening(tmp_path):
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(url, *arguments, recording=SAMPLES[1], stderr=subprocess.PIPE):
-            mic = await asyncio.create_subprocess_exec(
-                sys.executable,
-                CLIENT,
-                "mic",
-                "--url",
-                url,
-                *arguments,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=environment(tmp_path, recording),
-            )
+            command = [sys.executable, CLIENT, "mic", "--url", url, *arguments]
+            options = {"stderr": stderr, "env": environment(tmp_path, recording)}
+            mic = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, **options)
             stack.push_async_callback(stop, mic)
             return mic
 

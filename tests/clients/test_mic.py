@@ -1,5 +1,5 @@
-"""The client's command `mic` as a real process against a real server; the hardware, and only it, is played by a
-recording."""
+"""The client's command `mic` as a real process against a real server; a recording plays the
+hardware, and only that."""
 
 import asyncio
 import os
@@ -90,19 +90,15 @@ def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
         command = [sys.executable, CLIENT, "mic", *arguments]
         env = environment(tmp_path, SAMPLES[1], **more)
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False
-        )
+        options = {"capture_output": True, "text": True, "timeout": PATIENCE_S}
+        done = subprocess.run(command, env=env, **options)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         return done.stderr
 
-    assert "there is no microphone (Error querying device -1); plug one in" in run(
-        NO_MICROPHONE="1"
-    )
+    told = "there is no microphone (Error querying device -1); plug one in"
+    assert told in run(NO_MICROPHONE="1")
     assert "the microphone cannot be opened (Device unavailable); is another" in run(BUSY="1")
-    assert (
-        "PortAudio library not found; install PortAudio (Debian: apt-get install libportaudio2)"
-        in run(NO_PORTAUDIO="1")
-    )
+    told = "PortAudio library not found; install PortAudio (Debian: apt-get install libportaudio2)"
+    assert told in run(NO_PORTAUDIO="1")
     assert "is `streamer serve` running?" in run("--url", "ws://127.0.0.1:9/v1/realtime")
     assert "sounddevice" in run(PYTHONPATH="")

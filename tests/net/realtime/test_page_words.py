@@ -139,19 +139,6 @@ async def test_it_speaks_chinese_and_remembers(page, sound, size):
         assert await guest.page.title() == "streamer：您怎么说话？"
 
 
-async def test_every_word_is_there_in_both_languages(page):
-    """As many words, about as many things."""
-    async with page() as guest:
-        ask = """async () => {
-            const { LANGUAGES } = await import("./words.js");
-            return Object.values(LANGUAGES).map((words) =>
-                Object.entries(words).map(([name, word]) => [name, typeof word, word.length * (typeof word === "function")]));
-        }"""
-        english, chinese = await guest.page.evaluate(ask)
-        assert english == chinese
-        assert len(english) > 50
-
-
 @pytest.mark.parametrize(("gain", "offset"), [(-1.0, 0.0), (0.0, 0.0), (0.0, 0.1), (1.0, 0.0)])
 async def test_a_microphone_of_two_channels_is_as_loud_as_one(page, gain, offset):
     """Upside down beside itself, beside a dead channel, and beside one that holds an offset."""
