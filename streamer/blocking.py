@@ -24,6 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from streamer.audio.file import Source
 from streamer.config import Config, ConfigError
 from streamer.core.description import Description
+from streamer.core.measures.voice_pitch import PitchReference
 from streamer.describer import Describer
 from streamer.options import Options
 
@@ -39,18 +40,19 @@ def describe(
     measures: bool = True,
     channel: int | None = None,
     track: int | None = None,
+    pitch_reference: PitchReference = None,
     **options: Unpack[Options],
 ) -> Description:
     """Describe one recording and wait for it. Takes what `Describer.open` takes; measures (the
-    numbers), channel and track are those of its `describe`.
+    numbers), channel, track and pitch_reference are those of its `describe`.
 
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     of another shape or type.
     """
     chosen = Config.of(config, options).for_jobs(1)
-    return _run(
-        chosen, lambda d: d.describe(source, measures=measures, channel=channel, track=track)
-    )
+    how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+    how["pitch_reference"] = pitch_reference
+    return _run(chosen, lambda d: d.describe(source, **how))
 
 
 def describe_many(
@@ -61,6 +63,7 @@ def describe_many(
     measures: bool = True,
     channel: int | None = None,
     track: int | None = None,
+    pitch_reference: PitchReference = None,
     **options: Unpack[Options],
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
@@ -72,9 +75,9 @@ def describe_many(
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen = Config.of(config, options).for_jobs(jobs)
     waiting = list(sources)
-    return _run(
-        chosen, lambda d: _all(d, waiting, jobs, measures=measures, channel=channel, track=track)
-    )
+    how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+    how["pitch_reference"] = pitch_reference
+    return _run(chosen, lambda d: _all(d, waiting, jobs, **how))
 
 
 async def _all(
@@ -125,9 +128,11 @@ class BlockingDescriber:
         measures: bool = True,
         channel: int | None = None,
         track: int | None = None,
+        pitch_reference: PitchReference = None,
     ) -> Description:
         """As `streamer.describe`."""
         how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+        how["pitch_reference"] = pitch_reference
         return self._portal.call(partial(self._describer.describe, source, **how))
 
     def describe_many(
@@ -138,9 +143,11 @@ class BlockingDescriber:
         measures: bool = True,
         channel: int | None = None,
         track: int | None = None,
+        pitch_reference: PitchReference = None,
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
         how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
+        how["pitch_reference"] = pitch_reference
         return self._portal.call(partial(_all, self._describer, list(sources), jobs, **how))
 
 

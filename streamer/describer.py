@@ -22,7 +22,8 @@ from streamer.audio.file import Source
 from streamer.config import Config
 from streamer.core.attributes import Profile, names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
-from streamer.core.description import Description, TextDelta
+from streamer.core.description import Description, TextDelta, for_voice
+from streamer.core.measures.voice_pitch import PitchReference
 from streamer.extras import load
 from streamer.logs import log
 from streamer.options import Options
@@ -118,6 +119,7 @@ class Describer:
         language: str | None = None,
         channel: int | None = None,
         track: int | None = None,
+        pitch_reference: PitchReference = None,
     ) -> Description:
         """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
@@ -131,6 +133,9 @@ class Describer:
         language: of the sentence, one of `languages`; None: the describer's.
         channel: this one alone, from 0, such as one speaker of a telephone call; None: all, mixed.
         track: the sound track of a film, from 0; None: the one that is flagged default.
+        pitch_reference: the speaker's usual pitch in Hz, or "auto" for the median of the turns of
+        a recording over 60 s: `voice_pitch` tells what is low and high for this voice. It needs
+        measures.
 
         When the caller is cancelled, the turn ends at its next commit and gives its slots back.
         Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples of
@@ -141,6 +146,7 @@ class Describer:
             kind = f"source is of type {type(source).__name__}"
             ways = "give a path, an open binary file, or (samples, sample_rate)"
             raise TypeError(f"{kind}; {ways}; live audio: session")
+        SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         listeners = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)
@@ -163,6 +169,7 @@ class Describer:
         except BaseException:
             log("describe.cancelled", stream)
             raise
+        result = for_voice(result, pitch_reference)
         log("describe.done", stream, text=result.text, **_numbers(result))
         return result
 
@@ -180,6 +187,7 @@ class Describer:
         language: str | None = None,
         encoding: Encoding = "pcm16",
         coach: bool | CoachOptions = False,
+        pitch_reference: PitchReference = None,
     ) -> AsyncIterator[LiveSession]:
         """A live stream of mono audio at `sample_rate` Hz (1..384 kHz): PCM16, or G.711 as
         telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
@@ -192,6 +200,8 @@ class Describer:
         language: of the sentences, one of `languages`; None: the describer's.
         coach: True, or a Coach with thresholds and a baseline: Nudge events where the speaker
         leaves their usual way, BaselineKnown, and CoachNews 5 times a second.
+        pitch_reference: the speaker's usual pitch in Hz, or "auto", of the coach's baseline or else
+        of the turns so far: each Description has `voice_pitch`. It needs measures.
 
         Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Measures,
         those of the coach, Cleared, TextDelta, TurnFailed, and a Description at the end of each
@@ -213,6 +223,7 @@ class Describer:
             measures=measures,
             encoding=encoding,
             coach=(load("coach")() if coach else None) if isinstance(coach, bool) else coach,
+            pitch_reference=pitch_reference,
         )
         await self.load()
         said, speaks = self._models.said(attributes, profile), self._models.speaking(language)

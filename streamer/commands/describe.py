@@ -123,6 +123,11 @@ class _Batch:
             if len(self._takes) > 1:
                 self.show_progress()
 
+    @property
+    def _wants_measures(self) -> bool:
+        options = self._options
+        return options.measures or bool(options.timeline or options.pitch_reference)
+
     async def _describe(self, i: int, take: Take, screen: Screen) -> bool:
         def heard(heard_s: float, of_s: float) -> None:
             screen.where = f"{clock(heard_s)} of {clock(of_s)}"
@@ -136,9 +141,10 @@ class _Batch:
                 screen.delta,
                 heard,
                 screen.wait,
-                measures=self._options.measures or self._options.timeline is not None,
+                measures=self._wants_measures,
                 channel=take.channel,
                 track=self._options.track,
+                pitch_reference=self._options.reference,
             )
         except anyio.get_cancelled_exc_class():
             if self._lost is None:
@@ -175,7 +181,7 @@ class _Batch:
             return
         intervals = read_intervals(self._options.intervals)
         measures = await anyio.to_thread.run_sync(measure_intervals, take.file, intervals)
-        show_intervals(take.file, intervals, measures, self._options.json)
+        show_intervals(take.file, intervals, measures, self._options)
 
     async def _show_filled(self, take: Take) -> None:
         """Show the filled pauses, where they were asked for."""

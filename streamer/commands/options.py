@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from streamer.config import Config, ConfigError, Edge
 from streamer.core.declare import Checked, about
+from streamer.core.measures.voice_pitch import PitchReference, Voice
 
 Files = Annotated[
     tuple[str, ...],
@@ -60,6 +61,16 @@ class DescribeOptions(Checked):
             metavar="FILE",
         ),
     ] = None
+    pitch_reference: Annotated[
+        str | None,
+        about(
+            "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
+            "the turns of a recording over 60 s, or of --intervals",
+            "180",
+            metavar="HZ",
+            unset="the absolute scale alone",
+        ),
+    ] = None
     filled_pauses: Annotated[
         bool, about("count filled pauses (um, 嗯) by their sound; it misses about half of them")
     ] = False
@@ -74,6 +85,24 @@ class DescribeOptions(Checked):
         int, about("recordings at once; each is shown when it is done", "2", ge=1, le=64)
     ] = 1
     pipeline: Pipeline = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            Voice(self.reference)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    @property
+    def reference(self) -> PitchReference:
+        """pitch_reference as the API takes it. Raises ValueError for one that is no number."""
+        if self.pitch_reference is None or self.pitch_reference == "auto":
+            return self.pitch_reference  # type: ignore[return-value]
+        try:
+            return float(self.pitch_reference)
+        except ValueError:
+            told = f"pitch_reference is {self.pitch_reference!r}; give Hz, or auto"
+            raise ValueError(told) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -17,11 +18,14 @@ from streamer.commands.process import fail, plain, put, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.measures.voice_pitch import ABSOLUTE, NAMES, Voice, VoicePitch
 from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.fillers import FilledPauses
 from streamer.intervals import Interval
 from streamer.progress import Bar, clock
+
+NO_VOICE = f"{ABSOLUTE} alone: auto needs two turns or more, or give HZ"
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class Screen:
         self._flush()
         if result.measures is not None and options.measures and not options.json:
             self._say(table_of(result))
+        if options.pitch_reference is not None and not options.json:
+            self._say(voice_lines(result))
         if result.stop_reason == "no_speech" and not (options.json or options.quiet):
             fail(f"{self._take}: no speech was heard, so there is no sentence")
         if result.warning is not None:
@@ -143,12 +149,23 @@ def show_call(file: str, channels: Sequence[Description], options: DescribeOptio
 
 
 def show_intervals(
-    file: str, intervals: Sequence[Interval], measures: Sequence[SpeechMeasures], is_json: bool
+    file: str,
+    intervals: Sequence[Interval],
+    measures: Sequence[SpeechMeasures],
+    options: DescribeOptions,
 ) -> None:
-    """An object, or a table with a line for each interval."""
+    """An object, or a table with a line for each interval, which are turns of one voice."""
+    voice = Voice(options.reference)
+    for found in measures:
+        voice.add(found)
     pairs = list(zip(intervals, measures, strict=True))
-    if is_json:
-        each_json = [asdict(each) | {"measures": found.as_json()} for each, found in pairs]
+    if options.json:
+        each_json = [
+            asdict(each)
+            | {"measures": found.as_json()}
+            | ({} if (pitch := voice.of(found)) is None else {"voice_pitch": pitch.as_json()})
+            for each, found in pairs
+        ]
         put(_as_json({"file": file, "intervals": each_json}), end="")
         return
     rows = [
@@ -158,6 +175,7 @@ def show_intervals(
             _told("{:.0f} Hz", found.pitch_median_hz),
             _told("SD {:.1f} semitones", found.pitch_sd_semitones),
             _told("{:.1f} dBFS", found.level_dbfs),
+            *([] if options.reference is None else [_for_voice(voice.of(found))]),
             one_line(each.text),
         )
         for each, found in pairs
@@ -191,6 +209,19 @@ def table_of(result: Description) -> str:
     return "\n".join([*lines, *(f"  ! {warning}" for warning in found.warnings)]) + "\n"
 
 
+def voice_lines(result: Description) -> str:
+    """How high the pitch is for this voice; of a long recording a line for each part."""
+    if not result.parts:
+        return f"  {result.voice_pitch or NO_VOICE}\n"
+    begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
+    rows = zip(begins, result.parts, strict=False)
+    return "".join(f"  [{clock(begin)}] {part.voice_pitch or ABSENT}\n" for begin, part in rows)
+
+
+def _for_voice(pitch: VoicePitch | None) -> str:
+    return ABSENT if pitch is None else f"{pitch.semitones:+.1f} ({NAMES[pitch.level]})"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of a table as lines, two blanks before each column."""
     widths = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
@@ -216,6 +247,7 @@ def _details(m: SpeechMeasures) -> str:
         ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
         ("level spans {:.0f} dB", m.level_range_db),
         ("{:.2f} % clipped", 100 * m.clipped_share or None),
+        (ABSOLUTE, m.pitch_median_hz),
     ]
     return ", ".join(form.format(value) for form, value in told if value is not None)
 

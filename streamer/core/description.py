@@ -13,6 +13,7 @@ from streamer.core.html import card
 from streamer.core.installed import data_frame
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
 from streamer.core.readings import readings_of
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
@@ -25,6 +26,7 @@ JSON_FIELDS = (
     *("total_ms", "tokens_per_s", "attributes", "n_ahead_wasted", "stall_ms", "bytes_up"),
     *("bytes_down", "prefill_ms", "ttft_from_speech_ms", "ids", "warning", "is_cut", "parts"),
     *("turn", "measures", "blocks_unverified", "channel", "confidence", "language", "levels"),
+    "voice_pitch",
 )
 
 
@@ -73,6 +75,8 @@ class Description:
     # attribute -> level (0 is the physically lowest), None where the sentence does not say
     attributes: dict[str, int | None]
     measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
+    # where a pitch reference was given; the sentence's pitch is absolute
+    voice_pitch: VoicePitch | None = None
     # attribute -> the chance that its level is right (core/confidence.py), None where it is not
     # said; None as a whole: the models have no curves for it, or there is no speech
     confidence: dict[str, float | None] | None = None
@@ -190,11 +194,22 @@ class Description:
         """Plain types, floats rounded to what they are good for."""
         row = {name: getattr(self, name) for name in JSON_FIELDS}
         row["measures"] = self.measures and self.measures.as_json()
+        row["voice_pitch"] = self.voice_pitch and self.voice_pitch.as_json()
         row["confidence"] = self.confidence and {
             name: p and round(p, 3) for name, p in self.confidence.items()
         }
         row["parts"] = [part.as_json() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
+
+
+def for_voice(found: Description, reference: PitchReference) -> Description:
+    """The same with `voice_pitch`, in its parts too: they are turns of one speaker."""
+    voice = Voice(reference)
+    turns = found.parts or (found,)
+    for turn in turns:
+        voice.add(turn.measures)
+    parts = tuple(replace(part, voice_pitch=voice.of(part.measures)) for part in found.parts)
+    return replace(found, voice_pitch=voice.of(found.measures), parts=parts)
 
 
 def join_parts(

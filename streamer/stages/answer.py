@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import zip_longest
 
 import anyio
@@ -20,6 +21,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
+from streamer.core.measures.voice_pitch import Voice
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import Cloud, Drafter, Parts, Steps, TargetLost, Written
 from streamer.stages.prefill import OpenTurns
@@ -38,7 +40,12 @@ class AnswerStage:
         parts: Parts,
         turns: OpenTurns,
         clock: Callable[[], float],
+        voice: Voice,
+        baseline_hz: Callable[[], float | None],
     ) -> None:
+        """baseline_hz: the usual pitch that the session's coach knows."""
+        self._voice = voice
+        self._baseline_hz = baseline_hz
         self._ready = ready
         self._outlet = outlet
         self._parts = parts
@@ -135,7 +142,9 @@ class AnswerStage:
     async def _described(self, written: Written) -> Description:
         """On a thread: it may have to find out where speech ended."""
         run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-        return await run(self._parts.describe, written, limiter=limiter)
+        found = await run(self._parts.describe, written, limiter=limiter)
+        self._voice.add(found.measures)
+        return replace(found, voice_pitch=self._voice.of(found.measures, self._baseline_hz()))
 
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
         """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Measures as Measures
+from streamer.core.measures.voice_pitch import PitchReference, Voice
 
 MIN_UPDATE_S = 0.1
 
@@ -159,8 +160,13 @@ class SessionOptions:
     encoding: Encoding = "pcm16"
     # gives CoachEvents, of the whole session
     coach: CoachOptions | None = None
+    # the speaker's usual pitch in Hz, or "auto": each Description has `voice_pitch`
+    pitch_reference: PitchReference = None
 
     def __post_init__(self) -> None:
+        Voice(self.pitch_reference)
+        if self.pitch_reference is not None and not self.measures:
+            raise ValueError("pitch_reference needs measures; set measures to true as well")
         if not isinstance(self.sample_rate_hz, int):
             raise ValueError(f"sample_rate_hz is {self.sample_rate_hz!r}; give whole Hz")
         _check("sample_rate_hz", self.sample_rate_hz, MIN_RATE_HZ, MAX_RATE_HZ)

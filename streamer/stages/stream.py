@@ -19,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
+from streamer.core.measures.voice_pitch import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.chunk import Chunk, Observers
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
@@ -197,6 +198,9 @@ class LiveSession:
             "events": self._events.statistics().current_buffer_used,
         }
 
+    def _baseline_hz(self) -> float | None:
+        return None if self.baseline is None else float(self.baseline.pitch_median_hz)
+
     def _start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
@@ -207,7 +211,15 @@ class LiveSession:
         wants_measures = self._options.measures and not self._options.is_recording
         observers = Observers(hearing, outlet, parts.threads.measuring, wants_measures)
         self._chunk = Chunk(self._taken, items, observers, outlet, hearing, parts.threads)
-        self._answers = AnswerStage(ready, outlet, parts, self._turns, self._clock)
+        self._answers = AnswerStage(
+            ready,
+            outlet,
+            parts,
+            self._turns,
+            self._clock,
+            Voice(self._options.pitch_reference),
+            self._baseline_hz,
+        )
         jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
             self._chunk.run,
             observers.run,

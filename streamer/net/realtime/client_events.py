@@ -78,6 +78,8 @@ class Extensions(Struct, forbid_unknown_fields=True):
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # of the sentences, one of the server's; its first where it is left out
     language: Id | UnsetType | None = UNSET
+    # the speaker's usual pitch in Hz, or "auto"; it needs measures
+    pitch_reference: float | Literal["auto"] | None = None
     # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
     # set by the server, accepted so that a client may send a session back unchanged
@@ -353,6 +355,7 @@ def _extended(
         said=said,
         language=language,
         coach=coach,
+        pitch_reference=asked.pitch_reference,
     )
     # the coach's thresholds are in the options
     in_force = msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)

@@ -270,7 +270,7 @@ async def test_fields_without_effect_are_named():
 
 LARGE = "x" * 900_000
 HUGE = base64.b64encode(bytes((3 << 20) + 2)).decode()
-KNOWN = "events, binary, acks, live_update_s, measures, attributes, profile, language, coach"
+KNOWN = "events, binary, acks, live_update_s, measures, attributes, profile, language, pitch_reference, coach"
 
 
 def pcm_at(rate, kind="audio/pcm"):

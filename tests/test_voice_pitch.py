@@ -1,0 +1,109 @@
+"""Low and high for one voice, beside the absolute pitch of the sentence."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from places import SAMPLES
+
+import streamer
+from streamer import Describer, Description
+from streamer.cli import main
+
+RATE_HZ = 16_000
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """(samples [n], their pitch in Hz)."""
+    samples, rate = soundfile.read(next(s for s in SAMPLES if s.stem == "plain"), dtype="float32")
+    samples = soxr.resample(samples, rate, RATE_HZ)
+    return samples, streamer.measure_intervals((samples, RATE_HZ), [(0, 60)])[0].pitch_median_hz
+
+
+@pytest.fixture(scope="module")
+def higher(usual):
+    """The same speech, 2.4 semitones higher."""
+    return soxr.resample(usual[0], RATE_HZ, RATE_HZ / 1.15)
+
+
+def test_a_reference_in_hz_changes_no_word(usual):
+    samples, hz = usual
+    plain = streamer.describe((samples, RATE_HZ), mode="edge")
+    found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference=hz / 1.25)
+    assert plain.voice_pitch is None
+    assert found.text == plain.text
+    assert found.voice_pitch.semitones == pytest.approx(12 * np.log2(1.25), abs=0.01)
+    assert found.voice_pitch.level == 4
+    assert found.as_json()["voice_pitch"]["name"] == "very high for this voice"
+    assert plain.as_json()["voice_pitch"] is None
+
+
+def test_auto_is_the_median_of_a_recording_s_turns(usual, higher):
+    """A turn of 60 s and one of 10 s, which is higher."""
+    samples = np.concatenate([np.resize(usual[0], 60 * RATE_HZ), np.resize(higher, 10 * RATE_HZ)])
+    found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference="auto")
+    first, last = (part.voice_pitch for part in found.parts)
+    assert (first.level, last.level) == (2, 3)
+    assert last.reference == "turns"
+    assert last.reference_hz == pytest.approx(usual[1], rel=0.02)
+    single = streamer.describe((usual[0], RATE_HZ), mode="edge", pitch_reference="auto")
+    assert single.voice_pitch is None
+
+
+async def turns_of(session, turns):
+    found = []
+    for samples in turns:
+        await session.feed((samples * 32_767).astype("<i2").tobytes())
+        await session.commit()
+        found += [event async for event in session if isinstance(event, Description)]
+    return [each.voice_pitch for each in found]
+
+
+async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, higher):
+    samples, hz = usual
+    known = streamer.Baseline(4.8, hz * 1.3, 2.5, -21, 0.1, 30, -27, 1.75, 0.25, 0.2, -0.1, 0.22)
+    async with Describer.open(mode="edge") as d:
+        async with d.session(RATE_HZ, measures=True, pitch_reference="auto") as session:
+            first, second, third = await turns_of(session, [samples, samples, higher])
+        coach = streamer.Coach(baseline=known)
+        async with d.session(
+            RATE_HZ, measures=True, pitch_reference="auto", coach=coach
+        ) as session:
+            (coached,) = await turns_of(session, [samples])
+        with pytest.raises(ValueError, match="needs measures"):
+            async with d.session(RATE_HZ, pitch_reference=180.0):
+                pass
+    assert first is None
+    assert (second.level, third.level) == (2, 3)
+    assert (coached.reference, coached.level) == ("baseline", 0)
+
+
+@pytest.mark.parametrize("wrong", ["high", "5", "nan"])
+def test_no_pitch_of_a_voice_is_one_line(wrong, capsys):
+    assert main(["describe", str(SAMPLES[0]), "--pitch-reference", wrong]) == 2
+    err = capsys.readouterr().err
+    assert "pitch_reference is" in err
+    assert err.count("\n") == 1
+
+
+def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsys):
+    samples = np.concatenate([usual[0], higher])
+    cut_s, end_s = len(usual[0]) / RATE_HZ, len(samples) / RATE_HZ
+    file, cues = tmp_path / "s.wav", tmp_path / "s.json"
+    soundfile.write(file, samples, RATE_HZ)
+    spans = [(0.0, cut_s), (0.0, cut_s), (cut_s, end_s)]
+    segments = [{"start": a, "end": b, "text": "x"} for a, b in spans]
+    cues.write_text(json.dumps({"segments": segments}))
+    describe = ["describe", str(file), "--mode", "edge"]
+    assert main([*describe, "--pitch-reference", "auto", "--intervals", str(cues)]) == 0
+    _, told, *rows = capsys.readouterr().out.splitlines()
+    assert told.strip().startswith("pitch on the absolute scale alone: auto needs two turns")
+    assert ["(usual)" in row or "(high)" in row for row in rows] == [True] * 3
+    assert "(high)" in rows[2]
+    assert main([*describe, "--pitch-reference", "100"]) == 0
+    assert "pitch very high for this voice: +" in capsys.readouterr().out
+    assert main([*describe, "--measures"]) == 0
+    assert "pitch on the absolute scale" in capsys.readouterr().out
