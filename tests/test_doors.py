@@ -52,6 +52,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
     ),
     "large": ({"core", "model"}, {"numpy", "torch", "safetensors", "numba", "llvmlite"}),
     "mcp": ({"commands", "config", "core"}, {"mcp"}),
+    "otel": ({"core"}, {"opentelemetry"}),
     "fleet": (
         {"net", "core", "commands", "config", "options"},
         {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},

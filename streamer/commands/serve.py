@@ -17,6 +17,7 @@ from streamer import __version__
 from streamer.commands.process import fail, loading, models_of, put
 from streamer.commands.service_options import ListenOptions, ServeOptions
 from streamer.config import Config, ConfigError, combined
+from streamer.extras import load
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ async def open_server(
             describer.said,
             options.coaching(),
         )
-        server = RealtimeServer(describer.stream, admission, terms)
+        opened = load("otel")(describer.stream) if options.traces else describer.stream
+        server = RealtimeServer(opened, admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
             watch_link(describer.link, server.metrics)

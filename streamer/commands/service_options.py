@@ -9,11 +9,13 @@ from typing import Annotated
 from streamer.commands.options import Pipeline
 from streamer.config import Config, ConfigError, Device, Engine, check_engine
 from streamer.core.declare import Checked, about
+from streamer.core.installed import missing
 from streamer.extras import load
 from streamer.stages.events import CoachOptions
 
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
+FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 Port = Annotated[
     int, about("port to listen on; 0: any free one", "9000", LISTEN, ge=0, le=65_535, metavar="P")
 ]
@@ -115,11 +117,20 @@ class ServeOptions(DoorOptions):
             unset="its defaults",
         ),
     ] = None
+    traces: Annotated[
+        bool,
+        about(
+            "send an OpenTelemetry span for each turn, by OTLP over HTTP; its address is in "
+            "OTEL_EXPORTER_OTLP_ENDPOINT"
+        ),
+    ] = False
     pipeline: Pipeline = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.coaching()
+        if self.traces and (why := missing("--traces", *FOR_TRACES)) is not None:
+            raise ConfigError(why)
 
     def coaching(self) -> CoachOptions | None:
         """The coach of clients that ask for one. Raises ConfigError."""

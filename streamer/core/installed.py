@@ -15,6 +15,8 @@ EXTRAS = {
     "peft": "tune",
     "ray": "scale",
     "mcp": "mcp",
+    "opentelemetry.sdk.trace": "otel",
+    "opentelemetry.exporter.otlp.proto.http": "otel",
     "matplotlib": "plot",
     "pyarrow": "parquet",
     "sounddevice": "listen",

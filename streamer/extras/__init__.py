@@ -22,6 +22,7 @@ ENTRY_POINTS = {
     "large.prepared": "large.prepared:Prepared",
     "mcp": "mcp.server:run",
     "mcp.options": "mcp.options:McpOptions",
+    "otel": "otel.spans:tracing",
     "tune": "tune.command:run",
 }
 

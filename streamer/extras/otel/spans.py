@@ -1,0 +1,128 @@
+"""A span for each turn: from its first sample to its description, with levels and certainties.
+
+The sentence is left out, as it is from logs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Span, Status, StatusCode, Tracer
+
+import streamer
+from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFailed
+from streamer.core.readings import readings_of
+
+Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
+MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one
+TOLD = (
+    *("stop_reason", "mode", "language", "audio_s", "ttft_ms", "total_ms", "n_tokens"),
+    *("cloud_calls", "verified_share"),
+)
+
+
+def tracing(opened: Opened, provider: TracerProvider | None = None) -> Opened:
+    """The same sessions, whose turns become spans. opened: such as `Describer.stream`. provider:
+    None sends them as OTEL_EXPORTER_OTLP_ENDPOINT and its kin say."""
+    provider = provider or _sending()
+
+    @asynccontextmanager
+    async def traced_session(options: Any) -> AsyncIterator[Traced]:
+        async with opened(options) as session:
+            yield traced(session, provider)
+
+    return traced_session
+
+
+def traced(session: LiveSession, provider: TracerProvider) -> Traced:
+    """One session, whose turns become spans of `provider` as its events are read."""
+    return Traced(session, provider.get_tracer("streamer", streamer.__version__))
+
+
+def _sending() -> TracerProvider:
+    """Sends spans by OTLP over HTTP; at most 2,048 wait, then new ones are dropped."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+class Traced:
+    """A session whose events are seen as they are read; all else is the session's own."""
+
+    def __init__(self, session: LiveSession, tracer: Tracer) -> None:
+        self._session = session
+        self._turns = _Turns(tracer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def events(self) -> AsyncIterator[Any]:
+        return _Seen(self._session.events(), self._turns)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return _Seen(aiter(self._session), self._turns)
+
+
+class _Seen:
+    """One iteration; it may be left at any time."""
+
+    def __init__(self, events: AsyncIterator[Any], turns: _Turns) -> None:
+        self._events = events
+        self._turns = turns
+
+    def __aiter__(self) -> _Seen:
+        return self
+
+    async def __anext__(self) -> Any:
+        event = await anext(self._events)
+        self._turns.see(event)
+        return event
+
+
+class _Turns:
+    """The spans of the turns that wait for their description."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._open: dict[int, Span] = {}
+        self._has_text: set[int] = set()
+
+    def see(self, event: Any) -> None:
+        match event:
+            case TurnCommitted(turn, audio_s):
+                began = time.time_ns() - int(1e9 * audio_s)
+                self._open[turn] = self._tracer.start_span("streamer.turn", start_time=began)
+                self._open[turn].set_attribute("streamer.turn", turn)
+                if len(self._open) > MAX_OPEN:
+                    self._end(next(iter(self._open)))
+            case TextDelta(turn=turn) if turn in self._open and turn not in self._has_text:
+                self._has_text.add(turn)
+                self._open[turn].add_event("first text")
+            case Description() if event.turn in self._open:
+                self._open[event.turn].set_attributes(attributes_of(event))
+                self._end(event.turn)
+            case TurnFailed() if event.turn in self._open:
+                self._open[event.turn].set_status(Status(StatusCode.ERROR, event.message))
+                self._end(event.turn)
+
+    def _end(self, turn: int) -> None:
+        self._open.pop(turn).end()
+        self._has_text.discard(turn)
+
+
+def attributes_of(found: Description) -> dict[str, Any]:
+    """`streamer.NAME` of the numbers, `streamer.ATTRIBUTE.{level,name,confidence,value}` of the
+    attributes; those that are unknown are left out."""
+    told = {f"streamer.{name}": getattr(found, name) for name in TOLD}
+    for row in readings_of(found):
+        place = f"streamer.{row.attribute}"
+        told |= {f"{place}.level": row.level, f"{place}.name": row.name}
+        told |= {f"{place}.confidence": row.chance, f"{place}.value": row.value}
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,71 @@
+"""Turns as OpenTelemetry spans, by its own in-memory exporter."""
+
+import soundfile
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from places import SAMPLES
+
+from streamer import Describer, Description, TurnCommitted, TurnFailed
+from streamer.core.attributes import ATTRIBUTES
+from streamer.extras import load
+from streamer.extras.otel.spans import MAX_OPEN, _Turns, traced
+from streamer.stages.events import SessionOptions
+
+
+def provider():
+    exporter = InMemorySpanExporter()
+    found = TracerProvider()
+    found.add_span_processor(SimpleSpanProcessor(exporter))
+    return found, exporter.get_finished_spans
+
+
+async def say(session):
+    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    await session.feed(samples.tobytes())
+    await session.commit()
+    return len(samples) / rate, [e async for e in session if isinstance(e, Description)]
+
+
+async def test_each_turn_is_a_span_with_seven_levels():
+    spans_to, spans = provider()
+    _, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    async with Describer.open(mode="edge") as d, d.session(rate, measures=True) as session:
+        session = traced(session, spans_to)
+        seconds, (found,) = await say(session)
+        await say(session)
+    first, second = spans()
+    assert [span.attributes["streamer.turn"] for span in (first, second)] == [0, 1]
+    told = first.attributes
+    levels = {name: told[f"streamer.{name}.level"] for name in ATTRIBUTES}
+    assert levels == found.attributes
+    assert told["streamer.rate.name"] == found.levels["rate"].name
+    assert told["streamer.rate.value"] == found.measures.rate_syllables_per_s
+    assert told["streamer.arousal.confidence"] == found.confidence["arousal"]
+    assert told["streamer.n_tokens"] == found.n_tokens
+    assert found.text not in map(str, told.values())
+    assert [event.name for event in first.events] == ["first text"]
+    assert (first.end_time - first.start_time) / 1e9 >= seconds
+
+
+async def test_a_server_s_sessions_are_traced():
+    spans_to, spans = provider()
+    _, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    async with (
+        Describer.open(mode="edge") as d,
+        load("otel")(d.stream, spans_to)(SessionOptions(rate)) as session,
+    ):
+        await say(session)
+        assert session.num_bytes_fed > 0
+    assert [span.name for span in spans()] == ["streamer.turn"]
+
+
+def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
+    spans_to, spans = provider()
+    turns = _Turns(spans_to.get_tracer("test"))
+    for turn in range(MAX_OPEN + 3):
+        turns.see(TurnCommitted(turn, 1.0))
+    assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2]
+    turns.see(TurnFailed(3, "no verdict"))
+    assert spans()[-1].status.status_code == StatusCode.ERROR
