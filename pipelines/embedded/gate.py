@@ -97,7 +97,8 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
 
 def fit(args: argparse.Namespace) -> None:
     """Write the thresholds into both cards."""
-    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", "--force", *args.files]
+    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", *args.files]
+    command += ["--out", Path(args.edge) / FILE]  # also of the embedded edge
     for name in ("risk", "confidence", "language", "edge", "cloud"):
         command += [f"--{name}", getattr(args, name)]
     subprocess.run([str(part) for part in command], check=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamer.core.rules.form import BEGIN, MAX_OPENING, Place, SentenceForm, State
+from streamer.core.rules.clauses import MAX_OPENING
+from streamer.core.rules.form import BEGIN, Place, SentenceForm, State
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.offline import hear_turn

@@ -249,7 +249,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 def place_of(options: CalibrateOptions, directory: Path) -> Destination:
     """Where the result goes, checked before the work. Raises ConfigError, CalibrationError."""
     if options.out is None:
-        _check_own(directory, options.force)
+        _check_own(directory)
         place = Destination(directory / CARD, None)
     elif (out := Path(options.out)).is_dir():
         told = f"{out}: is a directory that exists; calibrate what is in it with --edge {out}"
@@ -263,13 +263,13 @@ def place_of(options: CalibrateOptions, directory: Path) -> Destination:
     return place
 
 
-def _check_own(directory: Path, is_forced: bool) -> None:
+def _check_own(directory: Path) -> None:
     from streamer.model.thinker import resolve
 
-    if not is_forced and directory.resolve() == resolve("embedded", "edge").resolve():
+    if directory.resolve() == resolve("embedded", "edge").resolve():
         told = "the embedded edge's thresholds come with streamer"
         way = "--out myedge makes a copy of it with yours (then --edge myedge)"
-        raise ConfigError(f"{told}; {way}; --force replaces them")
+        raise ConfigError(f"{told}; {way}")
 
 
 def _check_writable(out: Path) -> None:

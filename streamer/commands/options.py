@@ -227,7 +227,6 @@ class CalibrateOptions(Checked):
             unset="the edge's own streamer.json, except for the embedded one",
         ),
     ] = None
-    force: Annotated[bool, about("replace the embedded edge's own thresholds")] = False
     json: Json = False
 
     def __post_init__(self) -> None:

@@ -21,7 +21,8 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
 from streamer.core.installed import missing
-from streamer.core.rules.form import SentenceForm, marks_of
+from streamer.core.rules.clauses import marks_of
+from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary

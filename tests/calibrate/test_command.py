@@ -4,7 +4,6 @@ what it refuses."""
 import dataclasses
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from streamer.config import Config
 from streamer.core.calibration import at, losses_of
 from streamer.core.decoding.gate import SIGNALS, Gate
 from streamer.core.rules.sampling import Sampling
-from streamer.model import thinker
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve
@@ -123,14 +121,6 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path, 
             f"not exist yet, or a file, e.g. {out / 'streamer.json'}"
         ],
     )
-
-
-def test_force_replaces_the_embedded_thresholds(clips, edge, calibrate, monkeypatch):
-    monkeypatch.setattr(thinker, "EMBEDDED", edge.parent)
-    shutil.copytree(edge, edge.parent / "cloud")
-    assert calibrate(*clips[:3], "--risk", 0.5)[0] == 2
-    assert calibrate(*clips[:3], "--risk", 0.5, "--force")[0] == 0
-    assert read_card(edge).promises["fluent"].num_clips == 3
 
 
 def test_every_path_is_what_the_real_pair_does(heard, clips):

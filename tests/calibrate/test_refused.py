@@ -60,11 +60,7 @@ from streamer.model.thinker import resolve
             2,
             "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with",
         ),
-        (
-            ["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))],
-            2,
-            "(then --edge myedge); --force replaces them",
-        ),
+        (["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))], 2, "(then --edge myedge)"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(clips, calibrate, args, status, told):

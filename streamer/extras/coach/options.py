@@ -7,14 +7,13 @@ line (`serve --coach`), or over the socket. A baseline is a small JSON file.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from streamer.core.declare import ConfigError, about, check, check_known, shown
+from streamer.core.declare import ConfigError, about, check, check_known, read_toml, shown
 from streamer.extras.coach.network import FORM
 
 MAX_PROFILE_BYTES = 10_000
@@ -37,7 +36,7 @@ OLDER = "another version of streamer saved this baseline; leave it out, and it i
 bound = partial(about, group=None)
 
 
-class BaselineError(ValueError):
+class BaselineError(ConfigError):
     """A profile cannot be used. Its text is one line that names the cause and the way out."""
 
 
@@ -208,7 +207,7 @@ class Coach:
     def parse(cls, text: str) -> Coach:
         """From FILE.toml, or `fast_ratio=1.3,silence_s=8`. Raises ConfigError."""
         if text.endswith(".toml"):
-            return cls._of_toml(text)
+            return read_toml(text, cls.of)
         found: dict[str, float | Baseline] = {}
         for pair in text.split(","):
             name, equals, value = pair.partition("=")
@@ -223,13 +222,3 @@ class Coach:
                 why = str(error) if name == "baseline" else f"{name} is {value!r}; give a number"
                 raise ConfigError(f"coach: {why}") from None
         return cls.of(found)
-
-    @classmethod
-    def _of_toml(cls, path: str) -> Coach:
-        try:
-            with open(path, "rb") as file:
-                return cls.of(tomllib.load(file))
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:  # ConfigError and TOML's own are ValueErrors
-            raise ConfigError(f"{path}: {error}") from None

@@ -15,12 +15,6 @@ from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.thinker import num_params_of, resolve, shapes_of
 
-FIXED = 0.7e9  # bytes: Python, torch, transformers
-PER_LEARNT = 24  # bytes: weight, gradient, two moments, the best and a copy of it
-# numbers per position alive at the worst moment, measured on a layer of the 3B (2026-11)
-INSIDE_HIDDEN = 28
-INSIDE_FFN = 10.5
-
 
 @dataclass(frozen=True)
 class Base:
@@ -48,40 +42,16 @@ def base_of(spec: str) -> Base:
     return Base(directory, shapes_of(directory), num_params, card, words, fingerprint_of(directory))
 
 
-def num_learnt(shapes: Shapes, rank: int) -> int:
-    """Numbers in the adapters."""
-    text = shapes.text
-    q, kv = text.heads * text.head_dim, text.kv_heads * text.head_dim
-    layer = 2 * (text.hidden + q) + 2 * (text.hidden + kv) + 3 * (text.hidden + text.ffn)
-    return rank * (text.layers * layer + shapes.audio.width + shapes.audio.output)
-
-
-def bytes_needed(
-    base: Base, width: int, rank: int, at_once: int, longest: int, answer: int
-) -> float:
-    """Memory of a step. width: bytes of a weight; longest: positions of an example; answer: of
-    them, ids that are said. docs/tune.md has the sum for 3B and 7B."""
-    text, rows = base.shapes.text, at_once * longest
-    inside = rows * (INSIDE_HIDDEN * text.hidden + INSIDE_FFN * text.ffn)
-    activations = (text.layers * rows * text.hidden + inside) * width
-    logits = at_once * answer * text.vocab * 4 * 3
-    adapters = PER_LEARNT * num_learnt(base.shapes, rank)
-    return FIXED + base.num_params * width + adapters + activations + logits
-
-
-def check_memory(base: Base, need: float, device: str) -> None:
-    """Raises TuneError if tuning, or the evaluation in float32 after it, does not fit."""
+def check_memory(base: Base, width: int, device: str) -> None:
+    """Raises TuneError if the weights alone do not fit: on a CPU those of the evaluation in
+    float32, otherwise `width` bytes each. A step may still need more than there is."""
     free = free_bytes(device)
-    if free is None:
-        return
-    judging = 0.0
+    need = base.num_params * width
     if device == "cpu":
-        judging = FIXED + layout.PEAK * layout.weight_bytes(base.shapes, "fast")
-    if max(need, judging) > free:
-        what = "tuning" if need >= judging else "evaluating the model in float32"
-        told = f"{what} takes about {max(need, judging) / 1e9:.1f} GB, {free / 1e9:.1f} are free"
-        way = "give --at-once 1, a smaller --turn-s or --precision bf16, or a machine with more"
-        raise TuneError(f"{told}; {way}")
+        need = max(need, int(layout.PEAK * layout.weight_bytes(base.shapes, "fast")))
+    if free is not None and need > free:
+        told = f"the weights take {need / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+        raise TuneError(f"{told}; take a smaller model, or a machine with more")
 
 
 def free_bytes(device: str) -> float | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamer.extras.tune.learn import State
     from streamer.extras.tune.result import Facts
 
+HELD = 0.15  # share of the speakers that is held out
 FREE = {"json", "out"}  # may change between two runs
 MOST_HELD = 200  # held-out turns to evaluate
 
@@ -58,7 +59,7 @@ def tune(options: TuneOptions) -> Facts:
     with working(options, base.fingerprint) as work:
         check_disk(base.directory, Path(options.out))
         turns = turns_of(options.recordings, options.turn_s, work, _cores())
-        learnt, held = split(turns, who, options.held, options.seed)
+        learnt, held = split(turns, who, HELD, options.seed)
         data = Data(learnt, _spread(held, MOST_HELD), who)
         tell(data.summary())
         state = _learn(base, data, options, work)
@@ -83,21 +84,15 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     """Raises TuneError, ModelError."""
     import torch
 
-    from streamer.extras.tune.base import bytes_needed, check_memory
+    from streamer.extras.tune.base import check_memory
     from streamer.extras.tune.learn import Adapted, Examples, Training
     from streamer.model.engines.load import set_torch_threads
 
     audio_id = base.shapes.audio_id
     makes = Examples(base.directory, base.card, base.words.attributes, audio_id, work / "features")
     learnt, held = makes.of(data.learnt), makes.of(data.held)
-    usual = "fp32" if options.device == "cpu" else "bf16"
-    is_wide = (usual if options.precision == "auto" else options.precision) == "fp32"
-    dtype = torch.float32 if is_wide else torch.bfloat16
-    longest = max(map(len, (*learnt, *held)))
-    answer = max(len(e.answer) for e in (*learnt, *held))
-    need = bytes_needed(base, dtype.itemsize, options.rank, options.at_once, longest, answer)
-    check_memory(base, need, options.device)
-    tell(f"takes about {need / 1e9:.1f} GB of memory")
+    dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
+    check_memory(base, dtype.itemsize, options.device)
     set_torch_threads(base.num_params)
     model = Adapted(base.directory, base.shapes, options.device, dtype, options.rank, options.seed)
     training = Training(model, learnt, held, options, work)

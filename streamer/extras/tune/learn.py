@@ -30,7 +30,8 @@ from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, Traini
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 from transformers.trainer_callback import PrinterCallback
 
-from streamer.core.rules.form import CHINESE, Phrases
+from streamer.core.rules.clauses import CHINESE
+from streamer.core.rules.form import Phrases
 from streamer.extras.tune.data import TuneError, Turn, as_bytes
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
@@ -369,7 +370,7 @@ def _failures(training: Training) -> Iterator[None]:
     except (RuntimeError, MemoryError, OSError, SafetensorError, ValueError) as error:
         is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if is_memory or "can't allocate memory" in str(error):
-            way = "give a smaller --at-once or --turn-s, or --precision bf16, in another --out"
+            way = "give a smaller --at-once or --turn-s, in another --out"
             told = f"there is too little memory for step {training.state.global_step}; {way}"
         elif isinstance(error, OSError | SafetensorError) or "write" in str(error):
             told = f"{training._folder} cannot be read or written ({error!s:.120})"

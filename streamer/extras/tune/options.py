@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from streamer.commands.options import Json
 from streamer.config import Device
@@ -56,9 +56,6 @@ class TuneOptions(Checked):
             metavar="HOW",
         ),
     ] = "file"
-    held: Annotated[
-        float, about("share of the speakers that is held out", "0.2", group=DATA, gt=0, lt=0.9)
-    ] = 0.15
     turn_s: Annotated[
         float,
         about(
@@ -82,14 +79,6 @@ class TuneOptions(Checked):
         int, about("seed of the split, the order and the adapters", "1", group=LEARNING, ge=0)
     ] = 0
     device: Device = "cpu"
-    precision: Annotated[
-        Literal["auto", "bf16", "fp32"],
-        about(
-            "precision of the frozen weights; auto: fp32 on a CPU, bf16 on a GPU",
-            "bf16",
-            group=MACHINE,
-        ),
-    ] = "auto"
     at_once: Annotated[
         int, about("turns of a batch in memory at once", "4", group=MACHINE, ge=1, le=256)
     ] = 1

@@ -52,7 +52,7 @@ def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
         (("empty", "--model", "embedded", "--out", "new"), 1, "no recording there"),
         (("empty", "--model", "embedded", "--out", "no/new"), 1, "cannot be written"),
         (("empty", "--model", "embedded", "--out", "new", "--speakers", "no"), 2, "as a table"),
-        (("empty", "--model", "embedded", "--out", "new", "--held", "1"), 2, "--held is 1"),
+        (("empty", "--model", "embedded", "--out", "new", "--rank", "0"), 2, "--rank is 0"),
         (("empty", "--model", "embedded", "--out", "new", "--device", "cuda"), 1, "no GPU"),
         (("empty", "--model", "a", "--model", "b", "--out", "new"), 2, "--model is given twice"),
     ],
