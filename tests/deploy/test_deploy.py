@@ -7,21 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import kubernetes_validate
 import pytest
 import yaml
 from places import ROOT
+from wire import all_metrics
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.director import PATHS, TARGETS, Director
 from streamer.extras.fleet.options import read
 from streamer.extras.fleet.replicas import Roster
-from streamer.net.link.client import watch_link
-from streamer.net.link.server import VerifierServer
-from streamer.net.realtime.server import RealtimeServer
-from streamer.net.service.admission import Admission
 
 DEPLOY = ROOT / "deploy"
 VERSION = "1.32"  # of Kubernetes
@@ -54,14 +50,8 @@ PODS = {
 
 def metric_names():
     """Names of all series of a server, a verifier and a director."""
-    server = RealtimeServer(None, Admission((), 7))
-    verifier = VerifierServer(None, SimpleNamespace(fingerprint=""), Admission((), 7))
-    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
-    watch_link(link, server.metrics)
-    for one in (server, verifier):
-        one.start(None)
-    texts = [server.metrics.text(), verifier.metrics.text(), Director(Roster()).metrics()]
-    return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text.decode(), re.M)}
+    texts = [*all_metrics(), Director(Roster()).metrics().decode()]
+    return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
 
 
 def test_manifests_are_of_their_schemas():
@@ -210,7 +200,7 @@ def test_several_client_keys_leave_the_link_its_own(keys):
         return re.sub(r"\$\{(\w+)[^}]*\}", lambda found: given[found[1]], value)
 
     env = {
-        name: {variable: filled(value) for variable, value in one.get("environment", {}).items()}
+        name: {key: filled(value) for key, value in one.get("environment", {}).items()}
         for name, one in SERVICES.items()
     }
     assert env["server"] == {"STREAMER_API_KEY": keys, "STREAMER_CLOUD_KEY": "carol"}
@@ -223,9 +213,9 @@ def test_several_client_keys_leave_the_link_its_own(keys):
         }
         for name, spec in PODS.items()
     }
-    director = secrets["director"]
-    assert (director["CLIENT_KEYS"], director["CLOUD_KEY"]) == ("key", "cloud-key")
-    assert director["STREAMER_API_KEY"] == "$(CLIENT_KEYS),$(CLOUD_KEY)"
-    assert secrets["server"]["STREAMER_API_KEY"] == "key"
-    assert secrets["server"]["STREAMER_CLOUD_KEY"] == "cloud-key"
+    own = {"STREAMER_API_KEY": "key", "STREAMER_CLOUD_KEY": "cloud-key"}
+    assert secrets["server"].items() >= own.items()
     assert secrets["verifier"]["STREAMER_API_KEY"] == "cloud-key"
+    both = {"CLIENT_KEYS": "key", "CLOUD_KEY": "cloud-key"}
+    both["STREAMER_API_KEY"] = "$(CLIENT_KEYS),$(CLOUD_KEY)"
+    assert secrets["director"].items() >= both.items()

@@ -4,14 +4,13 @@ real servers with scripted sessions."""
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
-import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 import openai
 import pytest
 from fake_session import opening
+from far import free_port
 from patience import PATIENCE_S
 from places import ROOT
 from websockets.asyncio.client import connect
@@ -25,16 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:connect:DeprecationWarning"),
 ]
 KEY = "alice,bob"
-
-
-def free_ports(num):
-    sockets = [socket.socket() for _ in range(num)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @contextmanager
@@ -53,26 +42,27 @@ def haproxy(folder, front, backs):
         process.wait(PATIENCE_S)
 
 
+def status_of(url):
+    """Of /readyz; None where nothing listens."""
+    with suppress(OSError):
+        return http(url, "/readyz")[0]
+
+
 @asynccontextmanager
 async def proxied(folder, max_sessions=2):
     """(the proxy's address, the servers)."""
-    front, *backs = free_ports(4)
+    front, *backs = {free_port() for _ in range(9)}
     async with AsyncExitStack() as stack:
         servers = []
-        for i, port in enumerate(backs):
+        for i, port in enumerate(backs[:3]):
             name = incarnation_of(f"server-{i + 1}")
             one = running(opening(), max_sessions, api_key=KEY, at=port, name=name)
             servers.append((await stack.enter_async_context(one))[1])
-        stack.enter_context(haproxy(folder, front, backs))
+        stack.enter_context(haproxy(folder, front, backs[:3]))
         url = f"ws://127.0.0.1:{front}/v1/realtime"
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                if (await asyncio.to_thread(http, url, "/readyz"))[0] == 200:
-                    break
-            except OSError:
-                assert time.monotonic() < until
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            while await asyncio.to_thread(status_of, url) != 200:
+                await asyncio.sleep(0.05)
         yield url, servers
 
 

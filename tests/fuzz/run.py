@@ -37,21 +37,10 @@ def main() -> int:
     for data in TARGETS[name].seeds():
         (own / hashlib.sha1(data).hexdigest()).write_bytes(data)
     found = CACHE / f"{name}.found"
-    limits = [
-        f"-max_total_time={options.seconds}",
-        f"-timeout={SECONDS_EACH}",
-        "-rss_limit_mb=2048",
-        "-max_len=4096",
-        "-print_final_stats=1",
-        f"-exact_artifact_path={found}",
-    ]
-    folders = [str(own), *([str(CORPUS / name)] if (CORPUS / name).is_dir() else [])]
-    return _fuzz(name, [*limits, *folders])
-
-
-def _fuzz(name: str, words: list[str]) -> int:
-    """In a process of its own: libFuzzer ends the one that it runs in."""
-    command = [sys.executable, __file__, name, "--inside", *words]
+    limits = [f"-max_total_time={options.seconds}", f"-timeout={SECONDS_EACH}", "-max_len=4096"]
+    limits += ["-rss_limit_mb=2048", "-print_final_stats=1", f"-exact_artifact_path={found}"]
+    # in a process of its own: libFuzzer ends the one that it runs in
+    command = [sys.executable, __file__, name, "--inside", *limits, str(own), str(CORPUS / name)]
     return subprocess.run(command, check=False).returncode
 
 

@@ -82,11 +82,11 @@ def vocabulary() -> Vocabulary:
 
 @cache
 def edge_terms() -> DecodingTerms:
-    return DecodingTerms(
-        "tokenizer", vocabulary().num_ids, Rules(), Sampling(), vocabulary=vocabulary()
-    )
+    v = vocabulary()
+    return DecodingTerms("tokenizer", v.num_ids, Rules(), Sampling(), vocabulary=v)
 
 
+MODEL = VerifierModel("model", "tokenizer", 101, 60.0, {"zh": ""})
 SOUND = np.linspace(-0.5, 0.5, 400, dtype=np.float32)
 
 
@@ -99,9 +99,7 @@ def read_up(data: bytes) -> None:
             assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
             match found:
                 case wire.Open() if turn is None:
-                    turn = VerifierTurn(
-                        VerifierModel("model", "tokenizer", 101, 60.0, {"zh": ""}), found
-                    )
+                    turn = VerifierTurn(MODEL, found)
                 case _ if turn is None:
                     continue
                 case wire.Open():
@@ -287,57 +285,42 @@ def read_model_card(data: bytes) -> None:
 
 
 def card_seeds() -> Seeds:
-    promise = {
-        "risk": 0.05,
-        "confidence": 0.9,
-        "signal": "entropy",
-        "num_clips": 9,
-        "num_groups": 3,
-        "date": "2026-11-22",
-        "cloud": "cloud",
-    }
-    card = {
-        "name": "toy",
-        "language": "zh",
-        "max_turn_s": 60.0,
-        "prompt": {"prefix": "a", "suffix": "b"},
-        "gate": {
-            "fluent": {"entropy": 2.0, "k": 4, "promise": promise},
-            "quality": {"margin": 0.5},
-        },
-        "attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]},
-    }
+    promise = {"risk": 0.05, "confidence": 0.9, "signal": "entropy", "num_clips": 9}
+    promise |= {"num_groups": 3, "date": "2026-11-22", "cloud": "cloud"}
+    fluent = {"entropy": 2.0, "k": 4, "promise": promise}
+    card = {"name": "toy", "language": "zh", "max_turn_s": 60.0}
+    card |= {"prompt": {"prefix": "a", "suffix": "b"}}
+    card |= {"gate": {"fluent": fluent, "quality": {"margin": 0.5}}}
+    card |= {"attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]}}
     yield json.dumps(card).encode()
     yield b"{}"
 
 
-def read_index(data: bytes) -> None:
-    """A directory whose index is this, beside one healthy shard."""
+def read_directory(files: dict[str, bytes]) -> None:
+    """A directory with these files."""
     with tempfile.TemporaryDirectory(dir=folder()) as name:
-        directory = Path(name)
-        (directory / "model.safetensors.index.json").write_bytes(data)
-        (directory / "a.safetensors").write_bytes(next(header_seeds()))
+        for file, data in files.items():
+            (Path(name) / file).write_bytes(data)
         try:
-            list(entries(directory))
+            list(entries(Path(name)))
         except ModelError as error:
             told(error)
+
+
+def read_index(data: bytes) -> None:
+    """It names one healthy shard, or others."""
+    index = "model.safetensors.index.json"
+    read_directory({index: data, "a.safetensors": next(header_seeds())})
+
+
+def read_header(data: bytes) -> None:
+    read_directory({"model.safetensors": data})
 
 
 def index_seeds() -> Seeds:
     yield b'{"metadata": {}, "weight_map": {"model.norm.weight": "a.safetensors"}}'
     yield b'{"weight_map": {"lm_head.weight": "b.safetensors"}}'
     yield b'{"weight_map": {"lm_head.weight": "' + b"x" * 300 + b'"}}'  # found 2026-11
-
-
-def read_header(data: bytes) -> None:
-    """A directory of one safetensors file."""
-    with tempfile.TemporaryDirectory(dir=folder()) as name:
-        directory = Path(name)
-        (directory / "model.safetensors").write_bytes(data)
-        try:
-            list(entries(directory))
-        except ModelError as error:
-            told(error)
 
 
 def header_seeds() -> Seeds:

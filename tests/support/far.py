@@ -16,12 +16,12 @@ from processes import listening
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
+from wire import MODEL
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.link.verifier_turn import VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link.client import RemoteCloud
@@ -29,7 +29,6 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 
-MODEL = VerifierModel("model", "tokenizer", 1_000, 60.0, {"zh": ""})
 TERMS = DecodingTerms(MODEL.tokenizer, MODEL.num_ids, Rules(language="zh"), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 QUERY = f"?{wire.VERSION_QUERY}={wire.VERSION}"

@@ -1,20 +1,16 @@
 """The metrics of a server's link to a verifier, and the table of all metrics in docs/realtime.md."""
 
 import re
-from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import FIRST, MODEL, finish, hear, honest, linked, lying, sound
+from far import FIRST, finish, hear, honest, linked, lying, sound
 from patience import until
 from places import ROOT
-from wire import link_gauges
+from wire import all_metrics, link_gauges
 
 from streamer.core.description import TextDelta
 from streamer.net.link.client import watch_link
-from streamer.net.link.server import VerifierServer
-from streamer.net.realtime.server import RealtimeServer
-from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import Metrics
 
 PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
@@ -44,19 +40,8 @@ async def test_blocks_in_flight_are_counted():
         assert link_gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
 
-def everything():
-    """The metrics of a server with a link, and of a verifier, before any event."""
-    servers = RealtimeServer(None, Admission((), 7)), VerifierServer(None, MODEL, Admission((), 7))
-    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
-    watch_link(link, servers[0].metrics)
-    for server in servers:
-        server.metrics.build("1.2.3")
-        server.start(None)
-    return [server.metrics.text().decode() for server in servers]
-
-
 def test_the_table_names_all_of_them():
-    names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", "".join(everything()), re.M))
+    names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", "".join(all_metrics()), re.M))
     # and that of a service that runs
     names = {name for name in names if not name.endswith("_created")} | {"tasks"}
     table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", PAGE, re.M)
@@ -64,13 +49,13 @@ def test_the_table_names_all_of_them():
 
 
 def test_units_are_base_units_and_series_are_there_before_the_first_event():
-    for text in everything():
+    for text in all_metrics():
         assert not re.search(r"^# TYPE \w+_(ms|mb|kb|minutes)\b", text, re.M)
         assert "streamer_sessions_limit 7.0\n" in text
         assert re.search(r'^streamer_build_info{.*version="1.2.3".*} 1.0$', text, re.M)
         assert re.search(r"^process_resident_memory_bytes [1-9]", text, re.M)
         assert 'streamer_refusals_total{status="503"} 0.0\n' in text
-    serve, verifier = everything()
+    serve, verifier = all_metrics()
     assert 'streamer_turns_total{stop_reason="sentence"} 0.0\n' in serve
     assert "streamer_ttft_seconds_count 0.0\n" in serve
     assert 'streamer_requests_refused_total{reason="prefix"} 0.0\n' in verifier
