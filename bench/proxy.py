@@ -43,8 +43,9 @@ class Proxy:
     seed: int = 0
 
     async def __aenter__(self) -> Proxy:
-        self.num_up = self.num_down = self.num_connections = 0
+        self.num_up = self.num_down = self.num_connections = self.num_cuts = 0
         self.cut_after: int | None = None  # bytes in either direction, then a reset
+        self.cut_every: int | None = None  # the next `cut_after`
         self._chance = random.Random(self.seed)
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +142,8 @@ class Proxy:
         else:
             self.num_down += len(data)
         if self.cut_after == 0:
-            self.cut_after = None
+            self.cut_after = self.cut_every
+            self.num_cuts += 1
             self.cut()
 
 

@@ -10,13 +10,14 @@ import sys
 from urllib.parse import urlsplit
 
 import soundfile
-from cutting import cutting
 from fake_microphone import line
 from patience import PATIENCE_S
 from places import ROOT
 from speech import SAMPLES, speech
 from websockets.asyncio.server import serve
-from wire import describe_files, http, serving
+from wire import describe_files, http, serving, url_of
+
+from bench.proxy import Proxy
 
 CLIENT = ROOT / "clients" / "streamer_client.py"
 SLOWLY = ("--speed", 2, "--live-updates", 0.5)
@@ -43,9 +44,11 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     soundfile.write(tmp_path / "long.wav", speech(65, 5), 16_000, subtype="PCM_16")
     (wanted,) = describe_files([tmp_path / "long.wav"], "exact")
     before = num_resumed(server)
-    async with cutting(server) as (url, link):
-        link.max_bytes = 300_000
-        client = await start(tmp_path / "long.wav", "--url", url, "--speed", 100, "--json")
+    async with Proxy(urlsplit(server).port) as proxy:
+        proxy.cut_after = proxy.cut_every = 300_000
+        client = await start(
+            tmp_path / "long.wav", "--url", url_of(proxy), "--speed", 100, "--json"
+        )
         out, err = await asyncio.wait_for(client.communicate(), PATIENCE_S)
     assert (client.returncode, err) == (0, b"")
     assert num_resumed(server) - before >= 4

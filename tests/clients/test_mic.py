@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
-from cutting import cutting
 from fake_microphone import environment, line
 from patience import PATIENCE_S
 from places import ROOT
 from speech import SAMPLES
-from wire import serving
+from wire import serving, url_of
+
+from bench.proxy import Proxy
 
 CLIENT = ROOT / "clients" / "streamer_client.py"
 
@@ -69,11 +71,11 @@ async def test_the_second_ctrl_c_ends_it_at_once(listening):
 
 async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, listening):
     whole = await listening(server, "--live-updates", "1")
-    async with cutting(server) as (url, link):
-        cut = await listening(url, "--live-updates", "1")
+    async with Proxy(urlsplit(server).port) as proxy:
+        cut = await listening(url_of(proxy), "--live-updates", "1")
         for _ in range(3):
             await line(cut.stderr, " s: ")
-            link.cut()
+            proxy.cut()
         assert await line(cut.stdout) == await line(whole.stdout)
         assert (await end(cut))[0] == 0
 

@@ -64,6 +64,11 @@ def http(url, path, headers=None, context=None):
             return error.code, error.read().decode(), error.headers
 
 
+def url_of(proxy):
+    """The address of a server through a proxy."""
+    return f"ws://127.0.0.1:{proxy.port}{PATH}"
+
+
 def link_gauges(text):
     """What /metrics tells of a link to a verifier: name -> value, without the prefix."""
     found = re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
-from cutting import cutting
 from speech import SAMPLES, recording, speech
-from wire import serving
+from wire import serving, url_of
+
+from bench.proxy import Proxy
 
 
 @LOOP
@@ -55,20 +56,20 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
     held."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
     async with (
-        cutting(server) as (url, link),
-        visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest,
+        Proxy(urlsplit(server).port) as proxy,
+        visiting(url_of(proxy), tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest,
     ):
-        link.max_bytes = 50_000
+        proxy.cut_after = proxy.cut_every = 50_000
         await guest.page.set_input_files("#file", SAMPLES[0])
         assert await guest.until_described() == measured[SAMPLES[0].name]["text"]
-        link.max_bytes = None
-        assert link.num_cuts >= 2
+        proxy.cut_after = proxy.cut_every = None
+        assert proxy.num_cuts >= 2
         guest.sockets.clear()
         await guest.page.click("#mic")
         # the latter is said again when the link is back
         for status in ("Hearing you", "Listening"):
             await guest.until_said("#status", status)
-            link.cut()
+            proxy.cut()
         await guest.until_said("#facts", "microphone")
         assert len(guest.sockets) >= 3
         assert await guest.text("#sentence") == await replay(server, taken(guest.sockets))
