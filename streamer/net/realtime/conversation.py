@@ -34,28 +34,15 @@ MAX_APPEND_BYTES = 3 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """Feed the client's audio, in the encoding that is in force."""
-
-    pcm: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """Go on with new options; a turn that voice activity has begun ends here."""
-
-    options: SessionOptions
-
-
-@dataclass(frozen=True, slots=True)
 class Do:
-    """Call this method of the session. cause: the client event's id."""
+    """Call this method of the stream. `reopen`: go on with the options in force; a turn that voice
+    activity has begun ends here. cause: the client event's id."""
 
-    name: Literal["commit", "clear", "answer", "cancel"]
+    name: Literal["commit", "clear", "answer", "cancel", "reopen"]
     cause: str | None
 
 
-Action = Feed | Reopen | Do
+Action = Do | bytes  # audio to feed, in the encoding that is in force
 Result = tuple[list[Out], Action | None]
 
 
@@ -171,9 +158,9 @@ class Conversation:
         match event:
             case SpeechStarted():
                 self.turns.is_speaking = True
-                return [s.speech_started(item, event.at_ms + self._before_ms)]
+                return [s.speech("start", item, event.at_ms + self._before_ms)]
             case SpeechStopped():
-                return [s.speech_stopped(item, event.at_ms + self._before_ms)]
+                return [s.speech("end", item, event.at_ms + self._before_ms)]
             case TurnCommitted():
                 self.turns.closed(event.turn, self.options.answers_itself)
                 return s.committed(item, self._add(item))
@@ -221,7 +208,7 @@ class Conversation:
         if len(pcm) > MAX_APPEND_BYTES:
             text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
             return _refused(text, "append_too_large", cause)
-        return [], Feed(pcm) if pcm else None
+        return [], pcm or None
 
     def _update(self, event: c.SessionUpdate) -> Result:
         before = self.options
@@ -237,7 +224,7 @@ class Conversation:
             return _refused(f"{text}; {ways}", "session_busy", event.event_id)
         self.settings = settings
         out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
-        return out, None if is_same else Reopen(settings.options)
+        return out, None if is_same else Do("reopen", event.event_id)
 
     def _respond(self, event: c.ResponseCreate) -> Result:
         """Answer the last committed turn. If there is nothing to answer, send an empty response:

@@ -7,7 +7,7 @@ only to clients that asked for them. `to_beta` renames events for clients of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from streamer.core.description import Description, TextDelta
 from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOptions, TurnFailed
@@ -74,14 +74,11 @@ def error(message: str, code: str, cause: str | None, kind: str = "invalid_reque
     return {"type": "error", "error": found}
 
 
-def speech_started(item_id: str, at_ms: int) -> Event:
-    kind = "input_audio_buffer.speech_started"
-    return {"type": kind, "audio_start_ms": at_ms, "item_id": item_id}
-
-
-def speech_stopped(item_id: str, at_ms: int) -> Event:
-    kind = "input_audio_buffer.speech_stopped"
-    return {"type": kind, "audio_end_ms": at_ms, "item_id": item_id}
+def speech(which: Literal["start", "end"], item_id: str, at_ms: int) -> Event:
+    """Voice activity found the start or the end of a turn's speech."""
+    name = "started" if which == "start" else "stopped"
+    kind = f"input_audio_buffer.speech_{name}"
+    return {"type": kind, f"audio_{which}_ms": at_ms, "item_id": item_id}
 
 
 def committed(item_id: str, previous: str | None) -> list[Event]:
@@ -241,21 +238,6 @@ def extension(item_id: str, found: Ours, before_s: float) -> Event:
 def ack(num_bytes: int, num_messages: int) -> Event:
     """Counts of everything that was taken: bytes of PCM, client messages of any kind."""
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
-
-
-def resumed(
-    num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None
-) -> Event:
-    """Where a session goes on. event: the next one. lost_bytes is None if the client did not say
-    what it has."""
-    return {
-        "type": "streamer.resumed",
-        "bytes": num_bytes,
-        "messages": num_messages,
-        "event": event,
-        "lost_events": lost_events,
-        "lost_bytes": lost_bytes,
-    }
 
 
 _BETA_NAMES = {

@@ -17,9 +17,9 @@ import anyio
 import msgspec
 
 from streamer.net.realtime.client_events import BadEvent, decode
-from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, Reopen
+from streamer.net.realtime.conversation import Action, Conversation, Do
 from streamer.net.realtime.journal import Journal
-from streamer.net.realtime.server_events import Event, ack, error, resumed, to_beta
+from streamer.net.realtime.server_events import Event, ack, error, to_beta
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
 from streamer.stages.stream import LiveSession
@@ -180,12 +180,12 @@ class ClientSession:
     async def _perform(self, action: Action) -> list[Event]:
         assert self._stream is not None
         match action:
-            case Feed(pcm):
+            case bytes() as pcm:
                 # draining: nothing more is heard
                 with suppress(anyio.ClosedResourceError):
                     await self._stream.feed(pcm)
                     self.conversation.fed(len(pcm))
-            case Reopen():
+            case Do("reopen"):
                 self._ready = anyio.Event()
                 self._change.set()
                 await self._ready.wait()
@@ -233,11 +233,10 @@ class Resume:
         wanted = journal.num_read if self.event is None else self.event
         first = max(journal.first, journal.num_sent if self.event is None else wanted)
         lost_bytes = None if self.num_bytes is None else max(0, self.num_bytes - session.num_bytes)
-        event = resumed(
-            session.num_bytes, session.num_messages, first, max(0, first - wanted), lost_bytes
-        )
+        told = ack(session.num_bytes, session.num_messages) | {"type": "streamer.resumed"}
+        lost = {"lost_events": max(0, first - wanted), "lost_bytes": lost_bytes}
         journal.confirm(first)
-        return first, msgspec.json.encode({"event_id": event_id, **event})
+        return first, msgspec.json.encode({"event_id": event_id, **told, "event": first, **lost})
 
 
 def _number(query: Mapping[str, Sequence[str]], name: str) -> int | None:

@@ -33,13 +33,10 @@ class ServiceMetrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.loop_lag = self._seconds("streamer_loop_lag_seconds", "Event loop's delay")
-        self.refusals = self._counter(
-            "streamer_refusals", "Connections refused", "status", STATUSES
-        )
-        self.resumed = self._counter("streamer_resumed", "Sessions that their client resumed")
-        self.failed = self._counter(
-            "streamer_sessions_failed", "Sessions that an internal error ended"
-        )
+        count = self._counter
+        self.refusals = count("refusals", "Connections refused", "status", STATUSES)
+        self.resumed = count("resumed", "Sessions that their client resumed")
+        self.failed = count("sessions_failed", "Sessions that an internal error ended")
 
     def build(self, version: str) -> None:
         """Say which version runs."""
@@ -68,7 +65,8 @@ class ServiceMetrics:
         self, name: str, help: str, label: str = "", values: Iterable[str] = ()
     ) -> Counter:
         """values: of the label. Their series begin at 0, so that a first event shows as a rise."""
-        found = Counter(name, help, [label] if label else [], registry=self._registry)
+        labels = [label] if label else []
+        found = Counter(f"streamer_{name}", help, labels, registry=self._registry)
         for value in values:
             found.labels(value)
         return found
@@ -79,15 +77,12 @@ class VerifierMetrics(ServiceMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.refused = self._counter(
-            "streamer_requests_refused", "Requests not applied", "reason", REFUSALS
-        )
-        self.verdicts = self._counter("streamer_verdicts", "Requests answered")
-        self.judging = self._counter(
-            "streamer_judging_seconds", "From a request's turn to its reply, summed"
-        )
-        self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids judged")
-        self.accepted = self._counter("streamer_accepted_ids", "Draft ids accepted")
+        count = self._counter
+        self.refused = count("requests_refused", "Requests not applied", "reason", REFUSALS)
+        self.verdicts = count("verdicts", "Requests answered")
+        self.judging = count("judging_seconds", "From a request's turn to its reply, summed")
+        self.uploaded = count("uploaded_ids", "Draft ids judged")
+        self.accepted = count("accepted_ids", "Draft ids accepted")
 
     def verdict(self, request: VerifyRequest, verdict: Verdict) -> None:
         self.verdicts.inc()
@@ -103,22 +98,16 @@ class Metrics(ServiceMetrics):
         self._notices = Notices()
         self.ttft = self._seconds("streamer_ttft_seconds", "First text after a turn's last sample")
         self.itl = self._seconds("streamer_itl_seconds", "Between two deltas of one answer")
-        self.turns = self._counter(
-            "streamer_turns", "Turns by how they ended", "stop_reason", STOP_REASONS
-        )
-        self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids given to the cloud")
-        self.accepted = self._counter("streamer_accepted_ids", "Draft ids accepted")
-        self.unverified = self._counter(
-            "streamer_turns_unverified", "Turns with blocks that were to be verified and were not"
-        )
-        self.cloud_calls = self._counter("streamer_cloud_calls", "Requests to the cloud")
-        self.failures = self._counter(
-            "streamer_turns_failed", "Turns that ended without a description"
-        )
-        self.slow_readers = self._counter(
-            "streamer_slow_readers", "Connections cut off because nothing was read"
-        )
-        self.drops = self._counter("streamer_drops", "Connections that ended without a goodbye")
+        count = self._counter
+        self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
+        self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")
+        self.accepted = count("accepted_ids", "Draft ids accepted")
+        told = "Turns with blocks that were to be verified and were not"
+        self.unverified = count("turns_unverified", told)
+        self.cloud_calls = count("cloud_calls", "Requests to the cloud")
+        self.failures = count("turns_failed", "Turns that ended without a description")
+        self.slow_readers = count("slow_readers", "Connections cut off because nothing was read")
+        self.drops = count("drops", "Connections that ended without a goodbye")
         self._last_ms: dict[int, float] = {}  # session -> time of its latest delta
 
     def heard(self, session: int, event: Event) -> None:
