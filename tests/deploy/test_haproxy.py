@@ -43,7 +43,7 @@ def haproxy(folder, front, backs):
 
 
 def status_of(url):
-    """Of /readyz; None where nothing listens."""
+    """The status of /readyz; None where nothing listens."""
     with suppress(OSError):
         return http(url, "/readyz")[0]
 

@@ -7,6 +7,9 @@ from far import verifying
 from speech import SAMPLES
 from wire import describe_files
 
+from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.thinker import EMBEDDED, shapes_of
+
 
 @pytest.fixture(scope="package")
 def verifier():
@@ -27,7 +30,4 @@ def wanted():
 @pytest.fixture(scope="package")
 def tokenizer():
     """The fingerprint of the shipped models' tokenizer."""
-    from streamer.model.checkpoint.tokenizer import vocabulary_of
-    from streamer.model.thinker import EMBEDDED, shapes_of
-
     return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint

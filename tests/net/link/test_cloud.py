@@ -359,17 +359,3 @@ def test_the_address_of_a_verifier(url, address, dialled):
     assert verifier.address == address
     assert verifier.dialled_by("e") == dialled
     assert "p@" not in verifier.name
-
-
-async def test_connections_that_end_while_a_turn_waits_are_not_lost():
-    """A turn that is closed while it waits for a connection gives it to the next."""
-    async with serving_judges() as (port, server), linked(port) as link:
-        await until(lambda: link.is_up)
-        for i in range(20):
-            target = link.listen()
-            await hear(target, sound(0.1))
-            if i % 3:
-                await anyio.sleep(0)
-            target.close()
-        await speak_and_ask(link, 0.1, 5)
-        await until(lambda: len(server._links) == 1)

@@ -128,7 +128,11 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         group.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(("scheme", "ours"), [("http", "ws"), ("https", "wss")])
-def test_http_is_no_way_to_a_verifier(scheme, ours):
-    with pytest.raises(ConfigError, match=f"a verifier elsewhere is {ours}://HOST:PORT"):
-        Config(cloud=f"{scheme}://h:1")
+NO_HOSTS = ("ws://", "ws://:8766", "wss:///x", "ws://host:port", "ws://h:99999", "ws://h:0")
+WAYS = {"http://h:1": "is ws://HOST:PORT", "https://h:1": "is wss://HOST:PORT"}
+
+
+@pytest.mark.parametrize("url", [*WAYS, *NO_HOSTS, "ws://a..b:1", "ws://" + 70 * "h"])
+def test_an_address_without_a_host_or_of_another_scheme_is_refused(url):
+    with pytest.raises(ConfigError, match=WAYS.get(url, "names no host")):
+        Config(cloud=url)

@@ -15,17 +15,22 @@ def server():
         yield url
 
 
+def by_name(**options):
+    """The bundled recordings as `streamer describe` describes them in exact mode, by file name."""
+    return {
+        os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact", **options)
+    }
+
+
 @pytest.fixture(scope="package")
 def wanted():
-    """The bundled recordings as `streamer describe` describes them in exact mode, by file name."""
-    return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact")}
+    return by_name()
 
 
 @pytest.fixture(scope="package")
 def measured():
-    """The same with measures, which the page asks for: words are held to them."""
-    rows = describe_files(SAMPLES, "exact", measures=True)
-    return {os.path.basename(row["file"]): row for row in rows}
+    """With measures, which the page asks for: words are held to them."""
+    return by_name(measures=True)
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
