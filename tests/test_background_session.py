@@ -45,6 +45,7 @@ async def test_turn_is_that_of_a_session(spoken):
             assert found.attributes == whole.attributes
             assert found.audio_s == pytest.approx(whole.audio_s + 1.5, abs=0.05)
             assert voice_line(found).startswith("The user speaks")
+            assert voice_line(found, "zh").endswith(f"；情绪{found.levels['arousal']['zh']}。")
             assert set(voice_profile(found)) == set(whole.attributes)
         assert await voice.end() is None
         group.cancel_scope.cancel()

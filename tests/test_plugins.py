@@ -3,6 +3,7 @@ own, which has those programs."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -15,6 +16,7 @@ import streamer
 PACKAGES = ("livekit-agents>=1.8,<2", "pipecat-ai>=1.14,<2")
 HOME = ROOT / ".cache" / "plugins"
 WITHIN_S = 600
+NUMBERS = re.compile(r" \(.*?\)")  # of another turn's end
 pytestmark = pytest.mark.long
 
 
@@ -45,32 +47,35 @@ def run():
 
 
 @pytest.fixture(scope="module")
-def wanted():
-    """The profile of the recording, as `describe` hears it."""
-    found = streamer.describe(SAMPLES[0], mode="edge", measures=True)
-    return {name: of["label"] for name, of in streamer.voice_profile(found).items()}
+def found_here():
+    """The recording, as `describe` hears it."""
+    return streamer.describe(SAMPLES[0], mode="edge", measures=True)
 
 
 def labels(profile):
     return {name: of["label"] for name, of in profile.items()}
 
 
-def test_livekit(run, wanted):
-    """Both final transcripts have their profile; metadata of the inner STT stays."""
-    found = run("livekit")
+def test_livekit(run, found_here):
+    """Both final transcripts have their profile; metadata of the inner STT stays. The example's
+    agent hears the same."""
+    wanted, found = labels(streamer.voice_profile(found_here)), run("livekit")
     assert found["texts"] == ["words", "words"]
     for metadata in found["metadata"]:
         assert labels(metadata["voice_profile"]) == wanted
         assert metadata["own"] == 1
         assert metadata["voice_line"] == found["instructions"]
+    words, *others = (NUMBERS.sub("", line) for line in (found["instructions"], *found["example"]))
+    assert others == [words, words]
     assert found["kinds"] == 2 * ["start_of_speech", "final_transcript", "end_of_speech"]
 
 
-def test_pipecat(run, wanted):
-    """A profile for each utterance, a line for the LLM, and every frame of audio passes."""
-    found = run("pipecat")
+def test_pipecat(run, found_here):
+    """A profile for each utterance, in Chinese, a line for the LLM, and every frame passes."""
+    wanted, found = labels(streamer.voice_profile(found_here, "zh")), run("pipecat")
     assert [labels(profile) for profile in found["profiles"]] == [wanted, wanted]
     assert all(found["texts"])
+    assert all(line.startswith("用户") for line in found["lines"])
     assert [message["content"] for message in found["messages"]] == found["lines"]
     passed, sent = found["num_audio"]
     assert passed == sent

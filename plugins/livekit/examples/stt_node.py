@@ -17,10 +17,13 @@ class Listener(Agent):
                 voice.feed(bytes(frame.data), frame.sample_rate)
                 yield frame
 
-        async for event in Agent.default.stt_node(self, heard(), model_settings):
-            if event.type == stt.SpeechEventType.START_OF_SPEECH:
-                voice.begin()
-            if event.type == stt.SpeechEventType.FINAL_TRANSCRIPT and (found := await voice.end()):
-                event.alternatives[0].metadata = {"voice_line": voice_line(found)}
-            yield event
-        running.cancel()
+        try:
+            async for event in Agent.default.stt_node(self, heard(), model_settings):
+                if event.type == stt.SpeechEventType.START_OF_SPEECH:
+                    voice.begin()
+                is_final = event.type == stt.SpeechEventType.FINAL_TRANSCRIPT
+                if is_final and (found := await voice.end()):
+                    event.alternatives[0].metadata = {"voice_line": voice_line(found)}
+                yield event
+        finally:
+            running.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from loguru import logger
@@ -43,12 +43,24 @@ class VoiceProfileProcessor(FrameProcessor):
     """Place it after `transport.input()`; the transport, or a VADProcessor before this one, reports
     voice activity."""
 
-    def __init__(self, *, tells_llm: bool = False, options: dict[str, Any] | None = None) -> None:
-        """tells_llm: append the line to the LLM's context. options: those of
-        streamer.Describer.open, such as {"mode": "edge"}. Raises streamer.ConfigError."""
+    def __init__(
+        self,
+        *,
+        tells_llm: bool = False,
+        language: Literal["en", "zh"] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """tells_llm: append the line to the LLM's context. language: of the text, the profile and
+        the line, which the model must speak; None: the model's first, with an English line.
+        options: those of streamer.Describer.open, such as {"mode": "edge"}. Raises
+        streamer.ConfigError."""
         super().__init__()
         self._tells_llm = tells_llm
-        self._voice = BackgroundSession(Config.of(None, options or {}))
+        config = Config.of(
+            None, {**(options or {}), **({"language": language} if language else {})}
+        )
+        self._language = "zh" if config.language == "zh" else "en"
+        self._voice = BackgroundSession(config)
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
 
@@ -82,11 +94,15 @@ class VoiceProfileProcessor(FrameProcessor):
 
     async def _describe(self, turn: int) -> None:
         found = await self._voice.end()
-        if found is not None and turn == self._turn and (profile := voice_profile(found)):
+        if (
+            found is not None
+            and turn == self._turn
+            and (profile := voice_profile(found, self._language))
+        ):
             await self._push(found, profile)
 
     async def _push(self, found: Description, profile: dict[str, dict[str, Any]]) -> None:
-        line = voice_line(found)
+        line = voice_line(found, self._language)
         await self.push_frame(VoiceProfileFrame(text=found.text, line=line, profile=profile))
         if self._tells_llm:
             message = {"role": "developer", "content": line}

@@ -12,6 +12,7 @@ from streamer import Describer, Description
 from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
 from streamer.core.installed import missing
+from streamer.core.voice_words import Language
 from streamer.extras.mcp.options import McpOptions
 
 if TYPE_CHECKING:
@@ -54,12 +55,13 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
             yield
             opened.clear()
 
-    async def heard(path: str) -> Description:
+    async def heard(path: str, language: Language | None = None) -> Description:
         from mcp.server.mcpserver.exceptions import ToolError
 
         try:
-            return await opened[0].describe(inside(fence, path), measures=True)
-        except (Refused, streamer.AudioError, streamer.ModelError, streamer.TargetLost) as error:
+            file = inside(fence, path)
+            return await opened[0].describe(file, measures=True, language=language)
+        except (ValueError, streamer.AudioError, streamer.ModelError, streamer.TargetLost) as error:
             raise ToolError(str(error)) from None
 
     tools = MCPServer(
@@ -67,14 +69,16 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
     )
 
     @tools.tool()
-    async def describe(path: str) -> dict[str, Any]:
+    async def describe(path: str, language: Language | None = None) -> dict[str, Any]:
         """One sentence on how the person in a recording speaks, with the label, number, unit and
-        certainty of each attribute. path: an audio file in an allowed folder."""
-        found = await heard(path)
+        certainty of each attribute. path: an audio file in an allowed folder. language: of the
+        sentence and the labels, zh or en; left out, the sentence is in the model's first language
+        and the labels are in English."""
+        found = await heard(path, language)
         return {
             "sentence": found.text,
             "in_english": streamer.voice_line(found),
-            "attributes": streamer.voice_profile(found),
+            "attributes": streamer.voice_profile(found, language or "en"),
             "seconds": round(found.audio_s, 2),
             "warning": found.warning,
         }
@@ -87,10 +91,11 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
         return found.measures.as_json() if found.measures else {}
 
     @tools.tool()
-    async def compare(first: str, second: str) -> dict[str, Any]:
+    async def compare(first: str, second: str, language: Language | None = None) -> dict[str, Any]:
         """Two recordings, such as two takes: for each attribute both levels and numbers, the
-        difference, second less first, with its error, and a verdict in words."""
-        found = differences_of(await heard(first), await heard(second))
+        difference, second less first, with its error, and a verdict in words. language: of the
+        levels' names, zh or en; left out, the model's first."""
+        found = differences_of(await heard(first, language), await heard(second, language))
         return {each.first.attribute: each.as_json() for each in found}
 
     return tools

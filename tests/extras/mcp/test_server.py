@@ -49,6 +49,20 @@ async def test_tools_say_what_the_api_says(folder, profile):
         assert second == pytest.approx(profile["loudness"]["value"], abs=0.01)
 
 
+async def test_labels_are_in_the_language_that_is_asked_for(folder, profile):
+    """A language that the model does not speak is one line."""
+    async with Client(server([folder], Config(mode="edge"))) as client:
+        asked = {"path": "fast_loud.wav", "language": "zh"}
+        found = (await client.call_tool("describe", asked)).structured_content
+        rows = found["attributes"].items()
+        assert all(not row["label"].isascii() for _, row in rows)
+        assert {name: row["level"] for name, row in rows} == {
+            name: row["level"] for name, row in profile.items()
+        }
+        wrong = await client.call_tool("describe", asked | {"language": "fr"})
+        assert wrong.is_error
+
+
 @pytest.mark.parametrize("path", ["out.wav", str(SAMPLES[0]), "../x.wav", "absent.wav", ""])
 async def test_nothing_outside_is_heard(folder, path):
     async with Client(server([folder], Config(mode="edge"))) as client:

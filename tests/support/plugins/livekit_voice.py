@@ -1,18 +1,23 @@
-"""The LiveKit plug-in around an STT that invents its words: two utterances of a recording. In: a
-recording. Out: a JSON object."""
+"""The LiveKit plug-in around an STT that invents its words, then the example in an agent: two
+utterances of a recording. In: a recording. Out: a JSON object."""
 
 import asyncio
 import json
+import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import soundfile
 from livekit import rtc
-from livekit.agents import stt
+from livekit.agents import AgentSession, stt
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
+from livekit.agents.voice.io import AudioInput
 from livekit.plugins import streamer
 
 Kind = stt.SpeechEventType
+EXAMPLE = Path(__file__).parents[3] / "plugins" / "livekit" / "examples" / "stt_node.py"
+QUIET_FRAMES = 50  # that end an utterance
 
 
 class Words(stt.STT):
@@ -28,22 +33,60 @@ class Words(stt.STT):
 
 
 class WordStream(stt.RecognizeStream):
-    """Speech starts at the first loud frame and ends at a flush."""
+    """Speech starts at the first loud frame and ends at a flush, or after QUIET_FRAMES."""
 
     async def _run(self):
-        speaks = False
+        speaks, quiet = False, 0
         async for item in self._input_ch:
-            if isinstance(item, self._FlushSentinel):
-                if speaks:
-                    data = stt.SpeechData(language="zh", text="words", metadata={"own": 1})
-                    self._event_ch.send_nowait(
-                        stt.SpeechEvent(Kind.FINAL_TRANSCRIPT, alternatives=[data])
-                    )
-                    self._event_ch.send_nowait(stt.SpeechEvent(Kind.END_OF_SPEECH))
+            is_flush = isinstance(item, self._FlushSentinel)
+            is_loud = not is_flush and np.abs(np.frombuffer(item.data, np.int16)).max() > 1_000
+            quiet = 0 if is_loud else quiet + 1
+            if speaks and (is_flush or quiet == QUIET_FRAMES):
+                data = stt.SpeechData(language="zh", text="words", metadata={"own": 1})
+                self._event_ch.send_nowait(
+                    stt.SpeechEvent(Kind.FINAL_TRANSCRIPT, alternatives=[data])
+                )
+                self._event_ch.send_nowait(stt.SpeechEvent(Kind.END_OF_SPEECH))
                 speaks = False
-            elif not speaks and np.abs(np.frombuffer(item.data, np.int16)).max() > 1_000:
+            elif is_loud and not speaks:
                 speaks = True
                 self._event_ch.send_nowait(stt.SpeechEvent(Kind.START_OF_SPEECH))
+
+
+class Microphone(AudioInput):
+    """A recording, then silence, five times as fast as speech."""
+
+    def __init__(self, samples, rate):
+        super().__init__(label="recording")
+        self._samples, self._rate, self._at = samples, rate, 0
+
+    async def __anext__(self):
+        await asyncio.sleep(0.002)
+        num = self._rate // 100
+        data = np.zeros(num, np.int16)
+        piece = self._samples[self._at : self._at + num]
+        data[: len(piece)] = piece
+        self._at += num
+        return rtc.AudioFrame(data.tobytes(), self._rate, 1, num)
+
+
+async def example(samples, rate):
+    """The lines of the example's agent for two utterances."""
+    lines = asyncio.Queue()
+
+    class Heard(runpy.run_path(str(EXAMPLE))["Listener"]):
+        async def stt_node(self, audio, model_settings):
+            async for event in super().stt_node(audio, model_settings):
+                if event.type == Kind.FINAL_TRANSCRIPT:
+                    lines.put_nowait(event.alternatives[0].metadata["voice_line"])
+                yield event
+
+    session = AgentSession(stt=Words())
+    session.input.audio = Microphone(np.concatenate(2 * [np.zeros(rate, np.int16), samples]), rate)
+    await session.start(Heard(instructions=""))
+    found = [await asyncio.wait_for(lines.get(), 60) for _ in range(2)]
+    await session.aclose()
+    return found
 
 
 async def main(recording):
@@ -73,6 +116,7 @@ async def main(recording):
         "texts": [data.text for data in finals],
         "metadata": [data.metadata for data in finals],
         "instructions": stream.context.to_instructions(),
+        "example": await example(samples, rate),
     }
     print(json.dumps(found))
 

@@ -40,7 +40,7 @@ class Sink(FrameProcessor):
 
 async def main(recording):
     sink = Sink()
-    voice = VoiceProfileProcessor(tells_llm=True, options={"mode": "edge"})
+    voice = VoiceProfileProcessor(tells_llm=True, language="zh", options={"mode": "edge"})
     task = PipelineTask(Pipeline([voice, sink]))
     samples, rate = soundfile.read(recording, dtype="int16")
     samples = np.concatenate([np.zeros(rate, np.int16), samples])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Literal
 
 import numpy as np
 from livekit.agents import stt
@@ -32,10 +33,18 @@ class VoiceContext(BaseModel):
 
 
 class STT(stt.STT):
-    def __init__(self, *, stt: stt.STT, deadline_s: float = DEADLINE_S, **options: object) -> None:
+    def __init__(
+        self,
+        *,
+        stt: stt.STT,
+        deadline_s: float = DEADLINE_S,
+        language: Literal["en", "zh"] | None = None,
+        **options: object,
+    ) -> None:
         """stt: the one that transcribes; it must stream (wrap another one in
         livekit.agents.stt.StreamAdapter). deadline_s: how long a final transcript may wait for its
-        profile. options: those of streamer.Describer.open, such as mode="edge".
+        profile. language: of the profile and the line, which the model must speak; None: English,
+        with any model. options: those of streamer.Describer.open, such as mode="edge".
 
         Raises ValueError for an inner STT that does not stream, streamer.ConfigError for options.
         """
@@ -43,7 +52,7 @@ class STT(stt.STT):
             raise ValueError("the inner STT does not stream; wrap it in StreamAdapter(stt=, vad=)")
         super().__init__(capabilities=stt.capabilities)
         self._inner, self._deadline_s = stt, deadline_s
-        self._config = Config.of(None, options)
+        self._config = Config.of(None, {**options, "language": language})
         for name in ("metrics_collected", "error"):
             stt.on(name, lambda *args, name=name: self.emit(name, *args))
 
@@ -85,6 +94,7 @@ class SpeechStream(stt.RecognizeStream):
         super().__init__(stt=own, conn_options=conn_options)
         self._inner, self._deadline_s = inner, deadline_s
         self._voice = BackgroundSession(config)
+        self._language = "zh" if config.language == "zh" else "en"
 
     async def _run(self) -> None:
         """Until the input ends. Errors of the inner stream are its own: they end this one."""
@@ -102,8 +112,8 @@ class SpeechStream(stt.RecognizeStream):
         """A model that fails is logged once; transcripts go on without profiles."""
         try:
             await self._voice.run()
-        except Exception:
-            logger.exception("streamer failed; transcripts have no voice profile from here on")
+        except Exception as error:
+            logger.error("streamer failed, no voice profiles from here on: %s", error)
 
     async def _pump(self) -> None:
         """Frames to the inner stream at once, a copy to the session."""
@@ -127,8 +137,8 @@ class SpeechStream(stt.RecognizeStream):
         self._event_ch.send_nowait(event)
 
     def _add_profile(self, data: stt.SpeechData, found: Description | None) -> None:
-        if found is None or not (profile := voice_profile(found)):
+        if found is None or not (profile := voice_profile(found, self._language)):
             return
-        line = voice_line(found)
+        line = voice_line(found, self._language)
         data.metadata = {**(data.metadata or {}), "voice_profile": profile, "voice_line": line}
         self.context = VoiceContext(line=line, profile=profile)
