@@ -132,12 +132,15 @@ class Joined(NamedTuple):
     speech: np.ndarray | None
 
 
-def room_tone(mel: np.ndarray, num_frames: int, rng: random.Random) -> np.ndarray:
-    """Silence as this recording has it: its quietest frames' spectrum, with the flicker of
-    noise."""
-    floor = np.percentile(mel, 8, axis=0)
+def quietest(mel: np.ndarray) -> np.ndarray:
+    """The spectrum of a recording's quietest frames."""
+    return np.percentile(mel, 8, axis=0)
+
+
+def room_tone(floor: np.ndarray, num_frames: int, rng: random.Random) -> np.ndarray:
+    """Silence as a recording has it: its `floor`, with the flicker of noise."""
     chance = np.random.default_rng(rng.randrange(2**31))
-    flicker = np.log10(np.maximum(chance.gamma(3.0, 1 / 3, (num_frames, mel.shape[1])), 1e-3))
+    flicker = np.log10(np.maximum(chance.gamma(3.0, 1 / 3, (num_frames, len(floor))), 1e-3))
     return np.maximum(floor + flicker, SILENCE).astype(np.float32)
 
 
@@ -159,6 +162,7 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
         speaks = np.ones(len(mel), bool) if speech is None else speech
         tempo = 100 * (phrase.syllables or 0) / max(1, speaks.sum())
         syllables_in = phrase.syllables_in()
+        floor = quietest(mel) if toned else None
         track = np.stack([f0, tempo * speaks, speaks, syllables_in], 1).astype(np.float32)
         for cut in split(mel, rng) if share else [len(mel)]:
             mels.append(mel[at:cut])
@@ -172,7 +176,7 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
                 gap = rng.randint(0, 10)
             debt = 0.0 if gap > 10 else debt
             still = np.full((gap, 256), SILENCE, np.float32)
-            mels.append(room_tone(mel, gap, rng) if toned else still)
+            mels.append(still if floor is None else room_tone(floor, gap, rng))
             tracks.append(np.zeros((gap, 4), np.float32))
             flags.append(np.zeros(gap, bool))
             at = cut
@@ -272,7 +276,8 @@ class Composer:
         ]
         heard = np.pad(said.mel[:, 128:], (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
         if said.speech is not None and rng.random() < 0.75:
-            before, after = (room_tone(said.mel[:, 128:], n, rng) for n in edges)
+            floor = quietest(said.mel[:, 128:])
+            before, after = (room_tone(floor, n, rng) for n in edges)
             heard = np.concatenate([before, said.mel[:, 128:], after])[:MAX_FRAMES]
         return heard, np.pad(said.tracks, (edges, (0, 0)))[:MAX_FRAMES]
 

@@ -33,7 +33,7 @@ EXTRACTOR = {
 def load_run(size: str, path: Path):
     """The model of a run's last.pt, in eval mode: the average of its weights, if there is one."""
     model = create(SIZES[size], 0)
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, "cpu", weights_only=True)
     model.load_state_dict(state.get("average", state["model"]))
     return model.eval()
 

@@ -1,41 +1,40 @@
-"""Train a tower and a text model together, with heads on the tower, to a checkpoint.
+"""Train both models on the same turns: towers and text models, with heads on the towers.
 
-    python -m pipelines.embedded.joint --size edge --data FOLDER... --out RUN --steps 3500
+    python -m pipelines.embedded.joint --data FOLDER... --out RUNS --steps 3500
 
-RUN/last.pt is saved every minute, and a run that is started again continues from it. RUN/log.jsonl
-holds the learning curve.
+RUNS/edge/last.pt and RUNS/cloud/last.pt are saved every minute, and a run that is started again
+continues from them. RUNS/log.jsonl holds the learning curves. In the last part of a run the edge
+also learns the cloud's sharpened softmax, so that more of its drafts are accepted.
 """
 
 import argparse
 import copy
 import json
-import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-import torch.distributed as dist
-from tokenizers import Tokenizer
+import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from pipelines.embedded.data import Composer, Corpus, Turn
+from pipelines.embedded.batches import Batch, Batches, loader
 from pipelines.embedded.heads import Heads
+from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES, create, tower
-from pipelines.embedded.prompted import Prompted
-from pipelines.embedded.tokenizer import build
+from pipelines.embedded.prompted import logits
 
 AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
-RELOAD = 200  # steps, after which new shards are found
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
+WARM = 50  # steps in which it rises
+# makes the cloud's usual synonym certain, and leaves true doubt between two levels
+SHARPEN, HARD = 0.3, 0.3
+NOTE = 20  # steps between two rows of the log
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised by Newton-Schulz in `dtype` (torch's own runs in bf16, which is
-    slow on a CPU without instructions for it)."""
+    """Momentum, orthogonalised by Newton-Schulz in `dtype`, all weights of one shape at once
+    (torch's own runs in bf16, which is slow on a CPU without instructions for it)."""
 
     def __init__(self, parameters, lr: float, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -44,27 +43,40 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:
+            alike: dict[torch.Size, list[torch.Tensor]] = {}
             for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                momentum = state.setdefault("momentum", torch.zeros_like(weight))
-                momentum.mul_(0.95).add_(weight.grad)
-                update = (weight.grad + 0.95 * momentum).flatten(1)
-                flat = update.T if update.shape[0] > update.shape[1] else update
-                x = (flat / (flat.norm() + 1e-7)).to(self.dtype)
-                for _ in range(5):
-                    gram = x @ x.T
-                    x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-                x = x.T if update.shape[0] > update.shape[1] else x
-                scale = 0.2 * max(update.shape) ** 0.5
-                weight.mul_(1 - group["lr"] * 0.01)
-                weight.add_(x.float().view_as(weight), alpha=-group["lr"] * scale)
+                if weight.grad is not None:
+                    alike.setdefault(weight.shape, []).append(weight)
+            for weights in alike.values():
+                self._step(weights, group["lr"])
+
+    def _step(self, weights: list[torch.Tensor], lr: float) -> None:
+        grads = [weight.grad for weight in weights]
+        momenta = [
+            self.state[weight].setdefault("momentum", torch.zeros_like(weight))
+            for weight in weights
+        ]
+        torch._foreach_mul_(momenta, 0.95)
+        torch._foreach_add_(momenta, grads)
+        update = torch.stack(torch._foreach_add(grads, momenta, alpha=0.95)).flatten(2)
+        scale = 0.2 * max(update.shape[1:]) ** 0.5
+        update = orthogonal(update.to(self.dtype)).float().unflatten(2, weights[0].shape[1:])
+        torch._foreach_mul_(weights, 1 - lr * 0.01)
+        torch._foreach_add_(weights, list(update), alpha=-lr * scale)
 
 
-def optimizers(
-    model, heads, lr: float, dtype: torch.dtype = torch.float32
-) -> list[torch.optim.Optimizer]:
+def orthogonal(x: torch.Tensor) -> torch.Tensor:
+    """The nearest half-orthogonal matrices of [n, rows, columns], nearly."""
+    is_tall = x.shape[1] > x.shape[2]
+    x = x.mT if is_tall else x
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x.mT if is_tall else x
+
+
+def optimizers(model, heads, lr: float, dtype: torch.dtype) -> list[torch.optim.Optimizer]:
     unused = ("visual", "audio_bos_eos")
     named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
@@ -76,6 +88,85 @@ def optimizers(
     ]
 
 
+class Run:
+    """A model, its heads and optimisers: new, from an exported folder, or from its own last.pt."""
+
+    def __init__(self, size: str, args: argparse.Namespace) -> None:
+        self.size, self.out, self.is_bf16 = size, args.out / size, args.bf16
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.model = create(SIZES[size], args.seed)
+        self.heads = Heads(SIZES[size].text_width)
+        if args.init:
+            self.model.load_state_dict(load_folder(args.init / size))
+        self.model.to(args.device)
+        self.heads.to(args.device)
+        dtype = torch.bfloat16 if args.bf16 else torch.float32
+        self.steppers = optimizers(self.model, self.heads, args.lr, dtype)
+        self.step, self.minutes = 0, 0.0
+        self.average = copy.deepcopy(self.model).requires_grad_(False)
+        if (self.out / "last.pt").exists():
+            self._restore(torch.load(self.out / "last.pt", args.device, weights_only=True))
+
+    def _restore(self, state: dict) -> None:
+        self.model.load_state_dict(state["model"])
+        self.heads.load_state_dict(state["heads"])
+        for stepper, own in zip(self.steppers, state["steppers"], strict=True):
+            stepper.load_state_dict(own)
+        self.average.load_state_dict(state["average"])
+        self.step, self.minutes = state["step"], state["minutes"]
+
+    def learn(self, batch: Batch, lr: float, wanted: torch.Tensor | None) -> torch.Tensor:
+        """One step. `wanted`: probabilities of another model before each known id [n, vocabulary],
+        which this one learns, too. Returns its own logits there; `self.figures` tells the rest."""
+        device = batch.windows.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.is_bf16):
+            audio = self.model.model.audio_tower
+            heard = tower(audio, batch.windows.to(audio.conv1.weight.dtype), batch.lengths)
+        # the text model of a CPU stays in fp32: its bf16 is slower
+        with torch.autocast(device, torch.bfloat16, enabled=self.is_bf16 and device == "cuda"):
+            said = logits(self.model, heard, batch.rows)
+        said, target = said.float()[batch.rows.known], batch.rows.target[batch.rows.known]
+        spoken = F.cross_entropy(said, target)
+        loss, right = self.heads(heard.float(), batch)
+        if wanted is None:
+            loss = loss + spoken
+        else:
+            soft = F.kl_div(said.log_softmax(-1), wanted, reduction="batchmean")
+            loss = loss + soft + HARD * spoken
+        self._descend(loss, lr)
+        tokens = (said.argmax(-1) == target).float().mean()
+        self.figures = torch.stack([loss.detach(), spoken.detach(), tokens, *right.detach()])
+        return said.detach()
+
+    def _descend(self, loss: torch.Tensor, lr: float) -> None:
+        loss.backward()
+        nn.utils.clip_grad_norm_([*self.model.parameters(), *self.heads.parameters()], 1.0)
+        for stepper in self.steppers:
+            for group in stepper.param_groups:
+                group["lr"] = lr
+            stepper.step()
+            stepper.zero_grad(set_to_none=True)
+        self.step += 1
+        kept = min(AVERAGE, self.step / (self.step + 10))  # a young average forgets faster
+        with torch.no_grad():
+            own, average = list(self.model.parameters()), list(self.average.parameters())
+            torch._foreach_lerp_(average, own, 1 - kept)
+
+    def told(self) -> dict[str, float]:
+        """The figures of the last step, for the log."""
+        names = ("loss", "said", "tokens", *ATTRIBUTES)
+        return dict(zip(names, map(float, self.figures.tolist()), strict=True))
+
+    def save(self) -> None:
+        """last.pt, replaced in one rename: a run that is cut off continues from it."""
+        state = {"model": self.model.state_dict(), "heads": self.heads.state_dict()}
+        state |= {"step": self.step, "minutes": self.minutes}
+        state["average"] = self.average.state_dict()
+        state["steppers"] = [stepper.state_dict() for stepper in self.steppers]
+        torch.save(state, self.out / "new.pt")
+        (self.out / "new.pt").rename(self.out / "last.pt")
+
+
 def load_folder(folder: Path) -> dict[str, torch.Tensor]:
     """The fp32 weights of an exported model folder, under the names that training uses."""
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration
@@ -84,214 +175,62 @@ def load_folder(folder: Path) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
-def warm_start(model, heads, path: Path) -> None:
-    """Take every tensor of another run that fits in name and shape: so a tower moves to another
-    text model. If a model folder has another tokenizer, the embeddings of equal pieces move."""
-    state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
-    if path.is_dir() and (path / "tokenizer.json").exists():
-        old = Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab()
-        move_embeddings(state["model"], model.state_dict(), old)
-    for module, name in ((model, "model"), (heads, "heads")):
-        own = module.state_dict()
-        given = state.get(name, {})
-        fitting = {k: v for k, v in given.items() if k in own and own[k].shape == v.shape}
-        module.load_state_dict(fitting, strict=False)
-        for key, weight in own.items():  # layers the other run does not have start as the identity
-            is_new = "audio_tower.layers" in key and key not in fitting
-            if is_new and ("out_proj" in key or "fc2" in key):
-                weight.zero_()
-        print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
-
-
-def move_embeddings(
-    given: dict[str, torch.Tensor], own: dict[str, torch.Tensor], old: dict[str, int]
-) -> None:
-    """Give each piece of the recipe's tokenizer its row of `given`, where `old` has the piece."""
-    new = build().get_vocab()
-    both = [(new[piece], old[piece]) for piece in new if piece in old]
-    at, come = (torch.tensor(each) for each in zip(*both, strict=True))
-    for name in ("model.language_model.embed_tokens.weight", "lm_head.weight"):
-        if name in given and given[name].shape != own[name].shape:
-            rows = own[name].clone()
-            rows[at] = given[name][come]
-            given[name] = rows
-
-
-@torch.no_grad()
-def towards(average: dict[str, torch.Tensor], model, step: int) -> None:
-    """Move the average of the weights a step; a young average forgets faster."""
-    kept = min(AVERAGE, step / (step + 10))
-    for name, weight in model.state_dict().items():
-        if weight.is_floating_point():
-            average[name].lerp_(weight, 1 - kept)
-
-
-def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0, **more) -> None:
-    """last.pt, replaced in one rename: a run that is cut off resumes from it."""
-    state = {"model": model.state_dict(), "heads": heads.state_dict(), **more}
-    state |= {"step": step, "minutes": minutes, "steppers": [s.state_dict() for s in steppers]}
-    torch.save(state, out / "new.pt")
-    (out / "new.pt").rename(out / "last.pt")
-
-
-def note(out: Path, row: dict) -> None:
-    """Add a row to the run's learning curve."""
-    with (out / "log.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def average_gradients(model, heads, world: int) -> None:
-    """All processes step with the mean of their gradients, as one with a batch `world` times
-    larger."""
-    grads = []
-    # a silent batch gives some of them no gradient
-    for weight in (*model.parameters(), *heads.parameters()):
-        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        grads.append(weight.grad)
-    flat = torch.cat([g.flatten() for g in grads])
-    dist.all_reduce(flat)
-    for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
-        grad.copy_(part.view_as(grad) / world)
-
-
-def both_losses(
-    model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, bf16: bool, said_share
-):
-    """(loss, figures): of the heads on all turns, and of the sentences on a share of their audio."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
-    embeddings = list(flat.float().split(counts))
-    heard, right = heads(embeddings, turns)
-    wanted, chosen = said_share * sum(counts), []
-    for i in rng.sample(range(len(turns)), len(turns)):
-        if counts[i] <= wanted or rng.random() < wanted / counts[i]:
-            chosen.append(i)
-        wanted = max(0, wanted - counts[i])
-    figures = {"heard": heard.item(), "turns": len(turns), "seconds": 0.04 * sum(counts), **right}
-    if not chosen:
-        return heard, figures | {"said": np.nan, "tokens": np.nan}
-    heard_of = [embeddings[i] for i in chosen]
-    said, tokens = prompted.loss(model, heard_of, [turns[i] for i in chosen], rng)
-    return said + heard, {"said": said.item(), "tokens": tokens, **figures}
-
-
-class Run:
-    """A model, its heads and optimisers: new, from another run, or from its own last.pt."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.out = args.out
-        self.model = create(SIZES[args.size], args.seed)
-        self.heads = Heads(SIZES[args.size].text_width)
-        dtype = torch.bfloat16 if args.bf16 else torch.float32
-        self.steppers = optimizers(self.model, self.heads, args.lr, dtype)
-        self.step, self.minutes = 0, 0.0
-        last = args.out / "last.pt"
-        if last.exists():
-            self.average = self._restore(torch.load(last, weights_only=True))
-        else:
-            if args.init:
-                warm_start(self.model, self.heads, args.init)
-            self.average = copy.deepcopy(self.model.state_dict())
-
-    def _restore(self, state: dict) -> dict[str, torch.Tensor]:
-        self.model.load_state_dict(state["model"])
-        self.heads.load_state_dict(state["heads"])
-        for stepper, own in zip(self.steppers, state["steppers"], strict=True):
-            stepper.load_state_dict(own)
-        self.step, self.minutes = state["step"], state.get("minutes", 0.0)
-        return state["average"]
-
-    def descend(self, loss: torch.Tensor, lr: float, world: int) -> None:
-        """One step of both optimisers, with the mean gradient of `world` processes."""
-        loss.backward()
-        if world > 1:
-            average_gradients(self.model, self.heads, world)
-        parameters = [*self.model.parameters(), *self.heads.parameters()]
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        for stepper in self.steppers:
-            for group in stepper.param_groups:
-                group["lr"] = lr
-            stepper.step()
-            stepper.zero_grad(set_to_none=True)
-        towards(self.average, self.model, self.step)
-
-    def save(self) -> None:
-        more = {"average": self.average}
-        save(self.out, self.model, self.heads, self.steppers, self.step, self.minutes, **more)
-
-
-def train(rank: int, args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)  # several processes of one thread beat one of several
-    if args.world > 1:
-        store = dist.FileStore(str(args.out / f"store-{args.store}"), args.world)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=args.world)
-    run, prompted = Run(args), Prompted()
-    composer = Composer(Corpus(*args.data), args.seed, args.noise)
-    earlier, began = run.minutes, time.monotonic()
-    saved = began
-    steps = range(run.step, args.steps)
-    bar = tqdm(steps, initial=run.step, total=args.steps, desc=args.size, disable=rank > 0)
-    for step in bar:
-        if step % RELOAD == RELOAD - 1:
-            composer = Composer(Corpus(*args.data), args.seed, args.noise)
-        rng = random.Random(f"{args.seed}/{step}/{rank}")
-        run.minutes = earlier + (time.monotonic() - began) / 60
-        left = 1 - max(step / args.steps, run.minutes / args.minutes)
-        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / DECAY))
-        share = args.said_share if left > DECAY else max(args.said_share, args.said_last)
-        turns = composer.batch(args.audio_s, rng)
-        loss, found = both_losses(run.model, run.heads, prompted, turns, rng, args.bf16, share)
-        run.descend(loss, args.lr * scale, args.world)
-        run.step = step + 1
-        if rank:
-            continue
-        note(args.out, {"step": step, "minutes": round(run.minutes, 2), **found})
-        bar.set_postfix(said=f"{found['said']:.3f}", heard=f"{found['heard']:.3f}")
-        if time.monotonic() - saved > 60 or run.step == args.steps or left <= 0:
+def train(args: argparse.Namespace) -> None:
+    cloud, edge = (Run(size, args) for size in ("cloud", "edge"))
+    if cloud.step >= args.steps:
+        return
+    batches = Batches(args.data, args.noise, args.audio_s, args.seed, cloud.step)
+    turns = iter(loader(batches, args.workers, torch.device(args.device)))
+    earlier, began = cloud.minutes, time.monotonic()
+    saved, left = began, 1.0
+    bar = tqdm(initial=cloud.step, total=args.steps, desc="joint")
+    while left > 0:
+        batch = next(turns).to(torch.device(args.device))
+        scale = min(1.0, (cloud.step + 1) / WARM, max(0.02, left / DECAY))
+        said = cloud.learn(batch, args.lr * scale, None)
+        teaches = left < args.distil_last
+        edge.learn(batch, args.lr * scale, (said / SHARPEN).softmax(-1) if teaches else None)
+        bar.update()
+        cloud.minutes = edge.minutes = earlier + (time.monotonic() - began) / 60
+        left = 1 - max(cloud.step / args.steps, cloud.minutes / args.minutes)
+        if cloud.step % NOTE == 0 or left <= 0:
+            note(args.out, cloud, edge, bar)
+        if time.monotonic() - saved > 60 or left <= 0:
             saved = time.monotonic()
-            run.save()
-        if left <= 0:
-            break
+            cloud.save()
+            edge.save()
+
+
+def note(out: Path, cloud: Run, edge: Run, bar: tqdm) -> None:
+    """Add a row to the learning curves."""
+    row = {"step": cloud.step, "minutes": round(cloud.minutes, 2)}
+    told = {"cloud": cloud.told(), "edge": edge.told()}
+    with (out / "log.jsonl").open("a") as file:
+        file.write(json.dumps(row | told) + "\n")
+    bar.set_postfix({name: f"{figures['said']:.3f}" for name, figures in told.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", choices=list(SIZES), required=True)
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
     parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--init", type=Path, help="another run's last.pt, or an exported folder")
+    parser.add_argument("--init", type=Path, help="a folder with exported models edge and cloud")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
-    parser.add_argument("--audio-s", type=float, default=120.0)
+    parser.add_argument("--audio-s", type=float, default=120.0, help="seconds of audio in a step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument(
-        "--said-share", type=float, default=1.0, help="of the audio, that sentences are learnt from"
+        "--distil-last", type=float, default=0.4, help="share in which the edge learns the cloud's"
     )
-    parser.add_argument(
-        "--said-last", type=float, default=0.0, help="the same while the learning rate decays"
-    )
-    parser.add_argument(
-        "--bf16",
-        action="store_true",
-        help="matrices of the tower in bf16, if the CPU multiplies it",
-    )
-    parser.add_argument(
-        "--world", type=int, default=1, help="processes that average their gradients"
-    )
-    parser.add_argument("--rank", type=int, help="set by the first process for the others")
-    parser.add_argument("--store", help="set by the first process: where the others meet")
+    parser.add_argument("--bf16", action="store_true", help="where the processor multiplies it")
+    parser.add_argument("--device", default="cpu", help="or cuda")
+    parser.add_argument("--workers", type=int, default=1, help="processes that compose turns")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    if args.world > 1 and args.minutes < 1e9:
-        parser.error("--minutes is for one process: several would stop at different steps")
-    args.out.mkdir(parents=True, exist_ok=True)
-    if args.world > 1 and args.rank is None:
-        again = [sys.executable, "-m", "pipelines.embedded.joint", *sys.argv[1:]]
-        again += ["--store", str(time.time_ns())]
-        ranks = [subprocess.Popen([*again, "--rank", str(rank)]) for rank in range(args.world)]
-        sys.exit(max([process.wait() for process in ranks]))
-    train(args.rank or 0, args)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans each new shape anew
+    torch.multiprocessing.set_sharing_strategy("file_system")  # few open files for many batches
+    train(args)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditio
 
 from pipelines.embedded.tokenizer import SPECIALS, build
 
+WINDOW = 200  # frames, 2 s
+SHAPES = 128  # the number of windows is a multiple of this on a GPU
+
 
 @dataclass(frozen=True)
 class Size:
@@ -27,7 +30,7 @@ class Size:
 
 SIZES = {
     "edge": Size(128, 2, 4, 128, 2, 4, 384, (4, 6, 6)),
-    "cloud": Size(128, 6, 4, 256, 4, 4, 704, (8, 12, 12)),
+    "cloud": Size(192, 6, 6, 256, 4, 4, 704, (8, 12, 12)),
 }
 
 
@@ -58,7 +61,7 @@ def audio_config(size: Size) -> dict[str, Any]:
         "encoder_layers": size.tower_layers,
         "encoder_attention_heads": size.tower_heads,
         "encoder_ffn_dim": 4 * size.tower_width,
-        "n_window": 100,
+        "n_window": WINDOW // 2,
         "output_dim": size.text_width,
         "max_source_positions": 1500,
     }
@@ -115,26 +118,32 @@ def create(size: Size, seed: int) -> Qwen2_5OmniThinkerForConditionalGeneration:
     return model
 
 
-def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
-    """The stock audio encoder, batched over windows: list of [n_frames, 128] to ([n_embeddings,
-    width], lengths).
+def in_windows(mels: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Turns [n_frames, 128] in the tower's windows, padded with zeros: [n_windows, 200, 128], the
+    frames of each [n_windows], and the embeddings of each turn."""
+    windows, lengths, counts = [], [], []
+    for mel in mels:
+        rest = -len(mel) % WINDOW
+        windows.append(F.pad(mel, (0, 0, 0, rest)).view(-1, WINDOW, mel.shape[1]))
+        lengths += [WINDOW] * (len(mel) // WINDOW) + [WINDOW - rest] * (rest > 0)
+        counts.append(len(mel) // WINDOW * (WINDOW // 4) + ((WINDOW - rest) % WINDOW + 1) // 2 // 2)
+    return torch.cat(windows), torch.tensor(lengths), counts
 
-    The stock forward loops over windows inside every layer; here all windows run as one batch with
-    a mask.
+
+def tower(encoder, windows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The stock audio encoder on all windows of `in_windows` as one batch with a mask:
+    [n_embeddings, width]. The stock forward loops over windows inside every layer.
     """
-    windows = [w for mel in mels for w in mel.split(2 * encoder.n_window)]
-    lengths = torch.tensor([len(w) for w in windows])
-    x = torch.nn.utils.rnn.pad_sequence(windows, batch_first=True).transpose(1, 2)
-    inside = (torch.arange(x.shape[2]) < lengths[:, None])[:, None]
-    x = F.gelu(encoder.conv1(x)) * inside
-    x = F.gelu(encoder.conv2(x)).transpose(1, 2)
+    place, num = torch.arange(windows.shape[1], device=windows.device), len(windows)
+    if windows.is_cuda:  # cuDNN plans each new shape for a tenth of a second: let there be few
+        windows = F.pad(windows, (0, 0, 0, 0, 0, -num % SHAPES))
+        lengths = F.pad(lengths, (0, -num % SHAPES))
+    inside = (place < lengths[:, None])[:, None]
+    x = F.gelu(encoder.conv1(windows.transpose(1, 2))) * inside
+    x, lengths = F.gelu(encoder.conv2(x)).transpose(1, 2)[:num], lengths[:num]
     x = x + encoder.positional_embedding.positional_embedding[: x.shape[1]]
     after = (lengths - 1) // 2 + 1
-    mask = (
-        None
-        if bool((after == x.shape[1]).all())
-        else (torch.arange(x.shape[1]) < after[:, None])[:, None, None]
-    )
+    mask = (place[: x.shape[1]] < after[:, None])[:, None, None]
     heads = encoder.config.encoder_attention_heads
     for layer in encoder.layers:
         y, attention = layer.self_attn_layer_norm(x), layer.self_attn
@@ -142,34 +151,25 @@ def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
             p(y).unflatten(-1, (heads, -1)).transpose(1, 2)
             for p in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        # fp32: the backward pass of torch's attention on a CPU is three times slower in bf16
-        with torch.autocast("cpu", enabled=False):
-            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask)
+        y = attended(q, k, v, mask)
         x = x + attention.out_proj(y.transpose(1, 2).flatten(2))
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
-    x = x[:, : x.shape[1] // 2 * 2].unflatten(1, (-1, 2)).mean(2)
-    pooled = after // 2
-    kept = torch.arange(x.shape[1]) < pooled[:, None]
-    x = encoder.proj(encoder.ln_post(x[kept]))
-    counts = [0] * len(mels)
-    owner = [i for i, mel in enumerate(mels) for _ in mel.split(2 * encoder.n_window)]
-    for i, n in zip(owner, pooled.tolist(), strict=True):
-        counts[i] += n
-    return x, counts
+    x = x.unflatten(1, (-1, 2)).mean(2)
+    kept = place[: x.shape[1]] < (after // 2)[:, None]
+    return encoder.proj(encoder.ln_post(x[kept]))
 
 
-def hidden_states(
-    model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] | None = None
-) -> torch.Tensor:
-    """The text model on embedded rows [n, width] of any lengths, padded on the right: [batch,
-    longest, width].
+def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    # fp32: the backward pass of torch's attention on a CPU is three times slower in bf16
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask)
 
-    A jump (at, by) moves every position from `at` on, so that short turns also see long distances.
-    """
-    x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    positions = torch.arange(x.shape[1]).repeat(len(rows), 1)
-    for i, (at, by) in enumerate(jumps or ()):
-        positions[i, at:] += by
+
+def hidden_states(model, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The text model on embedded rows [batch, longest, width], padded on the right, at `positions`
+    [batch, longest]: [batch, longest, width]."""
     text = model.model.language_model
     return text(
         inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False

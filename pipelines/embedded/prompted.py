@@ -1,17 +1,19 @@
-"""Turns as rows of prefix, audio, suffix and answer: the loss on the answer, and greedy answers."""
+"""Turns as rows of prefix, audio, suffix and answer: logits of the answers, and greedy answers."""
 
 import json
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from pipelines.embedded.data import Turn
 from pipelines.embedded.export import spoken as spoken_in
-from pipelines.embedded.model import hidden_states, tower
+from pipelines.embedded.model import hidden_states, in_windows, tower
 from pipelines.embedded.sentences import LANGUAGES, MARKS
 from pipelines.embedded.tokenizer import build
 from streamer.core.attributes import parse
@@ -20,8 +22,18 @@ MAX_IDS = 64
 BATCH = 12  # turns
 
 
+class Rows(NamedTuple):
+    """Prefix, audio, suffix and answer of some turns, padded on the right."""
+
+    index: torch.Tensor  # [batch, longest] an id, or the vocabulary's size + an embedding's number
+    positions: torch.Tensor  # [batch, longest]
+    at: torch.Tensor  # [n_ids] the place before each id of the answers, in batch x longest
+    target: torch.Tensor  # [n_ids] the ids of all answers
+    known: torch.Tensor  # [n_ids] bool: the level that it says is known
+
+
 class Prompted:
-    """Turns into padded rows of prefix, audio, suffix, answer; and the loss on the answer."""
+    """The ids around the audio, in each language, and the ids of answers."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """folder: a model whose own tokenizer, prompts and phrases are taken; else the recipe's."""
@@ -44,35 +56,37 @@ class Prompted:
     def answer(self, turn: Turn) -> torch.Tensor:
         return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
 
-    def logits(
-        self,
-        model,
-        embeddings: list[torch.Tensor],
-        answers: list[torch.Tensor],
-        rng: random.Random,
-        languages: list[str] | None = None,
-    ):
-        """Logits before each id of the answers, [total ids, vocabulary]. languages: of each answer;
-        Chinese by default."""
-        embed = model.model.language_model.embed_tokens
-        rows, at, jumps = [], [], []
-        for i, (audio, answer) in enumerate(zip(embeddings, answers, strict=True)):
-            suffix = self.suffixes[languages[i] if languages else "zh"]
-            start = len(self.prefix) + len(audio) + len(suffix) - 1
-            parts = [embed(self.prefix), audio, embed(suffix), embed(answer[:-1])]
-            rows.append(torch.cat(parts))
-            at.append(torch.arange(start, start + len(answer)))
-            room = max(0, 1500 - len(audio))
-            jumps_here = rng.random() < 0.25
-            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if jumps_here else (0, 0))
-        hidden = hidden_states(model, rows, jumps)
-        return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
+    def answers(self, turns: list[Turn], counts: list[int], rng: random.Random) -> Rows:
+        """The sentences of turns of `counts` embeddings each, as rows for `logits`.
 
-    def row(self, model, mel: torch.Tensor, language: str) -> torch.Tensor:
-        """Prefix, audio and suffix as embeddings [n, width] of one turn's mel [n_frames, 128]."""
-        embed = model.model.language_model.embed_tokens
-        audio, _ = tower(model.model.audio_tower, [mel])
-        return torch.cat([embed(self.prefix), audio, embed(self.suffixes[language])])
+        A quarter of the rows have a jump in their positions, so that short turns also see long
+        distances.
+        """
+        index, positions, at, target, known = [], [], [], [], []
+        first = self.tokenizer.get_vocab_size()
+        for turn, count in zip(turns, counts, strict=True):
+            answer, suffix = self.answer(turn), self.suffixes[turn.language]
+            audio = torch.arange(first, first + count)
+            index.append(torch.cat([self.prefix, audio, suffix, answer[:-1]]))
+            start = len(index[-1]) - len(answer)
+            place = torch.arange(len(index[-1]))
+            if rng.random() < 0.25:
+                place[rng.randrange(2, start) :] += rng.randint(0, max(0, 1500 - count))
+            positions.append(place)
+            at.append(torch.arange(start, start + len(answer)))
+            target.append(answer)
+            known.append(self.known(turn))
+            first += count
+        padded = pad_sequence(index, batch_first=True)
+        at = [places + i * padded.shape[1] for i, places in enumerate(at)]
+        places = pad_sequence(positions, batch_first=True)
+        return Rows(padded, places, torch.cat(at), torch.cat(target), torch.cat(known))
+
+    def question(self, audio: torch.Tensor, embed, language: str) -> torch.Tensor:
+        """Prefix, audio [n, width] and suffix of one turn as embeddings."""
+        ends = (self.prefix, self.suffixes[language])
+        before, after = (embed(ids.to(audio.device)) for ids in ends)
+        return torch.cat([before, audio.to(before.dtype), after])
 
     def known(self, turn: Turn) -> torch.Tensor:
         """Which ids of the answer count: ids that say an unknown level do not."""
@@ -85,16 +99,14 @@ class Prompted:
             marks += [not said & unknown] * number
         return torch.tensor([*marks, True])
 
-    def loss(self, model, embeddings, turns: list[Turn], rng: random.Random):
-        """Mean cross-entropy over answer ids that are known, and the share that is predicted
-        right."""
-        answers = [self.answer(turn) for turn in turns]
-        counts = torch.cat([self.known(turn) for turn in turns])
-        languages = [turn.language for turn in turns]
-        logits = self.logits(model, embeddings, answers, rng, languages)[counts]
-        target = torch.cat(answers)[counts]
-        right = (logits.argmax(-1) == target).float().mean().item()
-        return F.cross_entropy(logits, target), right
+
+def logits(model, embeddings: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Logits before each id of the answers, [n_ids, vocabulary]. embeddings: of all turns,
+    [n_embeddings, width]."""
+    known = model.model.language_model.embed_tokens.weight
+    table = torch.cat([known, embeddings.to(known.dtype)])
+    hidden = hidden_states(model, F.embedding(rows.index, table), rows.positions)
+    return model.lm_head(hidden.flatten(0, 1)[rows.at])
 
 
 def card_languages(card: dict) -> dict[str, dict]:
@@ -121,7 +133,9 @@ def describe_batch(
     Rows are padded on the left.
     """
     text, cache = model.model.language_model, DynamicCache(config=model.config.text_config)
-    rows = [prompted.row(model, mel, language) for mel in mels]
+    windows, lengths, counts = in_windows(mels)
+    heard = tower(model.model.audio_tower, windows, lengths).split(counts)
+    rows = [prompted.question(audio, text.embed_tokens, language) for audio in heard]
     longest = max(map(len, rows))
     x = torch.stack([torch.nn.functional.pad(row, (0, 0, longest - len(row), 0)) for row in rows])
     mask = torch.stack([torch.arange(longest) >= longest - len(row) for row in rows]).long()

@@ -91,21 +91,16 @@ def count_syllables(args: argparse.Namespace) -> None:
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
-    """The runs of both: the cloud, then the edge, distilled on the cloud."""
+    """The runs of both, which learn from the same turns."""
     runs, data = args.cache / "runs", [args.cache / "train"]
     noise: list[object] = []
     if not args.without_people:
         data, noise = [*data, args.cache / "people"], ["--noise", args.cache / "noise"]
     run(("rate_tracks", *data))
-    cloud, edge, distilled = (runs / name for name in ("cloud", "edge", "distilled"))
-    common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", args.audio_s)
-    run(("joint", "--size", "cloud", "--out", cloud, "--steps", args.cloud_steps, *common))
-    start = ("--init", cloud / "last.pt")  # the edge's layers are the first of the cloud's tower
-    run(("joint", "--size", "edge", *start, "--out", edge, "--steps", args.edge_steps, *common))
-    both = ("--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise)
-    steps = ("--steps", args.distil_steps, "--audio-s", args.audio_s)
-    run(("distil", *both, "--out", distilled, *steps))
-    return distilled, cloud
+    learning = ("--data", *data, *noise, "--out", runs, "--steps", args.steps)
+    computing = ("--device", args.device, "--workers", max(1, args.workers // 2))
+    run(("joint", *learning, "--audio-s", args.audio_s, *computing))
+    return runs / "edge", runs / "cloud"
 
 
 def export(args: argparse.Namespace, edge: Path, cloud: Path) -> tuple[object, ...]:
@@ -198,10 +193,9 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
     add("--workers", type=int, default=4)
     add("--rate-minutes", type=float, default=60.0, help="of the syllable network, on one core")
-    add("--audio-s", type=float, default=60.0, help="seconds of audio in a step")
-    add("--edge-steps", type=int, default=3500)
-    add("--cloud-steps", type=int, default=3500)
-    add("--distil-steps", type=int, default=200)
+    add("--audio-s", type=float, default=120.0, help="seconds of audio in a step")
+    add("--steps", type=int, default=5000, help="of both models")
+    add("--device", default="cpu", help="what both models learn on, or cuda")
     add("--speakers", type=int, default=300, help="of each side, to weigh the measures by")
     add("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
     add("--risk", type=float, default=0.05, help="of the gate's preset fluent")

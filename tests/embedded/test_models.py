@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from pipelines.embedded.batches import batch_of
+from pipelines.embedded.data import Turn
 from pipelines.embedded.export import export
-from pipelines.embedded.model import SIZES, create, tower
-from pipelines.embedded.prompted import Prompted
+from pipelines.embedded.model import SIZES, create, in_windows, tower
+from pipelines.embedded.prompted import Prompted, logits
+from pipelines.embedded.sentences import no_speech
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import load, resolve
 
@@ -27,10 +30,12 @@ def test_the_training_tower_is_the_stock_tower():
     model = create(SIZES["edge"], seed=1).eval()
     chance = np.random.default_rng(1)
     mels = [
-        torch.from_numpy(chance.normal(0, 1, (n, 128)).astype(np.float32)) for n in (90, 200, 431)
+        torch.from_numpy(chance.normal(0, 1, (n, 128)).astype(np.float32))
+        for n in (90, 200, 431, 402, 203)
     ]
     with torch.inference_mode():
-        flat, counts = tower(model.model.audio_tower, mels)
+        windows, lengths, counts = in_windows(mels)
+        flat = tower(model.model.audio_tower, windows, lengths)
         for mel, own in zip(mels, flat.split(counts), strict=True):
             lengths = torch.tensor([len(mel)])
             after = model.model.audio_tower._get_feat_extract_output_lengths(lengths)
@@ -38,6 +43,37 @@ def test_the_training_tower_is_the_stock_tower():
                 mel.T, feature_lens=lengths, aftercnn_lens=after[0]
             ).last_hidden_state
             torch.testing.assert_close(own, stock, atol=1e-5, rtol=1e-5)
+
+
+def test_answers_learn_from_the_rows_that_the_stock_model_reads():
+    """Turns of other lengths in one batch, padded, change nothing."""
+    model, prompted = create(SIZES["edge"], seed=1).eval(), Prompted()
+    chance = np.random.default_rng(1)
+    turns = [
+        Turn(
+            chance.normal(0, 1, (n, 128)).astype(np.float32),
+            np.zeros((n, 5), np.float32),
+            no_speech(language),
+            *(None, None, "none", language),
+        )
+        for n, language in ((90, "zh"), (431, "en"), (200, "zh"))
+    ]
+    straight = random.Random(1)
+    straight.random = lambda: 1.0  # no jump in the positions
+    batch = batch_of(turns, prompted, straight)
+    with torch.inference_mode():
+        heard = tower(model.model.audio_tower, batch.windows.float(), batch.lengths)
+        said = logits(model, heard, batch.rows)
+        embed = model.model.language_model.embed_tokens
+        for i, turn in enumerate(turns):
+            answer = prompted.answer(turn)
+            question = prompted.question(heard[batch.owner == i], embed, turn.language)
+            row = torch.cat([question, embed(answer[:-1])])[None]
+            stock = model.model.language_model(inputs_embeds=row).last_hidden_state[0]
+            mine, said = said[: len(answer)], said[len(answer) :]
+            own = model.lm_head(stock[-len(answer) :])
+            torch.testing.assert_close(mine, own, atol=1e-4, rtol=1e-4)
+    assert len(batch.frames) == len(heard)
 
 
 def test_an_export_loads_in_transformers_and_here(tmp_path):

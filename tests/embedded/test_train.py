@@ -76,7 +76,7 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
     measures = tmp_path / "measures"
     measures.mkdir()
     tiny = {"shards": 1, "held_shards": 1, "people_shards": 1, "workers": 1, "rate_minutes": 0.02}
-    tiny |= {"audio_s": 6, "edge_steps": 1, "cloud_steps": 1, "distil_steps": 1, "speakers": 8}
+    tiny |= {"audio_s": 6, "steps": 2, "speakers": 8}
     tiny |= {"clips": 2, "risk": 0.9, "confidence": 0, "evaluate": 1}
     tiny |= {"cache": tmp_path / "cache", "out": tmp_path / "out", "measures": measures}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in tiny.items()]
