@@ -33,7 +33,7 @@ FLOORS_HZ = (60.0, 84.0, 150.0)
 PERIODS = 3  # of the floor, in a window
 PEAK_COLUMN = 2 * NUM_CANDIDATES * len(FLOORS_HZ)
 NUM_COLUMNS = PEAK_COLUMN + 1  # of a row: F0 and strength of each window, and how loud it is
-BLOCK_FRAMES = 10  # at once: with 20 and more it takes 1.8 times as long (2026-11)
+BLOCK_FRAMES = 20  # at once: arrays of over 128 KB would be mapped anew each time
 SILENT_PEAK = 1e-9
 
 
@@ -52,9 +52,9 @@ class Window:
     def of(cls, floor_hz: float) -> Window:
         half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
         bell = np.hanning(2 * half + 2)[1:-1]
-        num_points = 1 << int(np.ceil(np.log2(3 * half)))  # no lag that is read wraps round
-        own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2)
         last = 2 * half // PERIODS + 2
+        num_points = _quick(2 * half + last + 1)  # no lag that is read wraps round
+        own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2, num_points)
         return cls(
             bell.astype(np.float32),
             (own[0] / own[: last + 2]).astype(np.float32),
@@ -63,6 +63,15 @@ class Window:
             int(SAMPLE_RATE_HZ / MAX_HZ),
             last,
         )
+
+
+def _quick(least: int) -> int:
+    """The next number of points of which a transform is quick: with no prime factor above 5."""
+    rest = least
+    for prime in (2, 3, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return least if rest == 1 else _quick(least + 1)
 
 
 @functools.cache
