@@ -33,18 +33,21 @@ class IncrementalDrafter:
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
     def draft(self, n: int) -> Steps[Draft]:
-        """Up to `n` ids, one engine step each."""
+        """Up to `n` ids, one engine step each; ids that are sure share the step of the next one."""
         sequence = self.listener.sequence
         ids: list[int] = []
         signals: list[Signal] = []
         self._sampler.begin(sequence.answer)
         is_last = False
         while len(ids) < n and not is_last:
-            [logits] = yield from self.listener.feed(1)
-            token, is_last, signal = self._sampler.next(logits)
-            sequence.extend((token,))
-            ids.append(token)
-            signals.append(signal)
+            sure = self._sampler.forced(n - len(ids) - 1)
+            sequence.extend(sure)
+            logits = yield from self.listener.feed(1 + len(sure))
+            for row in logits:
+                token, is_last, signal = self._sampler.next(row)
+                ids.append(token)
+                signals.append(signal)
+            sequence.extend(ids[-1:])
         return ids, signals
 
 

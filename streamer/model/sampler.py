@@ -25,6 +25,7 @@ from streamer.core.text.vocabulary import Ids, Vocabulary
 from streamer.model.kernels.library import PANEL, kernel
 
 BANNED = -math.inf
+NO_SCORES = np.empty(0)  # no form: a signal is of the raw softmax alone
 Floats = NDArray[np.float32]
 
 
@@ -158,21 +159,16 @@ def choose_in_form(ids: Ids, scores: NDArray[np.float64], index: int, sampling: 
 
 def form_scores(logits: Floats, form: SentenceForm, state: State) -> NDArray[np.float64]:
     """Logit plus bias of each allowed id, in the order of `form.allowed`."""
-    scores = logits[form.allowed(state)].astype(np.float64)
-    biases = form.biases(state)
+    allowed = form.allowed(state)
+    scores = logits[allowed].astype(np.float64)
+    biases = form.biases(state) if len(allowed) > 1 else None
     return scores if biases is None else scores + biases
 
 
 def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
     """The gate's numbers from the RAW softmax of `logits` [R, V], V >= 2, for the chosen `ids`."""
-    measure = kernel("measure")
-    lanes = np.empty((2, PANEL))  # work memory
-    signals = []
-    for row, token in zip(np.asarray(logits, np.float32), ids, strict=True):
-        numbers = np.empty(3)
-        measure(np.ascontiguousarray(row), np.array([token]), lanes, numbers)
-        signals.append(Signal(*numbers.tolist()))
-    return signals
+    rows = zip(np.asarray(logits, np.float32), ids, strict=True)
+    return [form_signal(np.ascontiguousarray(row), NO_SCORES, token) for row, token in rows]
 
 
 def form_signal(logits: Floats, scores: NDArray[np.float64], token: int) -> Signal:
@@ -182,15 +178,9 @@ def form_signal(logits: Floats, scores: NDArray[np.float64], token: int) -> Sign
     the raw softmax matter little. log_prob: of the raw softmax; the confidence needs the model's
     own.
     """
-    [raw] = signals_of(logits[None], [token])
-    if len(scores) == 1:
-        return Signal(0.0, 1.0, raw.log_prob)
-    centred = scores - scores.max()
-    chances = np.exp(centred)
-    total = chances.sum()
-    second = np.partition(chances, -2)[-2]
-    entropy = math.log(total) - float(chances @ centred) / total
-    return Signal(max(0.0, entropy), float(1.0 - second) / total, raw.log_prob)
+    lanes, numbers = np.empty((2, PANEL)), np.empty(3)  # work memory, the result
+    kernel("measure")(logits, np.array([token]), scores, lanes, numbers)
+    return Signal(*numbers.tolist())
 
 
 # an id; whether the answer ends with it; its signal, zeros where none was wanted
@@ -237,6 +227,20 @@ class Sampler:
         is_last = stop(self._vocabulary, self._rules, self._answer, token) is not None
         self._append(token)
         return token, is_last, signal
+
+    def forced(self, most: int) -> list[int]:
+        """The ids after the answer that are sure without logits, at most `most`: each is the only
+        one that the form allows, and none ends the answer."""
+        found: list[int] = []
+        state = self._states[-1]
+        while self._form is not None and state is not None and len(found) < most:
+            allowed = self._form.allowed(state)
+            answer = [*self._answer, *found]
+            if len(allowed) > 1 or stop(self._vocabulary, self._rules, answer, int(allowed[0])):
+                break
+            found.append(int(allowed[0]))
+            state = self._form.step(state, found[-1])
+        return found
 
     def judge(
         self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True

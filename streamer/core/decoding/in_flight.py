@@ -17,7 +17,7 @@ from streamer.core.decoding.verdict import Verdict, VerifyRequest, num_same, pre
 from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
-AT_ONCE_S = 0.004  # length of one drafting step: ids are shown, and verdicts applied, after it
+AT_ONCE_S = 0.008  # length of one drafting step: ids are shown, and verdicts applied, after it
 MOST_AT_ONCE = 32
 TRACK = 0.3  # weight of the newest time
 

@@ -152,12 +152,10 @@ class SentenceForm:
         if found is None:
             kinds, which, still_open = self._kinds_of(state)
             before = self._best_of(still_open)
-            gains = [
-                sum(self._weight_of.get(phrase, 0) for phrase in kind.completed)
-                + self._best_of(kind.open)
-                - before
-                for kind in kinds
-            ]
+            gains = [self._best_of(kind.open) - before for kind in kinds]
+            for i, kind in enumerate(kinds):
+                for phrase in kind.completed:
+                    gains[i] += self._weight_of.get(phrase, 0)
             found = np.array(gains, np.float64)[which] / UNITS_PER_NAT
             _keep(self._biases, state, found, MAX_ROWS)
         return found

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -110,8 +109,7 @@ Floats = NDArray[np.float32]
 Audio = Seq[tuple[int, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Where one row's new positions lie: packed rows [first, first + n) go to `slot` at `start`.
 
     num_logits: of how many of its last positions logits are wanted.

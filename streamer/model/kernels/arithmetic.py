@@ -168,20 +168,48 @@ def sums(raw, best, lanes):
 
 
 @part
-def measure(raw, chosen, lanes, out):
-    """The raw softmax: entropy in nats, p1 - p2 of the likeliest, log p of id chosen[0].
+def measure(raw, chosen, scores, lanes, out):
+    """out [3]: entropy in nats and p1 - p2 of the likeliest, then log p of id chosen[0].
 
-    lanes float64 [2, PANEL]: work memory. out float64 [3].
+    log p is of the softmax of `raw` float32 [V]. The others are of the softmax of `scores` float64
+    [n], or of `raw` where there are none. lanes float64 [2, PANEL]: work memory.
     """
     first = first_best(raw)
     best = raw[first]
-    second = _BANNED
-    for i in range(len(raw)):
-        if raw[i] > second and i != first:
-            second = raw[i]
     total, weighted = sums(raw, best, lanes)
     log_total = np.log(total)
-    # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
-    out[0] = max(0.0, log_total - weighted / total)
-    out[1] = (1.0 - np.exp(second - best)) / total
     out[2] = max(raw[chosen[0]] - best, _LEAST_LOG) - log_total
+    if len(scores) > 0:
+        out[0], out[1] = doubts(scores)
+    else:
+        second = runner_up(raw, first)
+        # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
+        out[0] = max(0.0, log_total - weighted / total)
+        out[1] = (1.0 - np.exp(second - best)) / total
+
+
+@compiled
+def runner_up(scores, first):
+    """The highest score but that at `first`; -inf where there is no other."""
+    second = _BANNED
+    for i in range(len(scores)):
+        if scores[i] > second and i != first:
+            second = scores[i]
+    return second
+
+
+@compiled
+def doubts(scores):
+    """Entropy and p1 - p2 of the softmax of a few float64 scores."""
+    keep_apart()
+    first = first_best(scores)
+    best = scores[first]
+    total = 0.0
+    weighted = 0.0
+    for i in range(len(scores)):
+        x = max(scores[i] - best, -1e4)
+        w = np.exp(x)
+        total += w
+        weighted += w * x
+    margin = (1.0 - np.exp(runner_up(scores, first) - best)) / total
+    return max(0.0, np.log(total) - weighted / total), margin

@@ -54,7 +54,7 @@ KERNELS = {
     "text of float32": ("layers.run_text", _TEXT.format(w="f4")),
     "tower of float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
-    "measure": ("arithmetic.measure", "f4 i8 f8,2 f8"),
+    "measure": ("arithmetic.measure", "f4 i8 f8 f8,2 f8"),
     "cut stretches": ("pitch.cut_stretches", "f4 i8 f4 f4,2 f4"),
     "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
     "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
@@ -94,7 +94,7 @@ class Kernel:
 
     def __call__(self, *arrays: Array) -> None:
         """Runs without the GIL. Raises TypeError as `numbers_of` does."""
-        self.run(self.numbers_of(arrays))
+        self.run(table_of(self.numbers_of(arrays)))
 
     def numbers_of(self, arrays: Sequence[Array], first: int = 0) -> list[int]:
         """The addresses and sizes of some arguments, from number `first` on; the caller keeps the
@@ -113,12 +113,16 @@ class Kernel:
             numbers += array.shape
         return numbers
 
-    def run(self, numbers: Sequence[int]) -> None:
-        """Runs with the numbers of all arguments, as `numbers_of` gives them."""
-        table = (ctypes.c_int64 * len(numbers))(*numbers)
+    def run(self, table: ctypes.Array[ctypes.c_int64]) -> None:
+        """Runs with the numbers of all arguments, as `numbers_of` gives them, in a table."""
         nothing = ctypes.c_int64()  # a place for a result and one for an exception, which none has
         if self._call(ctypes.addressof(nothing), ctypes.addressof(nothing), table):
             raise KernelError(f"{self._name} failed; report it as a defect")
+
+
+def table_of(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """The numbers as `Kernel.run` takes them; a caller may keep the table and change numbers."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def arrays_of(name: str) -> Iterator[tuple[str, int]]:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary
-from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel, table_of
 
-SIZES, LOGITS = 3, 20  # places among the arguments of `run_text`
+SIZES = 3  # place among the arguments of `run_text`: these stay from step to step
 
 
 class FastText:
@@ -47,8 +47,7 @@ class FastText:
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
         self._rows = self._length = 0
-        self._slots: KVSlots | None = None  # for which the usual arguments are known
-        self._usual: list[int] = []
+        self._slots: KVSlots | None = None  # for which the table of arguments is made
         self._reserve(1, PANEL)
 
     @property
@@ -72,21 +71,22 @@ class FastText:
         if not 0 <= min(ids) <= max(ids) < s.vocab:
             raise IndexError(f"the model has {s.vocab} ids, not {min(ids)} or {max(ids)}")
         self._reserve(len(ids), max(span.start + span.n for span in spans))
-        given = np.array(ids, np.int64)
+        table = self._table_for(slots)
+        self._given[: len(ids)] = ids
         for first, embeds in audio:
-            given[first : first + len(embeds)] = -1  # not looked up
+            self._given[first : first + len(embeds)] = -1  # not looked up
             x = self._x[first * self._wide : (first + len(embeds)) * self._wide]
             x.reshape(-1, self._wide)[:, : s.hidden] = embeds
-        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], np.int64)
-        logits = np.empty((int(where[:, 4].sum()), self._columns), np.float32)
-        given_numbers = self._run.numbers_of((given, self._x, where))
-        logits_numbers = self._run.numbers_of((logits.reshape(-1),), LOGITS)
-        self._run.run([*given_numbers, *self._usual_numbers(slots), *logits_numbers])
+        self._where[: len(spans)] = spans
+        logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
+        table[1], table[5] = len(ids), len(spans)
+        table[-2], table[-1] = logits.__array_interface__["data"][0], logits.size
+        self._run.run(table)
         return logits[:, : s.vocab]
 
-    def _usual_numbers(self, slots: KVSlots) -> list[int]:
-        """The kernel's arguments that stay from step to step. To look at all of them each time
-        would take 30 us, half as long as a step of the edge."""
+    def _table_for(self, slots: KVSlots) -> Any:
+        """The kernel's arguments but the logits, for `run`. To look at all arrays at each step
+        would take 30 us, as long as a step of the edge."""
         if self._slots is not slots:
             s = self.shape
             sizes = (s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn)
@@ -94,19 +94,21 @@ class FastText:
             self._sizes = np.array([*sizes, length, self._columns], np.int64)
             memory = slots.keys.reshape(-1), slots.values.reshape(-1), *self._halves, *self._room
             usual = self._sizes, self._eps, *self._tables, *self._angles, *memory
-            self._usual = self._run.numbers_of(usual, SIZES)
+            given = self._run.numbers_of((self._given, self._x, self._where))
+            self._table = table_of([*given, *self._run.numbers_of(usual, SIZES), 0, 0])
             self._slots = slots
-        return self._usual
+        return self._table
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
         s = self.shape
         if rows > self._rows or length > self._length:
-            self._slots = None  # the usual arguments change
+            self._slots = None  # the arguments change
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
+            self._given, self._where = np.zeros(rows, np.int64), np.zeros((rows, 5), np.int64)
             self._x = np.zeros(rows * self._wide, np.float32)
             self._halves = (
                 np.zeros(rows * inner, np.float32),
