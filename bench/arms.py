@@ -43,7 +43,7 @@ class Arm(Models):
         portal = stack.enter_context(start_blocking_portal())
         parts = stack.enter_context(portal.wrap_async_context_manager(open_parts(self)))
         atexit.register(stack.close)
-        return portal, parts.patient()
+        return portal, parts.patient(hears_late=False)
 
 
 @dataclass

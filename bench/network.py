@@ -72,7 +72,7 @@ async def run(
         parts = {}
         for name in arms:
             models = models_of(cloud=link.url, **ARMS[name])
-            parts[name] = (await stack.enter_async_context(opened(models))).patient()
+            parts[name] = (await stack.enter_async_context(opened(models))).patient(False)
         for i, clip in enumerate(progress([clips[0], *clips], f"{cell.rtt_ms:g} ms")):
             for name in arms:
                 link.set(0, 0)

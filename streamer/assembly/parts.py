@@ -116,11 +116,17 @@ class LiveParts:
     def _weighs(self) -> bool:
         return self._models.config.words == "measured" and self._plan.rules.form != ""
 
-    def patient(self) -> LiveParts:
-        """The same for recordings: for a file, a slow cloud is waited for."""
-        if self.cloud is None or self.cloud.is_remote:
+    def patient(self, hears_late: bool = True) -> LiveParts:
+        """The same for recordings: a slow cloud in this process is waited for.
+
+        hears_late: in mode gated it hears only the turns that it is asked about, since to hear is
+        half of all work and most turns need no verdict.
+        """
+        if not isinstance(self.cloud, LocalCloud):
             return self
         found = copy.copy(self)
+        found.cloud = copy.copy(self.cloud)
+        found.cloud.hears_late = hears_late and self.mode == "gated"
         found._plan = replace(self._plan, verify_budget_s=math.inf)
         return found
 

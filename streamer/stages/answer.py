@@ -148,7 +148,8 @@ class AnswerStage:
 
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
         """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
-        return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
+        will_be_asked = cloud.is_remote or self._parts.mode in ("exact", "cloud")
+        return will_be_asked or not (cloud.hears_late or cloud.is_busy)
 
     def _may_ask(self, ready: Ready) -> bool:
         """Whether it is worth asking about the turn now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -28,12 +29,16 @@ class LocalTarget:
         hearer: Hearer,
         verifier_of: Callable[[Any, LevelWeights], Any],
         prefills: Callable[[], bool],
+        hears_late: bool = False,
     ) -> None:
+        """hears_late: all audio waits for `finish`, which then hears it."""
         self._batcher = batcher
         self._hearer = hearer
         self._verifier_of = verifier_of
         self._prefills = prefills
         self.is_up = True
+        self._hears_late = hears_late
+        self._unheard: list[Heard] = []  # the edge holds their windows, too
         self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
         # a late verdict's request is not overtaken
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
@@ -41,12 +46,17 @@ class LocalTarget:
 
     async def hear(self, heard: Heard) -> None:
         """Prefill complete windows, if there are any."""
-        steps = self._hearer.hear(heard)
-        if steps is not None:
+        if self._hears_late:
+            self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
+        elif (steps := self._hearer.hear(heard)) is not None:
             await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
         """Hear the last window. Prefill it now if `prefills` says so, else at the first request."""
+        self._hears_late = False
+        for heard in self._unheard:
+            await self.hear(heard)
+        self._unheard.clear()
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
         self._verifier = self._verifier_of(self._hearer, weights)
@@ -83,6 +93,7 @@ class LocalCloud:
 
     is_up = True
     is_remote = False
+    hears_late = False  # a turn is heard when it is asked about
     model = ""
     is_linked = True
     unheard_s = 0.0
@@ -108,6 +119,7 @@ class LocalCloud:
             self.side.listen(rules.language),
             lambda listener, weights: self._verifier_of(listener, rules, weights),
             self._has_time,
+            self.hears_late,
         )
 
     def _has_time(self) -> bool:

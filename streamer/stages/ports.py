@@ -154,6 +154,10 @@ class Cloud(Protocol):
     @property
     def is_remote(self) -> bool: ...
     @property
+    def hears_late(self) -> bool:
+        """Whether it hears a turn only when it is asked about it."""
+
+    @property
     def is_busy(self) -> bool:
         """Whether it has other turns in hand: it then hears an end only when it is asked."""
 

@@ -109,8 +109,9 @@ def test_exact_equals_cloud_id_for_id(pair, setting, same):
 
 
 def test_gated_is_between_edge_and_exact(pair):
-    """A gate that never fires is the edge alone; one that always fires is exact mode."""
-    edge, cloud = pair
+    """A gate that never fires is the edge alone, and the cloud hears nothing of a recording; one
+    that always fires is exact mode."""
+    edge, cloud = pair[0], noting(pair[1])
     samples, rules, greedy = recording(1), Rules(), Sampling()
     never, always = Gate(entropy=1e9, density=None, loop=False), Gate(entropy=-1.0)
     alone, _, _ = told(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
@@ -119,6 +120,7 @@ def test_gated_is_between_edge_and_exact(pair):
     )
     assert quiet == alone
     assert (counts.cloud_calls, counts.verified_share) == (0, 0.0)
+    assert cloud.engine.batches == []
     exact, _, _ = told(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
     loud, _, counts = told(
         edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples

@@ -295,7 +295,7 @@ class RemoteCloud(Connections):
     """Implements stages/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
-    is_busy = False
+    is_busy = hears_late = False
 
     def __init__(
         self,
