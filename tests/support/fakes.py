@@ -85,9 +85,8 @@ class ToyStream:
         self.cache[start:] = pending
         self.sequence.mark_fed(len(pending))
         end = len(self.cache)
-        return np.stack(
-            [self.model.logits(self.cache[: end - num_logits + 1 + i]) for i in range(num_logits)]
-        )
+        ends = range(end - num_logits + 1, end + 1)
+        return np.stack([self.model.logits(self.cache[:at]) for at in ends])
 
 
 @dataclass
@@ -114,12 +113,10 @@ class ToyVerifier:
             sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
             return self.ledger.conclude(request, *sampler.judge(logits, answer, k))
         first = len(answer) - k
-        constraints = [
-            constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)
-        ]
-        return self.ledger.conclude(
-            request, choose(logits, constraints, self.never, self.sampling, self.rules).ids
-        )
+        v, rules = self.vocabulary, self.rules
+        constraints = [constrain(v, rules, answer[: first + i]) for i in range(k + 1)]
+        chosen = choose(logits, constraints, self.never, self.sampling, rules)
+        return self.ledger.conclude(request, chosen.ids)
 
 
 @dataclass
@@ -150,11 +147,9 @@ class ToyDrafter:
             ids, signals = choices.ids, choices.signals
         else:
             count = 1 if self.kind == "random" else self.chance.randint(1, n)
-            pool = (
-                range(self.vocabulary.num_ids)
-                if self.kind == "random"
-                else _worst(self.vocabulary, sequence.answer)
-            )
+            pool = range(self.vocabulary.num_ids)
+            if self.kind == "hostile":
+                pool = _worst(self.vocabulary, sequence.answer)
             ids = [self.chance.choice(pool) for _ in range(count)]
             signals = [Signal(self.chance.uniform(0, 3), 0.1, -1.0) for _ in ids]
         sequence.extend(ids)

@@ -5,7 +5,6 @@ import contextlib
 import random
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import anyio
@@ -40,28 +39,15 @@ def verifying(*options, port=0, **environment):
 
 
 @contextlib.contextmanager
-def verifiers(num, num_ahead=3):
-    """A function that gives one fresh verifier process after another, `num` of them: (its port, the
-    process)."""
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(num_ahead) as pool:
-        started, left = [], iter(range(num))
-
-        def start():
-            if next(left, None) is not None:
-                started.append(pool.submit(stack.enter_context, verifying()))
-
-        for _ in range(num_ahead):
-            start()
+def verifiers():
+    """A function that gives one fresh verifier process after another: (its port, the process)."""
+    with contextlib.ExitStack() as stack:
 
         def another():
-            start()
-            url, process = started.pop(0).result()
+            url, process = stack.enter_context(verifying())
             return int(url.rsplit(":", 1)[1]), process
 
-        try:
-            yield another
-        finally:
-            pool.shutdown()
+        yield another
 
 
 @asynccontextmanager

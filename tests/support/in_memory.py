@@ -104,32 +104,22 @@ class Wire:
             self.put(self.up, data, isinstance(message, wire.Verify))
         for data in self.some(self.up):
             for reply in self.far.take(data):
-                self.put(
-                    self.down,
-                    reply,
-                    isinstance(wire.decode_down(reply), wire.Judged | wire.Refused),
-                )
+                answers = isinstance(wire.decode_down(reply), wire.Judged | wire.Refused)
+                self.put(self.down, reply, answers)
         for data in self.some(self.down):
             reply = self.turn.receive(wire.decode_down(data))
             if reply is not None:
                 yield reply
 
     def put(self, queue, data, may_suffer):
-        copies = (
-            self.chance.choices((0, 1, 2), (self.loss, 1 - 1.5 * self.loss, self.loss / 2))[0]
-            if may_suffer
-            else 1
-        )
+        copies, loss = 1, self.loss
+        if may_suffer:
+            (copies,) = self.chance.choices((0, 1, 2), (loss, 1 - 1.5 * loss, loss / 2))
         for _ in range(copies):
             place = len(queue)
-            while (
-                may_suffer
-                and self.loss
-                and place
-                and queue[place - 1][1]
-                and self.chance.random() < 0.4
-            ):
-                place -= 1
+            if may_suffer and loss:
+                while place and queue[place - 1][1] and self.chance.random() < 0.4:
+                    place -= 1
             queue.insert(place, (data, may_suffer))
 
     def some(self, queue):
@@ -141,13 +131,8 @@ class Wire:
 def settings(seed):
     chance = random.Random(seed)
     rules, sampling = rules_and_sampling(chance, seed)
-    samples = (
-        np.random.default_rng(seed)
-        .integers(-9_000, 9_000, chance.randint(1, 30_000))
-        .astype(np.float32)
-        / 32768
-    )
-    return chance, rules, sampling, samples
+    drawn = np.random.default_rng(seed).integers(-9_000, 9_000, chance.randint(1, 30_000))
+    return chance, rules, sampling, drawn.astype(np.float32) / 32768
 
 
 def speak(turn, link, samples, chance):
@@ -224,9 +209,8 @@ def run(
 ):
     """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is
     up; said: of Emits."""
-    terms = DecodingTerms(
-        VOCABULARY.fingerprint, VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud"
-    )
+    v, runs_on = VOCABULARY, plan.mode == "cloud"
+    terms = DecodingTerms(v.fingerprint, v.num_ids, plan.rules, sampling, runs_on)
     turn = EdgeTurn(bytes(16), terms)
     link = Wire(Far(plan.rules, sampling), turn, chance, loss, cut_share, restart_share)
     speak(turn, link, samples, chance)

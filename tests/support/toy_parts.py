@@ -169,20 +169,11 @@ class ToyParts:
         return Emitter(VOCABULARY)
 
     def describe(self, written):
-        return Description(
-            file="",
-            text=written.text,
-            stop_reason=written.stop_reason,
-            mode=written.mode,
-            counts=written.counts,
-            audio_s=written.closed.num_samples / RATE_HZ,
-            attributes={},
-            ttft_ms=written.ttft_ms,
-            total_ms=written.total_ms,
-            prefill_ms=written.prefill_ms,
-            ids=written.ids,
-            turn=written.closed.turn,
-        )
+        same = ("text", "stop_reason", "mode", "counts", "ttft_ms", "total_ms", "prefill_ms", "ids")
+        found = {name: getattr(written, name) for name in same}
+        closed = written.closed
+        heard = {"audio_s": closed.num_samples / RATE_HZ, "turn": closed.turn}
+        return Description(file="", attributes={}, **found, **heard)
 
 
 def cloud_verifier(samples, rules, sampling):

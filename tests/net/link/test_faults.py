@@ -101,7 +101,7 @@ async def test_a_verifier_is_harmed_at_any_moment(wanted, harm, times):
     if harm == "stopped":
         ways["strict"] = {"mode": "exact", **budget}
     async with contextlib.AsyncExitStack() as stack:
-        another = stack.enter_context(verifiers(times + 1 if harm == "killed" else 1))
+        another = stack.enter_context(verifiers())
         port, process = await anyio.to_thread.run_sync(another)
         proxy = await stack.enter_async_context(Proxy(port, Toxics(latency_s=0.005)))
         opened = {}

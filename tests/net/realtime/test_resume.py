@@ -54,6 +54,25 @@ async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
     pytest.fail(f"only {done} cuts")
 
 
+async def test_a_new_socket_takes_over_from_one_that_is_not_missed_yet():
+    """Messages that the old one has sent are taken first, and it is closed with 4409."""
+    async with running(opening(feed_s=0.02), max_sessions=1) as (url, server), connect(url) as old:
+        session = await session_of(old)
+        for message in (UPDATE, *[bytes(100)] * 10):
+            await old.send(message)
+        await until(old, "session.updated")
+        async with connect(f"{url}?resume={session}&event=2&bytes=0") as new:
+            told = json.loads(await new.recv())
+            assert told["bytes"] == 100 * (told["messages"] - 1)
+            with pytest.raises(ConnectionClosed) as closed:
+                await until(old, "never")
+            assert closed.value.rcvd.code == 4409
+            for message in (*[bytes(100)] * (11 - told["messages"]), COMMIT):
+                await new.send(message)
+            assert text_of(await until(new, "response.done")) == "1000"
+        assert server._admission.num_sessions <= 1
+
+
 async def test_of_fifty_that_resume_at_once_the_newest_has_the_session():
     """Each of the others is closed with 4409, also the first, which sends faster than it is
     heard."""

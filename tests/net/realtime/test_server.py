@@ -213,18 +213,16 @@ async def test_measures_and_live_updates_come_where_they_are_asked_for(server, i
         assert found["measures"]["audio_s"] == pytest.approx(6, abs=0.02)
 
 
-@pytest.mark.parametrize("headers", [{}, BETA])
-async def test_the_language_is_the_session_s_and_changes_between_turns(headers, tmp_path):
-    """In both generations of the protocol. One that the server does not speak is refused."""
+async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path):
+    """One that the server does not speak is refused."""
     edge, cloud = tiny.save_bilingual(tmp_path)
-    delta = "response.text.delta" if headers else "response.output_text.delta"
     options = ("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en")
     with serving(*options) as (url, _):
         assert json.loads(http(url, "/languages.json")[1]) == ["en", "zh"]
         levels = json.loads(http(url, "/attributes.json")[1])["rate"][0]
         assert (levels["name"], levels["english"]) == ("很慢", "very slow")
         assert {"extremely slow", "语速极慢"} <= set(levels["phrases"])
-        async with connect(url, additional_headers=headers) as ws:
+        async with connect(url) as ws:
             (created,) = await until(ws, "session.created")
             ours = created["session"]["streamer"]
             assert (ours["language"], ours["languages"]) == ("en", ["en", "zh"])
@@ -234,7 +232,7 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(headers, 
                 told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]
                 assert told["language"] == language
                 events = await describe(ws, pcm(speech(3, 1)))
-                text = "".join(e["delta"] for e in events if e["type"] == delta)
+                text = text_of(events)
                 assert text.isascii() == (language == "en")
                 found = json.loads(await ws.recv())["description"]
                 assert (found["language"], found["text"]) == (language, text)
@@ -273,12 +271,14 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
 
 
 @own_warning
-def test_the_page_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
+def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
     """The official sync client, unmodified but for the address. For a rate that is refused it says
     why, and gives no sentence."""
-    code = block_of(PAGE, "import base64, openai")
-    assert ADDRESS in code
-    code = code.replace(ADDRESS, http_base(server))
+    codes = block_of("README.md", "import openai\n"), block_of(PAGE, "import base64, openai")
+    assert all(ADDRESS in code for code in codes)
+    readme, code = (code.replace(ADDRESS, http_base(server)) for code in codes)
+    exec(readme, {})
+    assert capsys.readouterr().out == "session.created\n"
     samples, rate = soundfile.read(SAMPLES[1], dtype="int16")
     soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), rate)
     soundfile.write(tmp_path / "fast.wav", samples, 96_000)
@@ -288,14 +288,6 @@ def test_the_page_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
     with pytest.raises(SystemExit, match=r"audio rate 96000 is outside 8000\.\.48000 Hz"):
         exec(code.replace("clip.wav", str(tmp_path / "fast.wav")), {})
     assert capsys.readouterr().out == ""
-
-
-@own_warning
-def test_the_readme_s_client_connects(server, capsys):
-    code = block_of("README.md", "import openai\n")
-    assert ADDRESS in code
-    exec(code.replace(ADDRESS, http_base(server)), {})
-    assert capsys.readouterr().out == "session.created\n"
 
 
 async def test_the_page_s_extensions_are_accepted(server):
