@@ -92,15 +92,3 @@ async def test_models_without_curves_have_none(samples, tiny_pair):
     found = await described(samples[0], mode="edge", edge=str(tiny_pair[0]))
     assert found.confidence is None
     assert found.as_json()["confidence"] is None
-
-
-async def test_parts_of_a_long_recording_are_joined(samples):
-    """Of each attribute the mean over the parts that say its level."""
-    with open_audio(str(samples[0])) as audio:
-        piece = np.concatenate(list(chunks_of(audio)))
-    async with Describer.open(mode="edge") as describer:
-        found = await describer.describe((np.tile(piece, 1 + 70 * 16_000 // len(piece)), 16_000))
-    assert len(found.parts) == 2
-    for name, level in found.attributes.items():
-        told = [part.confidence[name] for part in found.parts if part.attributes[name] == level]
-        assert found.confidence[name] == pytest.approx(np.mean(told))

@@ -13,7 +13,6 @@ from streamer import Describer, Description, TextDelta
 from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.description import JSON_FIELDS
-from streamer.recording import as_live
 
 
 @pytest.fixture
@@ -103,16 +102,6 @@ async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
     assert texts["exact"] == texts["cloud"]
 
 
-@pytest.mark.parametrize("was_used", [False, True])
-async def test_a_closed_describer_says_so(options, samples, was_used):
-    """Also one that loaded nothing before: its models would never be closed."""
-    async with Describer.open(mode="edge", **options) as describer:
-        if was_used:
-            await describer.load()
-    with pytest.raises(RuntimeError, match=r"^the describer was closed; nothing of it can be used"):
-        await describer.describe(samples[0])
-
-
 async def test_a_describer_that_is_not_opened_says_how():
     way = "write `async with Describer.open"
     opening = Describer.open(mode="edge")
@@ -189,21 +178,6 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tm
             assert 0 < result.ttft_ms <= result.total_ms
         assert result.parts[1].stop_reason == "no_speech"
         assert result.stop_reason == result.parts[0].stop_reason
-
-
-@pytest.mark.parametrize("n", [0, 1, 1_601, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
-def test_the_last_piece_is_what_a_microphone_sends_last(n):
-    """Whole windows first, then the rest, its last 100 ms or less apart; nothing is lost."""
-    source = np.arange(n, dtype=np.float32)
-    pieces = list(as_live(iter([source[: n // 3], source[n // 3 :]])))
-    np.testing.assert_array_equal(np.concatenate([np.zeros(0, np.float32), *pieces]), source)
-    num_whole = max(0, (n - 41) // 32_000)
-    rest = n - 32_000 * num_whole - 40 * (num_whole > 0)
-    last = (rest - 1) % 1_600 + 1 if rest else 0
-    lengths = [32_040, *[32_000] * (num_whole - 1)][:num_whole]
-    assert [len(piece) for piece in pieces] == [
-        length for length in (*lengths, rest - last, last) if length
-    ]
 
 
 async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(options, samples):

@@ -12,63 +12,39 @@ from places import ROOT
 
 PACKAGE = ROOT / "streamer"
 STDLIB = set(sys.stdlib_module_names)
+
+
+def named(names):
+    return set(names.split())
+
+
 ROOMS = {  # room -> (our modules it may import, others beside the standard library)
-    "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
+    "core": (named("core"), named("numpy soxr msgspec")),
     "model": (
-        {"core", "model", "extras"},
-        {
-            "numpy",
-            "torch",
-            "transformers",
-            "tokenizers",
-            "safetensors",
-            "huggingface_hub",
-            "numba",
-            "llvmlite",
-        },
+        named("core model extras"),
+        named("numpy torch transformers tokenizers safetensors huggingface_hub numba llvmlite"),
     ),
-    "stages": ({"core", "stages"}, {"anyio", "numpy"}),
+    "stages": (named("core stages"), named("anyio numpy")),
     "net": (
-        {"core", "stages", "net", "extras"},
-        {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"},
+        named("core stages net extras"),
+        named("anyio websockets msgspec numpy prometheus_client"),
     ),
 }
 EXTRAS = {  # extra -> (our modules it may import beside its own, others beside the standard library)
-    "coach": ({"core", "model", "stages"}, {"numpy"}),
+    "coach": (named("core model stages"), named("numpy")),
     "tune": (
-        {
-            "core",
-            "model",
-            "audio",
-            "commands",
-            "config",
-            "describer",
-            "options",
-            "progress",
-            "recording",
-            "workers",
-        },
-        {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
+        named("core model audio commands config describer options progress recording workers"),
+        named("anyio numpy torch transformers peft safetensors matplotlib"),
     ),
-    "large": ({"core", "model"}, {"numpy", "torch", "safetensors", "numba", "llvmlite"}),
-    "mcp": ({"commands", "config", "core"}, {"mcp"}),
-    "otel": ({"core"}, {"opentelemetry"}),
+    "large": (named("core model"), named("numpy torch safetensors numba llvmlite")),
+    "mcp": (named("commands config core"), named("mcp")),
+    "otel": (named("core"), named("opentelemetry")),
     "fleet": (
-        {"net", "core", "commands", "config", "options"},
-        {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},
+        named("net core commands config options"),
+        named("anyio websockets msgspec prometheus_client ray"),
     ),
 }
-FORBIDDEN_IN_CORE = {
-    "asyncio",
-    "socket",
-    "threading",
-    "time",
-    "random",
-    "selectors",
-    "ssl",
-    "http",
-    "urllib",
-}
+FORBIDDEN_IN_CORE = named("asyncio socket threading time random selectors ssl http urllib")
 
 
 @functools.cache
@@ -170,22 +146,9 @@ print([m for m in ("torch", "transformers", "peft", "librosa", "ray") if m in sy
 
 def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
     """Seconds are noise; modules are not."""
-    unwanted = {
-        "torch",
-        "transformers",
-        "huggingface_hub",
-        "librosa",
-        "matplotlib",
-        "sklearn",
-        "pandas",
-        "PIL",
-        "requests",
-        "rich",
-        "silero_vad",
-        "websockets",
-        "prometheus_client",
-        "sympy",
-    }
+    unwanted = named(
+        "torch transformers huggingface_hub librosa matplotlib sklearn pandas PIL requests rich silero_vad websockets prometheus_client sympy"
+    )
     code = f"""import gc, sys; from streamer.cli import main
 assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]) == 0
 assert gc.isenabled()

@@ -3,7 +3,6 @@ stdout."""
 
 import json
 import os
-import re
 
 import numpy as np
 import soundfile
@@ -54,12 +53,6 @@ def test_names_stand_before_the_sentences(here, models, samples, tmp_path):
     assert out.splitlines() == named
 
 
-def test_without_a_command_the_commands_are_listed():
-    status, out, err = streamer()
-    assert (status, out) == (2, "")
-    assert re.search(r"^    describe +describe recordings$", err, re.M)
-
-
 def test_stdin(here, models, samples):
     status, out, _ = streamer(
         "describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes()
@@ -67,20 +60,6 @@ def test_stdin(here, models, samples):
     assert status == 0
     _, wanted, _ = here("describe", samples[2], "--json", "--mode", "edge", *models)
     assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
-
-
-def test_models_lists_the_embedded_pair(here):
-    status, out, _ = here("models", "--json")
-    assert status == 0
-    rows = json.loads(out)["models"]
-    assert [row["role"] for row in rows[:2]] == ["edge", "cloud"]
-    assert len(rows[0]["levels"]) == 7
-    assert all(
-        rows[0]["num_levels"][name] == len(names) for name, names in rows[0]["levels"].items()
-    )
-    status, out, _ = here("models")
-    assert status == 0
-    assert "embedded" in out
 
 
 def test_directories_and_jobs(here, models, samples, tmp_path):

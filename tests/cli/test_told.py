@@ -12,8 +12,6 @@ import pytest
 import soundfile
 from processes import ENVIRONMENT
 
-from streamer.commands.process import loading
-
 
 def test_bad_files_are_told_and_the_others_described(here, models, samples, tmp_path):
     (tmp_path / "text.wav").write_text("these are words")
@@ -52,17 +50,6 @@ def test_a_turn_shorter_than_any_that_the_models_know_is_told(here, models, samp
     assert re.match(r"only 1.4 s long: ", found["1.4"])
     assert found["1.6"] is None
     assert re.fullmatch(r"streamer: \S+1.4.wav: only 1.4 s long: .+\n", err)
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_compiling_is_told_with_the_way_out(is_kept, capsys):
-    from streamer.model.kernels.library import on_compiling
-
-    with loading("edge embedded"):
-        on_compiling[-1](is_kept)
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("streamer: compiling kernels for this processor, about 8 s of CPU time")
-    assert told.endswith("; `streamer warm` does it ahead" if is_kept else ", at every start")
 
 
 def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from places import ROOT
@@ -34,12 +33,6 @@ def test_a_difference_within_its_error_is_none(value, verdict):
     assert difference.verdict == verdict
     if value is not None:
         assert difference.error == pytest.approx(0.5)
-
-
-def test_what_has_no_number_is_compared_by_its_level():
-    quiet = of("arousal", None, None, 0)
-    assert Difference.of(quiet, of("arousal", None, None, 2)).verdict == "more excited"
-    assert Difference.of(quiet, replace(quiet, level=None)).verdict == ""
 
 
 def test_two_takes_are_a_table_and_json(capsys):

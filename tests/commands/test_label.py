@@ -148,15 +148,6 @@ def test_bad_usage_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_mistyped_path_is_told_as_describe_tells_it_and_makes_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "labels.csv"
-    assert main(["label", "nowhere", "--out", str(out)]) == 1
-    assert capsys.readouterr().err == "streamer: nowhere: no such file\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_any_name_is_taken_up_again(tmp_path: Path) -> None:
     """No UTF-8, half a pair, and what Unicode takes for a line's end."""
     names = [

@@ -68,13 +68,6 @@ def test_longest_first_without_overlap() -> None:
     assert parse("快活地快", PHRASES)["rate"] == 2
 
 
-def test_nothing_is_none() -> None:
-    assert parse("", PHRASES) == dict.fromkeys(ATTRIBUTES)
-    assert parse("今天天气不错。", PHRASES) == dict.fromkeys(ATTRIBUTES)
-    assert parse("慢", {}) == dict.fromkeys(ATTRIBUTES)
-    assert parse("慢", {"rate": [{"name": "x", "phrases": [""]}]}) == dict.fromkeys(ATTRIBUTES)
-
-
 def test_names_of_levels_in_both_languages() -> None:
     chinese = {"rate": [{"name": "很慢", "phrases": []}, {"name": "自编", "phrases": []}]}
     english = {"rate": [{"name": "crawling", "phrases": []}, {"name": "own", "phrases": []}]}

@@ -6,12 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.confidence import (
-    LEAST,
     ConfidenceCurves,
     Curve,
     Mass,
@@ -64,13 +61,6 @@ def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
     assert masses_of(said, PHRASES)["rate"].log_mass == -27
 
 
-def test_what_is_not_known_is_not_told() -> None:
-    """Of one token of a phrase no log-probability: nothing of its attribute."""
-    assert masses_of(pieces(("语速", None), ("极快", -1)), PHRASES)["rate"].log_mass == -1
-    assert masses_of(pieces(("语速", -1), ("极快", None)), PHRASES) == {}
-    assert masses_of([], PHRASES) == {}
-
-
 def test_the_curve_is_that_of_the_model_that_spoke_last() -> None:
     near = pieces(("语速", -1), ("偏", -0.5), ("快", -0.5))
     mixed = [*near[:2], SaidToken("快", -0.5, True)]
@@ -92,10 +82,3 @@ def test_of_more_speech_a_level_is_surer_where_the_curve_says_so() -> None:
     assert sure[0] == sure[1] == pytest.approx(1 / (1 + math.e))
     assert sure[2] == pytest.approx(0.5)
     assert sure[3] > sure[2]
-
-
-@given(st.floats(-1e5, 0), st.floats(-1e5, 0))
-def test_the_logit_is_finite_and_grows(a: float, b: float) -> None:
-    low, high = sorted((a, b))
-    assert LEAST <= logit(low) <= logit(high) <= -LEAST
-    assert logit(math.log(0.5)) == pytest.approx(0)

@@ -25,32 +25,10 @@ from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCrit
 from streamer.model.sampler import choose
 
 HAN = "说话人的语速较慢音调平稳停顿少声低沉色偏暗情绪静微缓"
-TOKENS = [
-    *HAN,
-    *"，、：。！？“”.,",
-    "音调",
-    "语速",
-    "慢慢",
-    "，请",
-    "。”",
-    "色。",
-    "Human",
-    "Hum",
-    "an",
-    " ",
-    "\n",
-    "a",
-    "b",
-]
-DATA = [
-    *(t.encode() for t in TOKENS),
-    b"\xe9\xbe",
-    b"\x98",
-    b"\x99",
-    b"<im_start>",
-    b"<im_end>",
-    b"<endoftext>",
-]
+WORDS = ("音调", "语速", "慢慢", "，请", "。”", "色。", "Human", "Hum", "an", " ", "\n", "a", "b")
+TOKENS = [*HAN, *"，、：。！？“”.,", *WORDS]
+SPLIT, ENDS = (b"\xe9\xbe", b"\x98", b"\x99"), (b"<im_start>", b"<im_end>", b"<endoftext>")
+DATA = [*(t.encode() for t in TOKENS), *SPLIT, *ENDS]
 SPECIAL = list(range(len(DATA) - 3, len(DATA)))
 SIZE = len(DATA) + 3
 VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
@@ -179,16 +157,3 @@ def test_every_stop_reason_is_met_on_the_way() -> None:
         for rules in settings
     }
     assert reasons == {"sentence", "eos", "loop", "max_tokens"}
-
-
-def test_prompt_is_no_part_of_the_answer() -> None:
-    rule = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 5)
-    other = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 1)
-    scores = torch.randn(1, SIZE)
-    assert torch.equal(
-        rule(torch.tensor([[4, 4, 4, 4, 4, 9]]), scores), other(torch.tensor([[7, 9]]), scores)
-    )
-    criteria = SentenceStoppingCriteria(VOCABULARY, Rules.off(), 2)
-    period = TOKENS.index("。")
-    assert criteria(torch.tensor([[period, period]]), scores).tolist() == [False]
-    assert criteria(torch.tensor([[0, 0, 1], [0, 0, period]]), scores).tolist() == [False, True]

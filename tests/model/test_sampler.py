@@ -120,15 +120,6 @@ def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
     assert chosen(never=np.setdiff1d(everything, free[:1]), commas=everything) == free[0]
 
 
-def test_of_equal_logits_the_lowest_id() -> None:
-    for width in (V, 4099):
-        logits = np.zeros((3, width), np.float32)
-        constraint = constrain(VOCABULARY, Rules.off(), [])
-        assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 0, 0]
-        logits[1, 7:] = 1.0
-        assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 7, 0]
-
-
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 30))
 def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -> None:
     logits = logits_of(seed, rows) * scale
@@ -291,21 +282,3 @@ def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: 
     wanted /= wanted.sum()
     counts = frequencies(logits, rules, Sampling(temperature, top_p), answer, 4000)
     assert p_value(counts, wanted) > 1e-3
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 1.0, 3)])
-def test_a_candidate_that_stands_twice_in_the_last_four_is_drawn_again(sampling: Sampling) -> None:
-    rules = Rules.off(loop_local=True)
-    logits = np.full((1, V), -20.0)
-    logits[0, :6] = [30.0, 29.5, 29.0, 28.5, 28.0, 27.9]
-    once = frequencies(logits, Rules.off(), sampling, [0, 1, 0, 2], 400)
-    if sampling == GREEDY:
-        assert once[0] == 400
-        assert frequencies(logits, rules, sampling, [0, 1, 2, 4], 50)[0] == 50, "once is no loop"
-        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 3000)
-        wanted = np.zeros(V)
-        wanted[:5] = np.exp(np.array([30.0, 29.5, 29.0, 28.5, 28.0]) / 0.8 - 30 / 0.8)
-        assert p_value(counts, wanted / wanted.sum()) > 1e-3
-    else:
-        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 400)
-        assert counts[5:].sum() <= once[5:].sum()

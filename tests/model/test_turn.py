@@ -88,26 +88,6 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("setting", range(len(SETTINGS)))
-@pytest.mark.parametrize("same", [False, True], ids=["another-edge", "twin"])
-def test_exact_equals_cloud_id_for_id(pair, setting, same):
-    rules, sampling, k = SETTINGS[setting]
-    edge, cloud = pair
-    samples = recording(setting)
-    wanted, why, baseline = told(None, cloud, Plan(mode="cloud", rules=rules), sampling, samples)
-    drafting = load(str(cloud.directory), "cloud") if same else edge
-    got, reason, counts = told(
-        drafting, cloud, Plan(mode="exact", k=k, rules=rules), sampling, samples
-    )
-    assert (got, reason) == (wanted, why)
-    assert len(wanted) >= 4
-    assert counts.verified_share == 1.0
-    assert baseline.n_drafted == 0
-    if same:
-        assert counts.n_accepted == counts.n_uploaded, "a twin's drafts are all accepted"
-        assert counts.cloud_calls < baseline.cloud_calls or k == 1
-
-
 def test_gated_is_between_edge_and_exact(pair):
     """A gate that never fires is the edge alone, and the cloud hears nothing of a recording; one
     that always fires is exact mode."""

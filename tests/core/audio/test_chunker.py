@@ -57,14 +57,6 @@ def test_equals_soxr_offline(rate):
     np.testing.assert_allclose(heard, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
-def test_keeps_speech_frequencies_and_drops_what_would_alias(rate):
-    t = np.arange(rate) / rate
-    for hz, low, high in ((200, 0.99, 1.01), (7_000, 0.98, 1.01), (9_000, 0, 1e-4)):
-        heard = hear(Chunker(rate), [np.sin(2 * np.pi * hz * t)])[1000:-1000]
-        assert low <= np.sqrt(2 * np.mean(heard**2)) <= high
-
-
 @pytest.mark.parametrize("rate", [24_000, 44_100, 48_000, 96_000])
 def test_added_delay_is_at_most_50_ms(rate):
     chunker, heard = Chunker(rate), 0
@@ -82,13 +74,6 @@ def test_half_a_sample_waits_and_at_the_end_is_dropped():
     # The lost byte does not shift what follows.
     chunker.push_pcm16(frames)
     assert chunker.finish().tolist() == [0.5, -0.5]
-
-
-@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])
-def test_finish_starts_afresh(rate):
-    chunker, x = Chunker(rate), noise(5000)
-    first = hear(chunker, [x])
-    assert np.array_equal(hear(chunker, [x]), first)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2 * MAX_MAGNITUDE])
@@ -111,11 +96,3 @@ def test_a_refused_push_changes_nothing():
         chunker.push(np.full(9, np.nan))
     rest = [chunker.push(x[2000:]), chunker.finish()]
     assert np.array_equal(np.concatenate([first, *rest]), hear(Chunker(24_000), [x]))
-
-
-@pytest.mark.parametrize(
-    ("rate", "channels"), [(0, 1), (-1, 1), (999, 1), (384_001, 1), (16_000, 0), (16_000, 1025)]
-)
-def test_senseless_rates_and_channel_counts_are_refused(rate, channels):
-    with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        Chunker(rate, channels)

@@ -9,7 +9,7 @@ import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 
 from streamer.core.decoding.gate import Gate, Signal
-from streamer.core.decoding.in_flight import AT_ONCE_S, MOST_AT_ONCE, Pace
+from streamer.core.decoding.in_flight import AT_ONCE_S, Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
@@ -20,7 +20,6 @@ from streamer.core.rules.settings import Rules
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
 CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)
-GATE = Gate(entropy=None, margin=0.2)
 STOP = 9
 EOS = VOCABULARY.num_ids - 1
 ANY_RULES = [
@@ -69,18 +68,6 @@ def test_the_gate_looks_at_the_blocks_before():
     assert machine.counts.cloud_calls == 0
 
 
-def test_a_loop_stops_across_blocks_before_it_is_shown():
-    """Fix report 3: the loop is found over several blocks, and the id that closes it is not
-    committed."""
-    rules = Rules.off(loop_global=True)
-    out, reason, _ = drive(
-        Plan(mode="gated", k=2, gate=Gate(entropy=9.0, loop=False), rules=rules), [[0, 1]] * 9
-    )
-    shown = [token for ids, _ in out for token in ids]
-    assert reason == "loop"
-    assert shown == [0, 1, 0, 1, 0, 1, 0]
-
-
 def test_a_correction_replaces_the_rest_of_the_block():
     out, _, machine = drive(
         Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2], [4, 6, 7]], [(1, 5), (3, STOP)]
@@ -108,34 +95,6 @@ def test_exact_mode_says_error_when_the_verdict_does_not_come():
     assert machine.next(1.5) == Wait(3.0)
     assert machine.next(3.0) == Done("error")
     assert machine.sequence.answer == []
-
-
-def test_a_verdict_that_cannot_be_is_refused():
-    machine = Speculator(Plan(mode="cloud", rules=RELAXED), VOCABULARY, started())
-    request = machine.next(0.0).request
-    with pytest.raises(ValueError, match="does not fit"):
-        machine.verdict(Verdict(request.number, 1, 3))
-    with pytest.raises(ValueError, match="does not fit"):
-        machine.verdict(Verdict(request.number, 0, VOCABULARY.num_ids))
-
-
-def test_a_whole_block_in_doubt_waits_for_a_credit_and_then_goes_out() -> None:
-    plan = Plan("gated", 2, GATE, Rules.off(), ahead=8, credits=1)
-    machine = Speculator(plan, VOCABULARY, started(), Pace(1e-3, 0.1))
-    for ids in ([0, 1], [2, 4, 6]):
-        while not isinstance(action := machine.next(0.0), DraftMore):
-            assert isinstance(action, Verify)
-            first = action.request
-        machine.sequence.extend(ids)
-        machine.drafted(ids, [TORN] * len(ids))
-    assert isinstance(machine.next(0.0), Wait)
-    assert machine.counts.blocks == 2
-    machine.verdict(Verdict(first.number, 2, 2))
-    assert machine.next(0.1) == Emit((0, 1, 2), verified=True)
-    second = machine.next(0.1)
-    assert isinstance(second, Verify)
-    assert second.request.draft == (4, 6)
-    assert machine.counts.blocks == 2, "counted when it was judged"
 
 
 def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
@@ -198,15 +157,6 @@ def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
     while not isinstance(action := machine.next(0.0), DraftMore | Done):
         said.append(action)
     return [*said, action]
-
-
-def test_the_first_id_comes_at_once_and_the_others_as_time_allows() -> None:
-    machine = alone(1e-9, Rules.off(max_new_tokens=60))
-    assert machine.next(0.0) == DraftMore(1)
-    assert drafted(machine, [4]) == [Emit((4,), verified=False), DraftMore(MOST_AT_ONCE)]
-    machine = alone(AT_ONCE_S / 9.5, Rules.off())
-    machine.next(0.0)
-    assert drafted(machine, [4])[-1] == DraftMore(9)
 
 
 def test_nothing_after_a_stop_is_kept() -> None:

@@ -1,6 +1,5 @@
 """A turn's two ends, message by message: what is sent on each websocket, and what ends a turn."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -8,8 +7,6 @@ import numpy as np
 import pytest
 from toy_parts import MODEL, VOCABULARY
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import AROUND_SAMPLES, trimmed
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import (
@@ -203,16 +200,6 @@ def test_what_cannot_be_ends_the_turn(told, give):
     with pytest.raises(Broken, match=told) as broken:
         give()
     assert broken.value.is_final
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_the_longest_turn_fits_with_the_silence_around_it(more):
-    longest = int(MODEL.max_turn_s * SAMPLE_RATE_HZ)
-    heard = trimmed(np.full(longest, 0.5, np.float32))
-    padded = np.pad(heard, (0, more * (longest + AROUND_SAMPLES + 1 - len(heard))))
-    with pytest.raises(Broken, match="60 s") if more else nullcontext():
-        served, _ = connect(edge_with(padded, {}))
-        assert served.is_finished
 
 
 RULES = {name: value for name, value in vars(Rules()).items() if name != "language"}

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.rate_net import Net, begun, padded
 from streamer.core.measures import density
-from streamer.core.measures.density import SPANS, STEP_FRAMES, Density, learnt, rate_error
-from streamer.core.measures.levels import LEAST_RATE
+from streamer.core.measures.density import SPANS, STEP_FRAMES, Density, learnt
 
 
 def density_of(raw):
@@ -48,13 +46,6 @@ def test_dropped_frames_leave_the_rest():
     assert np.array_equal(found.so_far(), density_of(raw)[100:])
 
 
-def test_no_speech_has_fewer_syllables_than_any_speech():
-    tone = 0.1 * np.sin(2 * np.pi * 200 / 16_000 * np.arange(48_000)).astype(np.float32)
-    assert len(density_of(np.zeros((0, 128), np.float32))) == 0
-    for raw in (np.full((300, 128), -10.0, np.float32), raw_log_mel(tone)):
-        assert density_of(raw).sum() / (len(raw) / 100) < LEAST_RATE
-
-
 def test_the_shipped_network_needs_no_torch():
     code = """import sys
 from streamer.core.measures.density import learnt
@@ -87,9 +78,3 @@ def test_numpy_counts_as_the_trained_network_does(monkeypatch, tmp_path):
             assert density_of(raw) == pytest.approx(frames, abs=1e-4)
     finally:
         learnt.cache_clear()
-
-
-def test_the_error_falls_with_length_and_grows_with_noise():
-    assert rate_error(2, 40, 5) > rate_error(8, 40, 5) > 0
-    assert rate_error(4, 3, 5) > rate_error(4, None, 5) > rate_error(4, 40, 5)
-    assert np.isfinite([rate_error(0, -30, 0), rate_error(1e4, 100, 20)]).all()

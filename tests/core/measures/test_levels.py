@@ -86,15 +86,6 @@ def test_noise_and_too_little_speech_flatten_a_measure(name) -> None:
     assert short < clean + 0.03  # some measures need little speech
 
 
-def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
-    calm = replace(CLEAN, rate_syllables_per_s=3.0, pitch_median_hz=100.0, level_dbfs=-35.0)
-    excited = replace(CLEAN, rate_syllables_per_s=7.0, pitch_median_hz=280.0, level_dbfs=-14.0)
-    for found in (calm, excited, CLEAN):
-        assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
-    unknown = replace(excited, rate_syllables_per_s=None)
-    assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()
-
-
 def unknown(found):
     return {name for name, level in levels_of(found).items() if level is None}
 

@@ -5,7 +5,7 @@ import pytest
 
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import decibel
-from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import Frames, TurnTrack
 
 
@@ -73,23 +73,6 @@ def test_noise_is_what_sounds_where_nobody_speaks():
     )
 
 
-def test_digital_silence_around_a_recording_is_no_noise_of_its_room():
-    speech = np.arange(600) >= 500
-    power = np.where(speech, 0.1, np.where(np.arange(600) >= 400, 0.01, 1e-13)).astype(np.float32)
-    found = frames(num=600, power=power, speech=speech).measures()
-    assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
-    power[400:500] = 1e-13
-    assert frames(num=600, power=power, speech=speech).measures().snr_db > 80
-
-
-def test_what_spoils_a_recording_is_told():
-    few = frames(num=300, clipped=np.full(300, 16.0, np.float32), speech=np.arange(300) < 100)
-    told = few.measures().warnings
-    assert [line.split(":")[0] for line in told] == ["only 1.0 s of speech", "clipped", "noisy"]
-    assert "10.0 % of the samples" in told[1]
-    assert frames().measures().warnings == ()
-
-
 def test_nobody_speaks():
     found = frames(speech=np.zeros(300, bool)).measures()
     assert found == SpeechMeasures(audio_s=3.0)
@@ -137,16 +120,6 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
     assert dropped > 200
     assert short.num_frames == whole.num_frames - dropped
     assert short.num_pitched == short.num_frames
-
-
-def test_parts_are_joined_by_their_speech():
-    one = SpeechMeasures(4.0, 100.0, speech_s=1.0, audio_s=2.0, pause_count=1, longest_pause_s=0.4)
-    two = SpeechMeasures(6.0, None, speech_s=3.0, audio_s=3.0, pause_count=2, longest_pause_s=0.2)
-    found = join_measures([one, two])
-    assert (found.rate_syllables_per_s, found.pitch_median_hz) == (5.5, 100.0)
-    assert (found.pause_count, found.longest_pause_s, found.speech_s) == (3, 0.4, 4.0)
-    assert join_measures([]) is None
-    assert join_measures([one]) is one
 
 
 def curves(num=1_000, **changed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,29 +102,6 @@ def test_an_end_comes_behind_a_whole_sentence_alone(family) -> None:
             True
         ]
     assert set(form.allowed(form.after(ids)).tolist()) <= set(vocabulary.eos)
-
-
-def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None:
-    """What is allowed equals what each id by itself may do, whatever ids there are besides: words
-    that mix an opening and a phrase, spaces, long words."""
-    _, vocabulary, _ = family
-    chance = random.Random(5)
-    characters = "嗯啊the 9!，。语速音量洪亮说"
-    more = ["嗯语速适中", "嗯音量洪亮，语速", "啊" * 9, "the", " the", "a。", "语速 "]
-    more += ["".join(chance.choices(characters, k=chance.randint(1, 6))) for _ in range(1_200)]
-    wide = replace(
-        vocabulary,
-        texts=(*vocabulary.texts, *more),
-        never=np.append(vocabulary.never, np.zeros(len(more), bool)),
-    )
-    whole = SentenceForm(wide, PHRASES)
-    for answer in ("", "说话人", "说话人音量", "说话人音量洪亮，", "音量洪亮，语速"):
-        state = whole.after(words_of(wide, answer))
-        assert state is not None
-        assert len(whole._likely(state)) < len(wide.texts) - 500
-        each = [i for i in np.flatnonzero(~wide.never) if whole.step(state, int(i)) is not None]
-        assert whole.allowed(state).tolist() == each
-        assert each
 
 
 WEIGHTS = st.fixed_dictionaries(
@@ -302,19 +278,3 @@ def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, b
     assert form.is_whole(text)
     assert not form.is_whole(text.replace(good, bad, 1))
     assert not form.is_whole(text.replace(good, bad))
-
-
-def test_english_without_openings_has_no_form(family) -> None:
-    """Its sentence would begin with a space and a small letter."""
-    _, vocabulary, _ = family
-    words = export.spoken("en")
-    assert not SentenceForm(vocabulary, words["attributes"], marks=LATIN).can_be_said
-    unspelled = ["Nobody 龘"]
-    narrow = replace(vocabulary, texts=tuple(t if t != "龘" else "" for t in vocabulary.texts))
-    form = SentenceForm(narrow, words["attributes"], openings=unspelled, marks=LATIN)
-    assert not form.can_be_said
-
-
-def words_of(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Ids of one character each."""
-    return [vocabulary.texts.index(character) for character in text]

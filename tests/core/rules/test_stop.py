@@ -27,11 +27,6 @@ def test_sixteenth_id_may_end_the_sentence() -> None:
     assert stop(VOCABULARY, RULES, WORDS, 3) is None
 
 
-def test_a_sentence_end_spelled_by_fragments_is_one() -> None:
-    assert stop(VOCABULARY, Rules.off(), [0, EOS + 2], EOS + 3) == Stop("sentence", keep=True)
-    assert stop(VOCABULARY, Rules.off(), [0], EOS + 2) is None
-
-
 @pytest.mark.parametrize("eos", [EOS, ALSO_EOS])
 @pytest.mark.parametrize("rules", [RULES, Rules.off()])
 def test_eos_is_not_kept(eos: int, rules: Rules) -> None:
@@ -57,14 +52,6 @@ def test_loop_equals_a_test_by_hand(ids: list[int]) -> None:
     assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == Stop("loop", keep=False)) == wanted
     if wanted:
         assert loop_suspected(ids), "suspicion never comes after the stop"
-
-
-def test_suspicion_comes_before_the_stop_and_not_for_parallel_clauses() -> None:
-    cycle = [0, 1, 2, 3, 0, 1, 2]
-    assert [loop_suspected(cycle[:n]) for n in (5, 6, 7)] == [False, False, True]
-    assert not loop_suspected([0, 1, 2, 3, 8, 9, 2, 3, 10, 11, 2])
-    assert not loop_suspected([])
-    assert loop_suspected([4, 4, 4, 4])
 
 
 @given(st.data())

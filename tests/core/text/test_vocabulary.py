@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,27 +78,6 @@ def test_a_split_character_may_only_become_one_that_no_id_spells() -> None:
     assert allowed[5] == "龘a"
     assert 0 not in allowed, "a whole id may not break an open character"
     assert first + spelled[2] not in dict(vocabulary.fragments.allowed(spelled[:2]))
-
-
-def test_a_fragment_that_leads_only_to_spelled_characters_is_banned_at_once() -> None:
-    # all characters that start with the bytes of 慢
-    every = [chr(code) for code in range(0x6140, 0x6180)]
-    assert {c.encode()[:2] for c in every} == {b"\xe6\x85"}
-    missing = "慢"
-    vocabulary = byte_vocabulary(*every, b"\xe6\x85")
-    assert vocabulary.never[len(every)]
-    vocabulary = byte_vocabulary(*[c for c in every if c != missing], b"\xe6\x85")
-    assert not vocabulary.never[len(every) - 1]
-    assert [t for _, t in vocabulary.fragments.allowed(b"\xe6\x85")] == [missing]
-
-
-@pytest.mark.parametrize("lead", [b"\xc0", b"\xf5", b"\xff", b"\xee", b"\xf4", b"\xc2"])
-def test_bytes_that_lead_to_no_text_are_banned(lead: bytes) -> None:
-    """Not UTF-8 at all, private use, or (c2 xx with all of Latin-1 spelled) nothing left to
-    spell."""
-    latin = [chr(code) for code in range(0x80, 0xC0)]
-    vocabulary = byte_vocabulary(*latin)
-    assert vocabulary.never[len(latin) + lead[0]]
 
 
 MIXED = byte_vocabulary("慢", "音", "。", "é", "。\ufffd", b"\xe6\x85", b"a\xe9", b"\xbe\x98\xe9")
@@ -179,10 +157,3 @@ def test_streamed_equals_whole_for_every_cut(pushes: list[list[int]]) -> None:
     assert "\ufffd" not in "".join(deltas)
     one_by_one = Emitter(VOCABULARY)
     assert "".join(one_by_one.push([i]) for i in whole) + one_by_one.finish() == "".join(deltas)
-
-
-def test_finish_drops_half_a_character_and_starts_afresh() -> None:
-    emitter = Emitter(VOCABULARY)
-    assert emitter.push([0, 5]) == "慢"
-    assert emitter.finish() == ""
-    assert emitter.push([6, 0]) == "慢"

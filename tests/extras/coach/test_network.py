@@ -138,14 +138,3 @@ def test_tempo_is_told_in_octaves(spoken):
     )
     assert 0.4 < fast - usual < 1.6
     assert 0.4 < usual - slow < 1.6
-
-
-def test_melody_is_told_in_octaves(spoken):
-    """A tenth of the movement, and none of it more than that."""
-    steps, speech = spoken
-    middle = np.median(steps.semitones[steps.voiced & speech])
-    flat = middle + (steps.semitones - middle) * np.float32(0.1)
-    usual = Voice().push(steps, speech)
-    dull = Voice().push(steps._replace(semitones=flat), speech)
-    assert dull.melody.mean() < usual.melody.mean() - 1.0
-    assert abs(dull.tempo.mean() - usual.tempo.mean()) < 0.1

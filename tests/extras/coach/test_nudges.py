@@ -13,7 +13,6 @@ from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras.coach.network import Heard
 from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
-from streamer.extras.coach.usual import Seconds
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
 COACH = Coach(cooldown_s=20, gap_s=5)
@@ -103,20 +102,6 @@ def test_evidence_is_as_rare_as_its_limit_says(limit):
             alarms += 1
             evidence = Evidence(limit)
     assert alarms <= 20
-
-
-def test_what_is_usual_is_learnt_in_any_pieces_and_few_seconds_lean_on_people():
-    values = np.random.default_rng(1).normal(5.0, 1.0, 1_550).astype(np.float32)
-    whole, pieces, short = (Seconds(1.0) for _ in range(3))
-    whole.add(values)
-    for part in np.split(values, [7, 90, 91, 700]):
-        pieces.add(part)
-    assert pieces.found() == pytest.approx(whole.found())
-    mean, sd = whole.found()
-    assert mean == pytest.approx(5, abs=0.1)
-    assert 0.1 < sd < 1  # between its own and that of people
-    short.add(values[:99])
-    assert short.found() is None
 
 
 @given(st.integers(0, 2**31))

@@ -69,16 +69,6 @@ async def test_a_second_director_follows_the_first_and_outlives_it():
             assert incarnation_in(await created(other)) == "one.1"
 
 
-async def test_an_offer_of_http_2_is_passed_over():
-    offer = {
-        "Connection": "Upgrade, HTTP2-Settings",
-        "Upgrade": "h2c",
-        "HTTP2-Settings": "AAMAAABk",
-    }
-    async with directing() as (url, _):
-        assert (await fetched(url, "/healthz", offer))[:2] == (200, "ok\n")
-
-
 def answering(*, with_bytes):
     """A port where each connection gets these bytes: (the listening socket, its address)."""
     listening = socket.create_server(("127.0.0.1", 0))

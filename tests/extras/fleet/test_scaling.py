@@ -51,12 +51,6 @@ class Fleet:
             self.changes.append((now, len(self.ready_at)))
 
 
-def test_it_starts_with_the_least_and_says_why():
-    assert scaler(least=3).decide({}, 0, 0.0) == ScalingDecision(3, why="0 replicas, at least 3")
-    assert scaler(least=3).decide({}, 3, 0.0) == ScalingDecision()
-    assert scaler(least=3).decide(replicas(0), 0, 0.0).add == 2
-
-
 def test_it_adds_what_is_needed_at_once_and_never_beyond_its_bound():
     assert scaler(most=8).decide(replicas(LIMIT, LIMIT), 0, 100.0).add == 1
     roomy, one = {"up_at": 0.25, "down_at": 0.1}, replicas(LIMIT)
@@ -64,14 +58,6 @@ def test_it_adds_what_is_needed_at_once_and_never_beyond_its_bound():
     assert scaler(most=8, **roomy).decide(one, 0, 100.0).add == 3  # 16 taken, at 4 for each
     assert scaler(most=2, **roomy).decide(one, 0, 100.0).add == 1
     assert scaler(most=1, **roomy).decide(one, 0, 100.0) == ScalingDecision()
-
-
-def test_speech_that_waits_calls_for_one_more_though_there_are_places():
-    decision = scaler().decide(replicas(2, lag_s=1.5), 0, 100.0)
-    assert (decision.add, decision.why) == (1, "1.5 s of speech unheard")
-    (slow,) = replicas(2, lag_s=9.0).values()
-    one_slow = replicas(2, 2, 2) | {"ws://127.0.0.1:9101": slow}
-    assert scaler(least=3).decide(one_slow, 0, 100.0).add == 0
 
 
 def test_the_emptiest_goes_when_the_others_had_places_to_spare_for_long_enough():

@@ -1,6 +1,5 @@
 """Threads that share a product in few bits: the same bits, whoever comes; asleep where none comes."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -60,26 +59,6 @@ def test_who_asks_while_the_helpers_are_taken_works_alone(products):
     for thread in asking:
         thread.join()
     assert right == [True] * 4
-
-
-def test_where_no_pipe_can_be_had_the_next_who_asks_may_have_one(products, monkeypatch):
-    matrix, x, alone = products[0]
-    fresh = kernel.Helpers()
-    monkeypatch.setattr(kernel, "helpers", lambda: fresh)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pipe", raising(OSError("too many open files")))
-        with pytest.raises(OSError, match="too many"):
-            matrix.times(x)
-    assert torch.equal(matrix.times(x), alone)
-    with fresh.crew(THREADS) as (*_, others, _), fresh.crew(THREADS) as (*_, more, _):
-        assert (others, more) == (THREADS - 1, 0)
-
-
-def raising(error):
-    def raise_it(*_):
-        raise error
-
-    return raise_it
 
 
 def test_helpers_sleep_where_nothing_comes_and_come_again(products):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +13,10 @@ from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.rules.form import SentenceForm
-from streamer.extras.tune.base import base_of
 from streamer.extras.tune.data import TuneError, Turn, listen, samples_of, speakers, split, turns_of
 from streamer.extras.tune.learn import Examples, sentence_of
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
-from streamer.model.checkpoint.weights import ModelError
 from streamer.model.offline import hear_turn, items_of
 from streamer.model.thinker import load, resolve
 
@@ -71,14 +68,6 @@ def test_the_split_parts_speakers_and_stays():
     more = [*turns, *(turn(f"{who}/{i}.wav") for who in range(40, 60) for i in range(3))]
     apart = {t.name for t in split(more, speakers("folder"), 0.2, seed=1)[1]}
     assert {t.name for t in held} <= apart
-
-
-def test_one_speaker_cannot_be_parted():
-    with pytest.raises(TuneError, match="one speaker"):
-        split([turn("a/1.wav"), turn("a/2.wav")], speakers("folder"), 0.2, seed=0)
-    for seed in range(20):  # two are one and one, wherever their names stand
-        learnt, held = split([turn("a"), turn("b")], speakers("file"), 0.15, seed)
-        assert len(learnt) == len(held) == 1
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -162,12 +151,3 @@ def test_what_changed_between_two_runs_is_heard_again(tmp_path, capsys):
     assert sentence_of(after[0], CARD.attributes)[0]
     with pytest.raises(AudioError, match="became shorter"):
         list(samples_of([replace(after[0], num_samples=10**6)]))
-
-
-def test_phrases_that_cannot_say_what_is_measured_are_one_line(tmp_path):
-    shutil.copytree(EDGE, tmp_path / "model")
-    card = json.loads((EDGE / "streamer.json").read_text("utf-8"))
-    card["attributes"]["rate"] = card["attributes"]["rate"][:3]
-    (tmp_path / "model" / "streamer.json").write_text(json.dumps(card))
-    with pytest.raises(ModelError, match="3 levels of rate, recordings are labelled in 5"):
-        base_of(str(tmp_path / "model"))

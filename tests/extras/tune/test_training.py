@@ -13,7 +13,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-from streamer.extras.tune import learn
 from streamer.extras.tune.base import base_of, check_memory
 from streamer.extras.tune.data import TuneError, Turn, listen, samples_of
 from streamer.extras.tune.learn import SCALE, Adapted, Examples, Training
@@ -142,14 +141,6 @@ def test_it_learns_and_keeps_the_best(examples, tmp_path):
     assert state.best_loss == min(held for _, _, held in state.curve)
     with torch.no_grad():
         assert float(model.losses(examples).mean()) == pytest.approx(state.best_loss, rel=1e-3)
-
-
-def test_it_ends_where_nothing_is_gained(examples, tmp_path, monkeypatch):
-    monkeypatch.setattr(learn, "EVALUATIONS", 100)
-    monkeypatch.setattr(learn, "PATIENCE", 2)
-    given = options(epochs=50, learning_rate=0.9)
-    state = Training(adapted(), examples[:4], examples[4:], given, tmp_path).run()
-    assert state.step == state.best_step + 2
 
 
 def test_a_run_of_other_recordings_or_a_broken_checkpoint_is_refused(examples, tmp_path):

@@ -8,9 +8,7 @@ from speech import RATE_HZ, cuts, recording, speech
 
 import streamer
 from pipelines.embedded.labels import speech_frames
-from streamer.core.audio.chunker import BadAudio
 from streamer.core.audio.pcm import OffsetFilter, on_grid
-from streamer.core.measures.track import LAST_S
 from streamer.model.audio.ear import TurnMeasurer, measure
 from streamer.model.audio.vad import VoiceActivity
 
@@ -52,23 +50,6 @@ def test_a_turn_of_next_to_nothing_has_none(num):
     assert found.warnings[0].startswith("only 0.0 s of speech")
 
 
-def test_news_come_once_in_200_ms_and_none_after_the_end():
-    samples = speech(3, 1)
-    turn, found = Turn(7), []
-    for at in range(0, len(samples), 1_600):
-        turn.push(samples[at : at + 1_600])
-        found.append(turn.measurer.work(True))
-    assert [news is not None for news in found] == [i % 2 == 1 for i in range(30)]
-    assert {news.turn for news in found if news} == {7}
-    assert tuple(found[-1].last) == LAST_S
-    assert found[-1].last[7] == found[-1].so_far
-    assert found[-1].last[2].audio_s == 2
-    assert found[-1].heard_s == pytest.approx(3, abs=0.25)
-    turn.measurer.is_over = True
-    turn.push(samples)
-    assert turn.measurer.work(True) is None
-
-
 @pytest.mark.parametrize("index", range(4))
 def test_beside_praat_and_the_samples_themselves(index):
     samples = recording(index)
@@ -104,11 +85,3 @@ def test_the_syllable_rate_is_that_of_the_measures_at_any_sampling_rate():
     assert found == measure(OffsetFilter().push(on_grid(samples))).rate_syllables_per_s
     wide = soxr.resample(samples, RATE_HZ, 44_100)
     assert streamer.syllable_rate(wide, 44_100) == pytest.approx(found, rel=0.05)
-
-
-def test_no_speech_has_no_rate():
-    noise = np.random.default_rng(0).standard_normal(64_000).astype(np.float32)
-    for sound in (np.zeros(16_000, np.float32), np.zeros(10, np.float32), noise * 0.1):
-        assert streamer.syllable_rate(sound, RATE_HZ) is None
-    with pytest.raises(BadAudio):
-        streamer.syllable_rate(np.full(1600, np.nan, np.float32), RATE_HZ)

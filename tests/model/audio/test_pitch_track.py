@@ -76,19 +76,6 @@ def test_where_nobody_speaks_there_is_none():
     assert not f0_of(rows, np.zeros(len(rows), bool)).any()
 
 
-def test_noise_moves_few_frames():
-    """White, 8 dB under the voice: of what is voiced with and without."""
-    moved = []
-    for index in range(4):
-        voice = speech.recording(index)
-        noise = np.random.default_rng(index).normal(0, voice.std() * 10 ** (-8 / 20), len(voice))
-        clean, noisy = track(voice), track((voice + noise).astype(np.float32))
-        voiced = (clean > 0) & (noisy > 0)
-        assert voiced.sum() > 80
-        moved += (np.abs(noisy[voiced] / clean[voiced] - 1) > 0.02).tolist()
-    assert np.mean(moved) < 0.025
-
-
 def test_over_one_window_it_is_praats_own_numbers():
     """A first look over all voices, on Praat's frames: it starts where a whole window fits."""
     samples = speech.recording(1)

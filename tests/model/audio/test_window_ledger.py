@@ -95,22 +95,6 @@ def window(index: int, maximum: float, minimum: float) -> MelWindow:
     return MelWindow(index, raw, maximum, minimum, 2, False, (index + 1) * 32_000)
 
 
-def test_only_what_the_clamp_changes_is_stale():
-    ledger = WindowLedger()
-    assert ledger.deliver(window(0, -1.0, -10.0)) == -1.0
-    ledger.deliver(window(1, -1.0, -5.0))
-    assert ledger.stale() is None
-    ledger.observe(1.0, 64_100)  # clamp -9 -> -7: touches window 0, not window 1
-    assert ledger.stale() == 0
-    assert [(r.window.index, r.changed) for r in ledger.redo(0)] == [(0, True), (1, False)]
-    assert (ledger.num_delivered, ledger.num_reencoded) == (2, 1)
-    assert ledger.stale() is None
-    ledger.observe(4.0, 64_200)  # clamp -4: both
-    assert ledger.stale() == 0
-    ledger.observe(0.0, 64_300)  # a maximum never falls
-    assert ledger.maximum == 4.0
-
-
 def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
     ledger = WindowLedger()
     ledger.deliver(window(0, -1.0, -10.0))

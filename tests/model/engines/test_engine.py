@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Row, SlotsFull
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import load
@@ -71,17 +70,6 @@ def test_rollback_is_a_number(thinker):
     assert np.array_equal(got, wanted)
 
 
-def test_embeddings_stand_in_for_ids(thinker):
-    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
-    ids = ids_of(7, 6)
-    slot = engine.open()
-    wanted = engine.step([Row(slot, n, ids, num_logits=1)])[0]
-    embeds = load_arrays(thinker.directory)["model.embed_tokens.weight"][ids[:3]]
-    got = engine.step([Row(slot, n, [0, 0, 0, *ids[3:]], embeds=embeds)])[0]
-    engine.close(slot)
-    assert np.array_equal(got, wanted)
-
-
 def test_slots_are_bounded_and_come_back(thinker):
     engine = thinker.engine
     taken = [engine.open() for _ in range(3)]
@@ -92,16 +80,6 @@ def test_slots_are_bounded_and_come_back(thinker):
     assert engine.slots.num_free == 3
     with pytest.raises(KeyError):
         engine.close(0)
-
-
-def test_misuse_of_a_step_is_refused(thinker):
-    engine = thinker.engine
-    with pytest.raises(ValueError, match="two rows"):
-        engine.step([Row(0, 5, [1]), Row(0, 5, [1])])
-    with pytest.raises(ValueError, match="cannot give"):
-        engine.step([Row(0, 5, [1], num_logits=2)])
-    with pytest.raises(ValueError, match="beyond the slot"):
-        engine.step([Row(0, engine.slots.max_len, [1])])
 
 
 @pytest.mark.parametrize("role", [0, 1])
