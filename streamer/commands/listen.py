@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -36,6 +36,7 @@ WORDS = {
     "long_silence": "a long silence",
     "no_pause": "pause and breathe",
 }
+SLOW = "the models are slower than the speaker, so audio is left out; take --mode edge"
 NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
 
@@ -119,12 +120,7 @@ def open_microphone(device: str | None) -> tuple[int, Microphone, MemoryObjectRe
     chosen = int(device) if device is not None and device.isdigit() else device
     send, receive = anyio.create_memory_object_stream[bytes](MOST_PIECES)
 
-    def put_piece(piece: bytes) -> None:
-        try:
-            send.send_nowait(piece)
-        except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            """The models are not as fast as the speaker, or all is over."""
-
+    put_piece = putting(send)
     try:
         rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
         stream = sounddevice.RawInputStream(
@@ -143,6 +139,24 @@ def open_microphone(device: str | None) -> tuple[int, Microphone, MemoryObjectRe
             "name another by --microphone"
         ) from None
     return rate, Microphone(stream, send, call), receive
+
+
+def putting(pieces: MemoryObjectSendStream[bytes]) -> Callable[[bytes], None]:
+    """Puts a piece into the queue; if it is full, the piece is left out, which is said once."""
+    is_told = False
+
+    def put_piece(piece: bytes) -> None:
+        nonlocal is_told
+        try:
+            pieces.send_nowait(piece)
+        except anyio.WouldBlock:
+            if not is_told:
+                fail(SLOW)
+            is_told = True
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            """All is over."""
+
+    return put_piece
 
 
 class Screen:

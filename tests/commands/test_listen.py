@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 
+import anyio
 import pytest
 from fake_microphone import environment, line
 from patience import PATIENCE_S
 from speech import SAMPLES
 
 from streamer.cli import main
+from streamer.commands.listen import putting
 
 
 async def start(tmp_path, stderr=asyncio.subprocess.PIPE, **more):
@@ -35,6 +37,19 @@ async def test_a_sentence_comes_at_each_pause_and_ctrl_c_ends_it(tmp_path):
         if listening.returncode is None:
             listening.kill()
             await listening.communicate()
+
+
+async def test_audio_that_is_left_out_is_told_once(capsys):
+    send, receive = anyio.create_memory_object_stream[bytes](2)
+    with send, receive:
+        put_piece = putting(send)
+        for piece in (b"1", b"2", b"3", b"4"):
+            put_piece(piece)
+        assert [receive.receive_nowait() for _ in range(2)] == [b"1", b"2"]
+    put_piece(b"5")
+    err = capsys.readouterr().err
+    assert "audio is left out" in err
+    assert err.count("\n") == 1
 
 
 async def test_a_terminal_shows_gauges(tmp_path):

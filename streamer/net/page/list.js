@@ -76,8 +76,8 @@ export class List {
   }
 
   // The values of the turn so far.
-  showSoFar(levels, seconds) {
-    this.#draw(levels, null);
+  showSoFar(levels, measures, seconds) {
+    this.#draw(levels, measures);
     put(document.getElementById("list-title"), ["so-far", seconds]);
   }
 

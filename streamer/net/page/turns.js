@@ -8,6 +8,7 @@ import { parse } from "./list.js";
 const LAST = "last";
 export const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buffer.commit", event_id: LAST }];
 
+const MAX_MEASURES = 64; // 13 s of them; a sentence so far comes within that time
 const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
 
 export class Turns {
@@ -17,6 +18,8 @@ export class Turns {
   #numDescribed = 0;
   #describedS = 0;
   #isHearing = false; // another turn has begun
+  #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
+  #isSoFar = false; // a sentence of the turn in hand is shown
   #isLastKnown = false; // every turn has been committed
   #hasText = false; // some turn gave a sentence
   #hasFailed = false; // the last turn, and its message is shown
@@ -48,6 +51,7 @@ export class Turns {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
+        this.#begun();
         if (this.#hasFailed) this.view.noProblem(); // of the last turn
         this.#hasFailed = false;
         return this.view.status("hearing");
@@ -57,10 +61,12 @@ export class Turns {
         this.#numOpen += 1;
         return this.#closed();
       case "streamer.live_update":
-        this.view.soFar(event.text, event.heard_s);
-        return this.list.showSoFar(parse(event.text, this.attributes), event.heard_s.toFixed(0));
+        return this.#soFar(event);
+      case "streamer.measures":
+        if (this.#measures.push(event) > MAX_MEASURES) this.#measures.shift();
+        return undefined;
       case "streamer.coach":
-        return this.#isHearing && event.last ? this.list.showNow(event.last) : undefined;
+        return this.#isHearing && event.last && !this.#isSoFar ? this.list.showNow(event.last) : undefined;
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
@@ -70,9 +76,23 @@ export class Turns {
     }
   }
 
+  #begun() {
+    this.#measures = [];
+    this.#isSoFar = false;
+  }
+
+  // Sentence and numbers of one time: the last ones that came within it.
+  #soFar({ text, heard_s: seconds }) {
+    const known = this.#measures.filter((measures) => measures.heard_s <= seconds + TOLERANCE_S).at(-1);
+    this.#isSoFar = true;
+    this.view.soFar(text, seconds);
+    this.list.showSoFar(parse(text, this.attributes), known?.so_far ?? null, seconds.toFixed(0));
+  }
+
   // A part of a recording may end while the rest is still being sent.
   #closed() {
     this.#isHearing = false;
+    this.#begun();
     if (this.#isSpoken) this.view.status("describing");
   }
 

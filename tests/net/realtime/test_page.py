@@ -128,7 +128,9 @@ async def test_the_list_is_of_the_sentence(server, measured, browser):
 # The page notes what it shows: a busy machine may look too late, when the next turn has begun.
 NOTE_LOOKS = """() => {
     const at = (id) => document.getElementById(id);
-    const look = () => [at("now-title").textContent, at("list-title").textContent, at("sentence").textContent];
+    const number = document.querySelector("#attribute-loudness b");
+    const texts = () => ["now-title", "list-title", "sentence"].map((id) => at(id).textContent);
+    const look = () => [...texts(), number.textContent];
     window.looks = [look()];
     const note = () => {
         const now = look();
@@ -139,7 +141,7 @@ NOTE_LOOKS = """() => {
 
 
 async def test_a_live_update_is_told_from_a_sentence(server, tmp_path):
-    """Sentence and list say that they are of the turn so far; the last sentence is in the history."""
+    """Sentence, list and numbers are of the turn so far; the last sentence is in the history."""
     quiet = np.zeros(32_000, np.float32)
     spoken = np.concatenate([recording(2)[:40_000], quiet, speech(6, 2)])
     save_speech(tmp_path / "speech.wav", spoken, 16_000)
@@ -152,8 +154,9 @@ async def test_a_live_update_is_told_from_a_sentence(server, tmp_path):
         looks = await guest.page.evaluate("looks")
     so_far = [look for look in looks if look[0].startswith("So far")]
     assert so_far
-    assert all(title == other and text.endswith("。") for title, other, text in so_far)
-    assert ["How you spoke", "What was heard", second] in looks
+    assert all(title == other and text.endswith("。") for title, other, text, _ in so_far)
+    assert any(number for *_, number in so_far)
+    assert ["How you spoke", "What was heard", second] in [look[:3] for look in looks]
 
 
 async def test_a_keyboard_is_enough(server, measured, tmp_path):
