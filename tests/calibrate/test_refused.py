@@ -80,12 +80,6 @@ def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, calibra
     assert err[0].startswith(f"streamer: {tmp_path / name}: {told}")
 
 
-def test_the_same_clip_twice_is_one_clip(clips, calibrate):
-    status, _, err = calibrate(*[clips[0]] * 60, "--risk", 0.02)
-    assert status == 1
-    assert err[0].startswith("streamer: 1 clips cannot certify")
-
-
 def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, calibrate):
     (tmp_path / "text.wav").write_text("words")
     soundfile.write(tmp_path / "silence.wav", speech.recording(0) * 0, 16_000)

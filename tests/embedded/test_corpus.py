@@ -4,7 +4,6 @@ must have."""
 import random
 
 import numpy as np
-import parselmouth
 import pytest
 
 from pipelines.embedded.data import Composer, Corpus
@@ -58,21 +57,6 @@ def test_synthesis_repeats_for_a_seed(tmp_path):
 @pytest.mark.parametrize("f0", [90, 140, 220, 300])
 def test_pitch_is_that_of_the_tone(f0):
     assert measured(tone(f0)).pitch == pytest.approx(f0, rel=0.02)
-
-
-def test_a_rough_stretch_is_no_octave_lower():
-    """Every other period weaker, as in a child's or a creaking voice: one search over 60-500 Hz
-    falls to half the pitch there."""
-    sound, rough = tone(300, 3.0), tone(150, 3.0)
-    start, end = int(1.4 * SAMPLE_RATE), int(1.7 * SAMPLE_RATE)
-    sound[start:end] += 0.5 * rough[start:end]
-    assert (
-        parselmouth.Sound(sound, SAMPLE_RATE)
-        .to_pitch(0.01, 60, 500)
-        .selected_array["frequency"][145:165]
-        < 160
-    ).any()
-    assert measured(sound).variation < 0.3
 
 
 def test_loudness_pauses_and_rate_are_what_was_made():

@@ -7,17 +7,14 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from people import FILTERS, SENTENCES, say
 
 from pipelines.embedded.data import Composer, Corpus, as_loud
 from pipelines.embedded.evaluate import Row, figures, right
-from pipelines.embedded.export import between
 from pipelines.embedded.gate import half, turns
 from pipelines.embedded.labels import ATTRIBUTES, frame_power
 from pipelines.embedded.mel import band_hz, raw_log_mel
 from pipelines.embedded.people import sessions, write_shard
-from pipelines.embedded.people_held import join
 from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.sentences import LANGUAGES
 from pipelines.embedded.speak import SAMPLE_RATE
@@ -71,15 +68,6 @@ def test_a_rate_that_nobody_knows_is_not_learnt(corpus, tmp_path):
     assert known.sum() > 0.5 * len(known)
 
 
-def test_clips_of_one_speaker_join_to_a_length():
-    one = {"text": "今天", "syllables": 2}
-    rows = [(one, np.zeros(int(2.5 * SAMPLE_RATE), np.float32)) for _ in range(8)]
-    facts, samples = join(rows, 10, random.Random(1))
-    assert len(samples) == 10 * SAMPLE_RATE
-    assert facts["syllables"] == 8
-    assert join(rows[:2], 10, random.Random(1)) is None
-
-
 def test_what_is_heard_is_as_loud_as_what_was_said():
     said = raw_log_mel(say(SENTENCES[0]))
     thin = np.where(band_hz() < 600, said - 2.0, said)  # 20 dB less of the low
@@ -87,16 +75,6 @@ def test_what_is_heard_is_as_loud_as_what_was_said():
     levels = [10 * np.log10(frame_power(half).mean()) for half in (both[:, :128], both[:, 128:])]
     assert levels[1] == pytest.approx(levels[0], abs=0.05)
     np.testing.assert_array_equal(both[:, :128], said)
-
-
-def test_weights_between_two_models_lie_between_them():
-    before, after = (
-        {"w": torch.zeros(3), "n": torch.tensor([1])},
-        {"w": torch.ones(3), "n": torch.tensor([2])},
-    )
-    mixed = between(before, after, 0.25)
-    torch.testing.assert_close(mixed["w"], torch.full((3,), 0.25))
-    assert mixed["n"].item() == 2
 
 
 def test_figures_count_what_is_known_alone():

@@ -11,9 +11,8 @@ import torch
 
 from pipelines.embedded import rate_fit, rate_tracks
 from pipelines.embedded.data import Corpus
-from pipelines.embedded.phones import CLASSES, NUM_NUCLEI, phones
-from pipelines.embedded.rate_data import of_samples, write
-from pipelines.embedded.rate_net import Conditions, begun
+from pipelines.embedded.phones import NUM_NUCLEI, phones
+from pipelines.embedded.rate_data import write
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 
@@ -41,12 +40,6 @@ def test_a_text_without_a_rule_has_no_phones():
     assert phones("42 people", "en") == []
     assert phones("hello", "xx") == []
     assert density.NUM_NUCLEI == NUM_NUCLEI
-
-
-def test_a_nucleus_that_lasts_begins_once():
-    said = [0, 1, 1, 1, 0, 9, 2, 3, 0, 3]  # begins: 1, 2, 3, 3
-    posteriors = torch.eye(len(CLASSES))[said][None].clamp(min=1e-9).log()
-    assert float(begun(posteriors).sum()) == pytest.approx(4, abs=1e-3)
 
 
 def clips(num, seed=0):
@@ -89,21 +82,6 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
     with np.load(tmp_path / "density.npz") as held:
         assert held["mixture"].shape == (2,)
         assert all(np.isfinite(held[name]).all() for name in held.files)
-
-
-def test_conditions_repeat_for_a_seed_and_keep_tempo_and_speech_in_step():
-    (row, (bands, speech, _)) = next(clips(1))
-    played = [Conditions(None, 3)(bands, speech) for _ in range(2)]
-    np.testing.assert_array_equal(played[0][0], played[1][0])
-    for seed in range(20):
-        changed, flags, tempo = Conditions(None, seed)(bands, speech)
-        assert len(changed) == len(flags) == round(len(bands) / tempo)
-        assert np.isfinite(changed).all()
-    assert row["rate"] > 0
-
-
-def test_a_text_that_cannot_be_what_was_said_is_left_out():
-    assert of_samples(np.zeros(32_000, np.float32), 8) is None
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):

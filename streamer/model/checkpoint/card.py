@@ -319,27 +319,15 @@ def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: st
     A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate
     that `read_card` would refuse.
     """
-    _write(directory, out, "gate", gate, language)
-
-
-def write_confidence(directory: Path, out: Path, curves: Mapping[str, Any]) -> None:
-    """The same for the curves of confidence: "edge" and "cloud", attribute -> slope and offset; and
-    the "fingerprint" of the cloud."""
-    _write(directory, out, "confidence", curves)
-
-
-def _write(
-    directory: Path, out: Path, name: str, own: Mapping[str, Any], language: str = ""
-) -> None:
     file = directory / FILE
     try:
         raw = an_object(json.loads(file.read_text("utf-8")), "the card") if file.exists() else {}
         further = {**an_object(raw.get("languages", {}), "languages")}
         if language in further:
-            further[language] = _with(an_object(further[language], language), name, own)
+            further[language] = _with_gate(an_object(further[language], language), gate)
             whole_card = {**raw, "languages": further}
         else:
-            whole_card = _with(raw, name, own)
+            whole_card = _with_gate(raw, gate)
         card_of(whole_card, directory.name)
         replace_text(out, json.dumps(whole_card, ensure_ascii=False, indent=1) + "\n")
     except (ValueError, KeyError) as error:
@@ -350,8 +338,8 @@ def _write(
         ) from None
 
 
-def _with(raw: Mapping[str, Any], name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    return {**raw, name: {**an_object(raw.get(name, {}), name), **own}}
+def _with_gate(raw: Mapping[str, Any], gate: Mapping[str, Any]) -> dict[str, Any]:
+    return {**raw, "gate": {**an_object(raw.get("gate", {}), "gate"), **gate}}
 
 
 def replace_text(file: Path, text: str) -> None:

@@ -9,7 +9,7 @@ import llvmlite.binding
 import numpy as np
 import pytest
 import torch
-from few_bits_plain import plain, product
+from few_bits_plain import product
 
 from streamer.describer import Describer
 from streamer.extras.large import products as kernel
@@ -38,19 +38,6 @@ FORM = pytest.mark.parametrize("form", FORMS.values(), ids=ENGINES)
 SIZE = pytest.mark.parametrize(
     ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 133), (96, 200), (40, 700), (4_100, 32)]
 )
-
-
-@FORM
-@SIZE
-def test_a_weight_is_at_most_a_step_off(out, inner, form):
-    weight = drawn(out, inner)
-    matrix = pack(weight, form)
-    scales = matrix.scales.transpose(1, 2).flatten(0, 1)[:out]
-    steps = scales.abs().repeat_interleave(form.group, 1)[:, :inner]
-    off = (plain(matrix, form) - weight).abs()
-    # the end of the range that reaches less far is one step short of the largest weight
-    assert (off <= (1.01 if form.bits == 8 else 2.01) * steps).all()
-    assert (off / steps).median() < 0.5
 
 
 @FORM

@@ -79,20 +79,6 @@ def test_a_damaged_one_is_told_and_not_used(model, home, harm, name):
     assert "\n" not in str(told[0].message)
 
 
-def test_one_of_an_older_version_is_told_and_goes_when_it_is_written_anew(model, home):
-    wanted = logits_of(model, "int8")
-    prepared = prepared_of(model)
-    old = prepared.at.with_name(f"{prepared.at.name.rpartition('-')[0]}-1")
-    other = old.with_name("0123456789abcdef-int8-1")
-    old.mkdir(parents=True)
-    other.mkdir()
-    with pytest.warns(ModelWarning, match=f"{old.name} is of another version; .* --prepare"):
-        assert np.array_equal(logits_of(model, "int8"), wanted)
-    prepared.write(lambda done, total: None)
-    assert sorted(prepared.at.parent.iterdir()) == sorted([other, prepared.at])
-    assert np.array_equal(logits_of(model, "int8"), wanted)
-
-
 def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
     usage = shutil.disk_usage(home.parent)._replace(free=1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

@@ -85,14 +85,6 @@ def test_it_learns_on_what_the_engine_says(turns, examples):
         torch.testing.assert_close(losses[-len(expected) :], expected, atol=2e-3, rtol=1e-3)
 
 
-def test_only_adapters_are_learnt():
-    model = adapted(rank=4)
-    assert {w.shape[0] for name, w in model.adapter().items() if "lora_A" in name} == {4}
-    names = {name.split(".lora_")[0].removeprefix("base_model.model.") for name in model.adapter()}
-    assert "model.audio_tower.proj" in names
-    assert len(names) == 1 + 7 * shapes_of(EDGE).text.layers
-
-
 class Killed(Exception):
     pass
 
