@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def run():
-    """Runs a script beside the plug-ins: what it prints."""
+    """Runs a script beside the plug-ins: the last line that it prints."""
     python = HOME / "bin" / "python"
     if not (HOME / "is_ready").exists():
         venv.create(HOME, with_pip=True)
@@ -33,15 +33,14 @@ def run():
     packages = [path for path in sys.path if path.endswith("site-packages")]
     path = os.pathsep.join(map(str, [*ours, ROOT, *packages]))
 
-    def run(name):
-        script = SUPPORT / "plugins" / f"{name}_voice.py"
+    def run(script):
         command = [python, script, SAMPLES[0]]
         environment = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=WITHIN_S, env=environment
         )
         assert done.returncode == 0, done.stderr[-4_000:]
-        return json.loads(done.stdout.splitlines()[-1])
+        return done.stdout.splitlines()[-1]
 
     return run
 
@@ -59,7 +58,10 @@ def labels(profile):
 def test_livekit(run, found_here):
     """Both final transcripts have their profile; metadata of the inner STT stays. The example's
     agent hears the same."""
-    wanted, found = labels(streamer.voice_profile(found_here)), run("livekit")
+    wanted, found = (
+        labels(streamer.voice_profile(found_here)),
+        json.loads(run(SUPPORT / "plugins" / "livekit_voice.py")),
+    )
     assert found["texts"] == ["words", "words"]
     for metadata in found["metadata"]:
         assert labels(metadata["voice_profile"]) == wanted
@@ -72,10 +74,19 @@ def test_livekit(run, found_here):
 
 def test_pipecat(run, found_here):
     """A profile for each utterance, in Chinese, a line for the LLM, and every frame passes."""
-    wanted, found = labels(streamer.voice_profile(found_here, "zh")), run("pipecat")
+    wanted, found = (
+        labels(streamer.voice_profile(found_here, "zh")),
+        json.loads(run(SUPPORT / "plugins" / "pipecat_voice.py")),
+    )
     assert [labels(profile) for profile in found["profiles"]] == [wanted, wanted]
     assert all(found["texts"])
     assert all(line.startswith("用户") for line in found["lines"])
     assert [message["content"] for message in found["messages"]] == found["lines"]
     passed, sent = found["num_audio"]
     assert passed == sent
+
+
+def test_the_example_of_pipecat_prints_a_line(run):
+    """With voice activity of the real package."""
+    line = run(ROOT / "plugins" / "pipecat" / "examples" / "print_voice.py")
+    assert line.startswith("The user speaks")
