@@ -143,14 +143,17 @@ def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
 
 
 async def test_the_second_stop_ends_at_once():
-    """Even if a session takes for ever to come to its end."""
-    async with running(opening(feed_s=1e6)) as (url, server), connect(url) as ws:
-        await ws.send(UPDATE)
-        await ws.send(bytes(320))
-        await until(ws, "session.updated")
+    """Even if an answer takes for ever."""
+    script = opening(waits=True, is_slow=True)
+    async with running(script) as (url, server), connect(url) as ws:
+        for message in (UPDATE, bytes(320), COMMIT, ANSWER, UPDATE):
+            await ws.send(message)
+        for _ in range(2):  # after the second one the answer is asked for
+            await until(ws, "session.updated")
         with anyio.fail_after(DRAIN_S / 2):
             server.stop()
-            await anyio.sleep(0)
+            await anyio.sleep(0.1)
+            assert ws.close_code is None
             server.stop()
             await to_the_end(ws)
 
