@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from far import QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
-from patience import EXIT_S, until
+from patience import EXIT_S, PATIENCE_S, until
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -31,15 +31,18 @@ def url_of(port):
     return f"ws://127.0.0.1:{port}"
 
 
-async def test_text_giants_and_other_messages_first_are_refused():
+async def test_text_giants_garbage_and_other_messages_first_are_refused():
     async with serving_judges() as (port, server):
-        for message in ("text", bytes(wire.MAX_MESSAGE_BYTES + 1), wire.encode(SILENCE)):
+        giant, first = bytes(wire.MAX_MESSAGE_BYTES + 1), wire.encode(SILENCE)
+        for messages in (["text"], [giant], [first], [wire.encode(opening()), b"\x93garbage"]):
             async with raw(url_of(port)) as ws:
                 with contextlib.suppress(ConnectionClosed):
-                    await ws.send(message)
-                await ws.wait_closed()
+                    for message in messages:
+                        await ws.send(message)
+                with anyio.fail_after(PATIENCE_S):
+                    await ws.wait_closed()
                 assert ws.close_code in (1008, 1009)
-        assert not server._turns
+        assert all(turn.socket is None for turn in server._turns.values())
 
 
 async def test_an_older_edge_is_refused_with_the_way_out():

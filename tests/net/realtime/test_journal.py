@@ -1,5 +1,6 @@
 """Events by number: none lost, none doubled, bounded."""
 
+import asyncio
 import json
 import random
 
@@ -45,3 +46,16 @@ def test_every_event_that_is_kept_is_found_by_its_number(seed, monkeypatch):
 
 def test_what_is_read_does_not_push_out_what_is_not():
     assert KEPT_BYTES + 2 * MAX_UNSENT_BYTES < MAX_HELD_BYTES
+
+
+async def test_all_read_waits_for_the_client():
+    journal = Journal("a")
+    journal.append([{"type": "x"}] * 5)
+    journal.attach(True)
+    waiting = asyncio.create_task(journal.all_read())
+    await asyncio.sleep(0)
+    journal.confirm(4)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    journal.confirm(5)
+    await waiting
