@@ -31,6 +31,7 @@ ROOM = np.random.default_rng(0).normal(0, 1e-3, 5 * 16_000).astype(np.float32)
 CHANGES = {
     "silence before": lambda x: np.concatenate([SILENCE, x]),
     "silence after": lambda x: np.concatenate([x, SILENCE, SILENCE]),
+    "a room's noise before": lambda x: np.concatenate([ROOM, x]),
     "a room's noise after": lambda x: np.concatenate([x, ROOM]),
     "an offset": lambda x: x + np.float32(0.03),
     "a dead channel": lambda x: np.stack([x, 0 * x], 1),

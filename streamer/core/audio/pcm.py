@@ -77,21 +77,34 @@ def from_g711(data: bytes, law: Law) -> Samples:
 
 
 MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
+SILENT_SAMPLES = 16  # so many zeros in a row are digital silence, no waveform that crosses 0
 
 
 class OffsetFilter:
     """Subtract from each sample the mean of the last 256 ms, or of the shorter sound so far.
 
-    Sums are of whole steps of PCM16, so they are exact. The result is rounded to such steps.
+    Digital silence stays silent and counts in no mean, so it changes nothing beside it. Sums are of
+    whole steps of PCM16, so they are exact. The result is rounded to such steps.
     """
 
     def __init__(self) -> None:
         self._past = np.zeros(0, np.int64)  # at most MEAN_SAMPLES
         self._total = 0  # of _past
+        self._num_zeros = SILENT_SAMPLES  # in a row, before the next sample
 
     def push(self, samples: Samples) -> Samples:
         """Take samples [n], full scale 1.0; return as many, multiples of 1 / 32768."""
         whole = np.rint(samples * PCM16_SCALE).astype(np.int64)
+        at = np.arange(1, len(whole) + 1)
+        zeros = at - np.maximum.accumulate(np.where(whole != 0, at, -self._num_zeros))
+        self._num_zeros = min(int(zeros[-1]), SILENT_SAMPLES) if len(zeros) else self._num_zeros
+        sounds = zeros < SILENT_SAMPLES
+        found = np.zeros(len(whole), np.float32)
+        found[sounds] = self._without_mean(whole[sounds])
+        return found
+
+    def _without_mean(self, whole: NDArray[np.int64]) -> Samples:
+        """Samples [n] in steps of PCM16 as the result."""
         known = np.concatenate([self._past, whole])
         sums = self._total + np.cumsum(whole)
         num_left = len(known) - MEAN_SAMPLES  # that have left the window by the end

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel
 from streamer.core.measures.track import Flags, Floats, Frames
@@ -48,6 +50,18 @@ class Curves:
             np.concatenate([turn.syllables for turn in turns]),
         )
         return found.thinned(MAX_POINTS)
+
+    def placed(self, before: int, num: int) -> Curves:
+        """`num` steps of a turn of which these are the ones from `before` on; silence elsewhere."""
+        to, since = slice(max(0, before), num), slice(max(0, -before), max(0, num - before))
+
+        def put(values: NDArray[Any]) -> NDArray[Any]:
+            held = np.zeros(num, values.dtype)
+            part = values[since]
+            held[to][: len(part)] = part
+            return held
+
+        return Curves(self.step_s, *map(put, (self.f0_hz, self.power, self.speech, self.syllables)))
 
     def thinned(self, max_points: int) -> Curves:
         """The same in steps twice as long, and again, until it has at most `max_points`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Frames:
     def last(self, seconds: float) -> Frames:
         """The last `seconds` of them."""
         num = len(self.f0)
-        return self._between(max(0, num - int(seconds * FRAMES_PER_S)), num)
+        return self._between(max(0, num - max(0, int(seconds * FRAMES_PER_S))), num)
 
     def until(self, end: int) -> Frames:
         """The first `end` of them."""
@@ -92,7 +92,9 @@ class Frames:
         """Their measures."""
         num = len(self.power)
         audio_s = num / FRAMES_PER_S
-        clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
+        sounding = np.flatnonzero(self.power > DIGITAL_POWER)  # silence around it dilutes nothing
+        num_sounding = int(sounding[-1] - sounding[0]) + 1 if len(sounding) else 1
+        clipped = float(self.clipped.sum()) / (num_sounding * HOP_SAMPLES)
         at = np.flatnonzero(self.speech)
         if len(at) < MIN_FRAMES:
             return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
@@ -278,10 +280,14 @@ class TurnTrack:
         return self.frames().measures()
 
 
-def measure_so_far(turn: int, track: TurnTrack) -> Measures:
-    """The measures so far."""
-    frames = track.frames()
-    so_far = frames.measures()
-    heard_s = len(frames.f0) / FRAMES_PER_S
-    last = {s: frames.last(s).measures() if heard_s > s else so_far for s in LAST_S}
-    return Measures(turn, heard_s, so_far, last)
+def measure_so_far(turn: int, frames: Frames, before: int, after: int) -> Measures:
+    """The measures of a turn so far. before, after: its frames of 10 ms around `frames`, in which
+    there is no speech."""
+    heard_s = (before + len(frames.f0) + after) / FRAMES_PER_S
+    so_far = replace(frames.measures(), audio_s=heard_s)
+    last = {
+        s: replace(frames.last(s - after / FRAMES_PER_S).measures(), audio_s=float(s))
+        for s in LAST_S
+        if s < heard_s
+    }
+    return Measures(turn, heard_s, so_far, {s: last.get(s, so_far) for s in LAST_S})

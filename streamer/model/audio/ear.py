@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples, on_grid
-from streamer.core.audio.trim import Trim
+from streamer.core.audio.trim import Span, Trim
 from streamer.core.measures.curves import Curves
-from streamer.core.measures.frames import HOP_SAMPLES
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
 from streamer.model.audio.mel import MelFrames, MelWindow, StreamingLogMel
@@ -63,6 +64,8 @@ class TurnMeasurer:
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed
         self.num_pushed = 0
+        self._num_taken: int | None = None  # the turn's samples so far; None: those pushed
+        self._begin = 0  # the turn's sample where the pushed ones begin
         self._turn = turn
         self._num_told = 0
         self._sound = SoundTrack()
@@ -76,6 +79,15 @@ class TurnMeasurer:
         self._waiting.append((samples, frames))
         self.num_pushed += len(samples)
 
+    def place(self, begin: int, num_taken: int) -> None:
+        """The turn has `num_taken` samples so far; the first pushed one is its sample `begin`."""
+        self._begin, self._num_taken = begin, num_taken
+
+    @property
+    def num_taken(self) -> int:
+        """The turn's samples so far."""
+        return self.num_pushed if self._num_taken is None else self._num_taken
+
     def is_due(self, is_told: bool) -> bool:
         """Whether `work` would do anything. It hears at least 100 ms at once, which costs less."""
         is_much = self.num_pushed - self._sound.track.num_samples >= READ_SAMPLES
@@ -88,20 +100,24 @@ class TurnMeasurer:
         """
         if not self.is_due(is_told):
             return None
-        num = self.num_pushed // EVERY_SAMPLES
+        num = self.num_taken // EVERY_SAMPLES
         is_news = is_told and self._is_news
         with self._hearing:
             self._hear()
             if not is_news or self.is_over:
                 return None
             self._num_told = num
-            return measure_so_far(self._turn, self._sound.track)
+            outside = self.num_taken - self._begin - self.num_pushed
+            frames = self._sound.track.frames()
+            return measure_so_far(
+                self._turn, frames, _num_frames(self._begin), outside // HOP_SAMPLES
+            )
 
     def so_far(self) -> SpeechMeasures:
         """The measures of the samples that were pushed up to now."""
         with self._hearing:
             self._hear()
-            return self._sound.track.measures()
+            return self._measures()
 
     def finish(self, has_speech: bool = True) -> SpeechMeasures:
         """The measures of the whole turn, when all its samples were pushed.
@@ -114,25 +130,30 @@ class TurnMeasurer:
         return SpeechMeasures(audio_s=found.audio_s, clipped_share=found.clipped_share)
 
     def frames(self) -> Frames:
-        """All frames of the turn, when all its samples were pushed."""
+        """All frames, when all samples were pushed."""
         self._complete()
         return self._sound.track.frames()
 
     def curves(self) -> Curves:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
-        return Curves.of(self.frames())
+        found = Curves.of(self.frames())
+        return found.placed(_num_frames(self._begin), _num_frames(self.num_taken))
 
     @property
     def _is_news(self) -> bool:
-        return self.num_pushed // EVERY_SAMPLES > self._num_told
+        return self.num_taken // EVERY_SAMPLES > self._num_told
 
     def _complete(self) -> SpeechMeasures:
         with self._hearing:
             if self._found is None:
                 self._hear(is_last=True)
-                self._found = self._sound.track.measures()
+                self._found = self._measures()
             return self._found
+
+    def _measures(self) -> SpeechMeasures:
+        found = self._sound.track.measures()
+        return replace(found, audio_s=_num_frames(self.num_taken) / FRAMES_PER_S)
 
     def _hear(self, is_last: bool = False) -> None:
         num = len(self._waiting)  # `push` may add more meanwhile
@@ -148,9 +169,19 @@ class TurnMeasurer:
 
 def measure(samples: Floats) -> SpeechMeasures:
     """The measures of a whole turn [n] float32 at 16 kHz."""
-    voice, measurer = VoiceActivity(), TurnMeasurer()
-    measurer.push(samples, voice.finish(samples))
+    voice, measurer, trim = VoiceActivity(), TurnMeasurer(), Trim()
+    trim.push(samples)
+    trim.finish()
+    span = Span(trim)
+    heard = np.concatenate([span.push(samples), span.finish()])
+    measurer.place(span.begin, len(samples))
+    measurer.push(heard, voice.finish(heard))
     return measurer.finish(voice.has_speech)
+
+
+def _num_frames(samples: int) -> int:
+    """Frames of 10 ms that begin in so many samples."""
+    return -(-samples // HOP_SAMPLES)
 
 
 def joined(pieces: Iterable[Floats]) -> Floats:
@@ -164,7 +195,7 @@ class TurnWindows:
 
     def __init__(self) -> None:
         self._mel = StreamingLogMel()
-        self._trim = Trim()
+        self.trim = Trim()
 
     @property
     def num_samples(self) -> int:
@@ -179,7 +210,7 @@ class TurnWindows:
     def push(self, samples: Samples) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete now, and the samples that are
         heard now."""
-        heard = self._trim.push(samples)
+        heard = self.trim.push(samples)
         return self._mel.push(heard), heard
 
     def provisional(self) -> MelWindow | None:
@@ -188,7 +219,7 @@ class TurnWindows:
 
     def finish(self) -> tuple[list[MelWindow], Samples]:
         """End the turn; return its last window, if any, and the samples that were held back."""
-        heard = self._trim.finish()
+        heard = self.trim.finish()
         return [*self._mel.push(heard), *self._mel.finish()], heard
 
 

@@ -9,6 +9,7 @@ one second, and the samples that are held back near `max_turn_s`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,11 +26,13 @@ from streamer.core.audio.pcm import (
     Samples,
     from_g711,
 )
+from streamer.core.audio.trim import Span
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer, TurnWindows
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.vad import (
     FRAME_MS,
+    FRAME_SAMPLES,
     Frame,
     SpeechBegan,
     SpeechEnded,
@@ -54,21 +57,47 @@ class Part:
         self.num_samples = 0
         self.voice = VoiceActivity()
         self.windows = TurnWindows()
+        self.span = Span(self.windows.trim)
         self.measurer = TurnMeasurer(turn) if measures else None
         self._has_frames = has_frames
+        self._waiting: list[Frame] = []  # until it is known where the span begins
+        self._is_placed = False
 
     def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
-        if not self._has_frames:
-            frames = self.voice.push(samples)
-        else:
+        found = self.windows.push(samples)
+        self._judge(self.span.push(samples), frames)
+        return found
+
+    def _judge(self, spoken: Samples, frames: Sequence[Frame], is_last: bool = False) -> None:
+        """Hear samples [n] of the span. frames: the session's that came meanwhile."""
+        if self._has_frames:
             frames = [Frame(frame.start_sample - self.begin, frame.probability) for frame in frames]
             for frame in frames:
                 self.voice.count(frame)
+            frames = self._in_span(frames) if self.measurer else []
+        else:
+            frames = self.voice.finish(spoken) if is_last else self.voice.push(spoken)
         if self.measurer is not None:
-            self.measurer.push(samples, frames)
-        return self.windows.push(samples)
+            self.measurer.place(self.span.begin, self.num_samples)
+            self.measurer.push(spoken, frames)
+
+    def _in_span(self, frames: Sequence[Frame]) -> list[Frame]:
+        """The turn's frames as frames of the span, from its begin on, once that is known. There is
+        no speech in a lead that the turn does not have."""
+        self._waiting += frames
+        if not self.span.is_open:
+            return []
+        begin = self.span.begin
+        found = [Frame(f.start_sample - begin, f.probability) for f in self._waiting]
+        found = [frame for frame in found if frame.end_sample > 0]
+        self._waiting.clear()
+        if found and not self._is_placed:
+            self._is_placed = True
+            missing = range(found[0].start_sample, 0, -FRAME_SAMPLES)
+            found = [Frame(at - FRAME_SAMPLES, 0.0) for at in reversed(missing)] + found
+        return found
 
     def heard(
         self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
@@ -96,19 +125,20 @@ class Part:
     ) -> list[Item]:
         """End it: Heard for samples that were held back, then Closed."""
         measurer = self.measurer
-        if measurer is not None:
-            if not self._has_frames:  # a rest of under 32 ms is measured, too
-                measurer.push(NOTHING, self.voice.finish(NOTHING))
-            measurer.is_over = True
         rest, samples = self.windows.finish()
-        has_speech = self.voice.has_speech
+        self._judge(self.span.finish(), [], is_last=True)
+        if measurer is not None:
+            measurer.is_over = True
+        has_speech, last_speech = self.voice.has_speech, self.voice.last_speech_sample
+        if last_speech is not None and not self._has_frames:
+            last_speech += self.span.begin
         closed = Closed(
             self.turn,
             tuple(rest),
             self.windows.maximum,
             self.num_samples,
             has_speech,
-            self.voice.last_speech_sample,
+            last_speech,
             stopped_ms,
             last_speech_ms,
             goes_on,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streamer.core.audio.pcm import (
     MEAN_SAMPLES,
     SAMPLE_RATE_HZ,
+    SILENT_SAMPLES,
     Law,
     OffsetFilter,
     from_g711,
@@ -34,6 +35,7 @@ def test_every_code_is_the_level_that_libsndfile_reads(law: Law, subtype: str) -
 @given(st.lists(st.integers(0, 3 * SECOND), max_size=12), st.sampled_from([0.0, 0.3, -0.01]))
 def test_no_cut_changes_a_bit(cuts, offset) -> None:
     whole = on_grid(NOISE + np.float32(offset))
+    whole[SECOND : SECOND + 5_000] = 0
     cut = OffsetFilter()
     pieces = [cut.push(piece) for piece in np.split(whole, sorted(cuts))]
     assert np.array_equal(np.concatenate(pieces), OffsetFilter().push(whole))
@@ -45,6 +47,16 @@ def test_an_offset_from_the_first_sample_on_leaves_nothing(offset) -> None:
     assert np.abs(OffsetFilter().push(constant)).max() <= 1 / 32768
     shifted = OffsetFilter().push(on_grid(NOISE + np.float32(offset)))
     assert np.abs(shifted - OffsetFilter().push(NOISE)).max() <= 2 / 32768
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.01])
+def test_digital_silence_stays_so_and_changes_nothing_after_it(offset) -> None:
+    sound, silence = on_grid(NOISE + np.float32(offset)), np.zeros(5 * SECOND + 219, np.float32)
+    found = OffsetFilter().push(np.concatenate([silence, sound, silence]))
+    begin, end = len(silence), len(silence) + len(sound)
+    assert np.array_equal(found[begin:end], OffsetFilter().push(sound))
+    assert not found[:begin].any()
+    assert not found[end + SILENT_SAMPLES :].any()
 
 
 @pytest.mark.parametrize("hz", [60, 83, 100, 250, 1000])

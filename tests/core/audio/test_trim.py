@@ -11,13 +11,18 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
 from streamer.core.audio.trim import (
     KEPT_SAMPLES,
     LEAD_SAMPLES,
+    MARGIN_SAMPLES,
     MAX_PAUSE_SAMPLES,
+    SOUND_SAMPLES,
+    STEP_SAMPLES,
     TAIL_SAMPLES,
+    Span,
     Trim,
     trimmed,
 )
 
 SECOND = SAMPLE_RATE_HZ
+LEAD = LEAD_SAMPLES + STEP_SAMPLES  # at most
 
 
 def sound(seconds: float, seed: int = 0) -> np.ndarray:
@@ -50,6 +55,31 @@ def test_no_cut_changes_what_is_heard(cuts: list[int], noise: int) -> None:
     assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(whole))
 
 
+@pytest.mark.parametrize("begin", [0, 7_001])
+@pytest.mark.parametrize("pause", [1, 9])
+@pytest.mark.parametrize("piece", [160, 30_000])
+def test_a_span_is_what_is_heard_with_its_pauses_whole(begin: int, pause: int, piece: int) -> None:
+    voice = np.concatenate([sound(1), silence(pause * SECOND), sound(1, 3)])
+    turn = np.concatenate([silence(begin), voice, silence(3 * SECOND)])
+    trim, given = Trim(), []
+    span = Span(trim)
+    for at in range(0, len(turn), piece):
+        trim.push(turn[at : at + piece])
+        given.append(span.push(turn[at : at + piece]))
+    trim.finish()
+    found = np.concatenate([*given, span.finish()])
+    assert holds(found[MARGIN_SAMPLES:-MARGIN_SAMPLES], voice)
+    assert span.begin == begin - int(np.flatnonzero(found)[0])
+
+
+def test_a_span_without_any_sound_is_the_last_two_seconds() -> None:
+    trim, room = Trim(), on_grid(sound(5) * np.float32(0.01))
+    span = Span(trim)
+    trim.push(room)
+    assert not len(span.push(room))
+    assert np.array_equal(span.finish(), trim.finish())
+
+
 @pytest.mark.parametrize("piece", [160, 1_600, 16_000])
 def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(piece: int) -> None:
     """The fan is a sound then: looking back for the first one ends within it."""
@@ -68,8 +98,8 @@ def test_in_a_room_with_a_fan_it_begins_with_the_sound_too(before: int, noise_db
     heard = trimmed(np.concatenate([silence(before), voice]))
     assert np.array_equal(heard, trimmed(voice))
     at = next(i for i in range(SECOND) if np.array_equal(voice[i : i + 400], heard[:400]))
-    assert SECOND // 2 - LEAD_SAMPLES <= at <= SECOND // 2
-    assert 2.5 * SECOND <= len(heard) <= 2.5 * SECOND + LEAD_SAMPLES + TAIL_SAMPLES + 320
+    assert SECOND // 2 - LEAD <= at <= SECOND // 2
+    assert 2.5 * SECOND <= len(heard) <= 2.5 * SECOND + LEAD + TAIL_SAMPLES + 320
 
 
 def test_a_turn_that_begins_within_soft_speech_is_heard_from_its_first_sample() -> None:
@@ -115,7 +145,9 @@ def test_no_sound_is_too_loud_to_count(peak: float) -> None:
 
 def holds(heard: np.ndarray, whole: np.ndarray) -> bool:
     """Whether it is all of it, with silence where the turn has no lead and no tail."""
-    lead, rest = np.split(heard, [len(heard) - len(whole) - TAIL_SAMPLES])
-    speech, tail = np.split(rest, [len(whole)])
+    at = int(np.flatnonzero(heard)[0] - np.flatnonzero(whole)[0])
+    lead, speech, tail = np.split(heard, [at, at + len(whole)])
     is_silent = not lead.any() and not tail.any()
-    return is_silent and len(lead) <= LEAD_SAMPLES and np.array_equal(speech, whole)
+    num_more = len(tail) - TAIL_SAMPLES
+    is_placed = len(lead) <= LEAD and 0 <= num_more <= SOUND_SAMPLES
+    return is_silent and is_placed and np.array_equal(speech, whole)
