@@ -63,7 +63,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     rows = Rows.open(Path(options.out), _columns(options))
     work, made = _work(options, config)
     todo = rows.left_of(files, made)
-    if num_other := sum(file in rows.done for file in todo):
+    if num_other := sum(map(rows.has, todo)):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
     if len(todo) < len(files):
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
@@ -78,7 +78,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         fail(str(error))
         return 1
     except KeyboardInterrupt as error:
-        there = sum(file in rows.done for file in files)
+        there = sum(map(rows.has, files))
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
         return status_of(error)
     except OSError as error:

@@ -194,19 +194,23 @@ class Rows:
 
     def add(self, *rows: Row) -> None:
         """All rows of one recording. Raises OSError if the disk is full."""
-        self.done[rows[0].file] = found = [asdict(row) for row in rows]
+        self.done[plain(rows[0].file)] = found = [asdict(row) for row in rows]
         self._file.writelines(_line(self._told(row)) for row in found)
         self._file.flush()
 
+    def has(self, file: str) -> bool:
+        """Whether the recording has a row."""
+        return plain(file) in self.done
+
     def error_of(self, file: str) -> str | None:
         """Why the recording has no labels; None if it has some."""
-        error: str | None = self.done[file][0]["error"]
+        error: str | None = self.done[plain(file)][0]["error"]
         return error
 
     def _told(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The columns of this table."""
+        """The columns of this table; names that are not UTF-8 are escaped."""
         known = row | (dataspeech_tags(row) if "noise" in self.names else {})
-        return {name: known[name] for name in self.names}
+        return {name: plain(known[name]) for name in self.names}
 
     def close(self) -> None:
         with suppress(OSError):  # reported when the row was added
@@ -215,20 +219,19 @@ class Rows:
     def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
         """Those without a row, with an error, or with a row that was made with other options."""
         known = {None, made_with}  # None: of an older version
-        rows = {file: self.done.get(file) for file in files}
+        rows = {file: self.done.get(plain(file)) for file in files}
         return [f for f, found in rows.items() if not found or found[0]["made_with"] not in known]
 
     def publish(self, files: Sequence[str]) -> None:
         """Write the table: rows of earlier runs, then `files` in their order. Raises OSError."""
-        now = set(files)
-        order = [*(f for f in self.done if f not in now), *files]
+        now = dict.fromkeys(map(plain, files))
+        order = [*(f for f in self.done if f not in now), *now]
         rows = [self._told(row) for file in order for row in self.done[file]]
         new = self._out.with_name(self._out.name + ".new")
         if self._out.suffix.lower() == ".parquet":
             arrow, parquet = _pyarrow()
-            told = [{name: plain(value) for name, value in row.items()} for row in rows]
             schema = _schema(arrow, self.names)
-            parquet.write_table(arrow.Table.from_pylist(told, schema), new)
+            parquet.write_table(arrow.Table.from_pylist(rows, schema), new)
         else:
             with new.open("w", newline="", **TEXT) as file:
                 if self._out.suffix.lower() == ".csv":
@@ -264,10 +267,11 @@ def _read(whole: bytes, path: Path) -> dict[str, list[dict[str, Any]]]:
             raise ConfigError(told)
         if known["error"] is not None:
             continue
+        file = plain(known["file"])
         if known["interval"]:
-            found.setdefault(known["file"], []).append(known)
+            found.setdefault(file, []).append(known)
         else:
-            found[known["file"]] = [known]
+            found[file] = [known]
     return {f: rows for f, rows in found.items() if len(rows) == (rows[0]["num_intervals"] or 1)}
 
 

@@ -161,11 +161,17 @@ def test_any_name_is_taken_up_again(tmp_path: Path) -> None:
     rows = Rows.open(out)
     for name in names:
         rows.add(Row(file=name))
+    rows.publish(names)
     rows.close()
-    out.read_text("utf-8")  # it is UTF-8 all the same
+    lines = out.read_bytes().decode("utf-8").split("\n")[:-1]
+    files = [
+        json.loads(line)["file"].encode() for line in lines
+    ]  # strict readers refuse half a pair
+    assert files[0] == rb"not-utf8-\udcff.wav"
     found = Rows.open(out)
     found.close()
-    assert list(found.done) == names
+    assert found.left_of(names, "") == []
+    assert all(map(found.has, names))
 
 
 def test_two_runs_never_write_one_table(tmp_path: Path) -> None:
