@@ -6,6 +6,7 @@ in each step. Slow.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -58,6 +59,8 @@ class StockText:
     def __init__(self, stock: Any, shape: TextShape) -> None:
         self.shape = shape
         self._stock = stock
+        names = inspect.signature(stock.model.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"  # before 5.24
         self.embedding: Tensor = stock.get_input_embeddings().weight.detach()
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
@@ -93,9 +96,8 @@ class StockText:
                 )
                 cache.update(keys, values, i)
         positions = torch.arange(span.start, end, device=x.device).expand(3, 1, -1)
-        out = self._stock.model(
-            inputs_embeds=x[None], position_ids=positions, past_key_values=cache, use_cache=True
-        )
+        given = {"inputs_embeds": x[None], "position_ids": positions, self._cache_name: cache}
+        out = self._stock.model(**given, use_cache=True)
         for i, layer in enumerate(cache.layers):
             slots.keys[i, span.slot, :, span.start : end] = layer.keys[0, :, span.start :]
             slots.values[i, span.slot, :, span.start : end] = layer.values[0, :, span.start :]
