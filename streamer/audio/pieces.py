@@ -24,6 +24,13 @@ W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
 CUT = "is cut short: its last part is missing"
+# An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5. Samples per
+# second of MPEG 1; half of them in 2, a quarter in 2.5.
+MP3_KBITS = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+MP3_RATES_HZ = (44_100, 48_000, 32_000)
 Data = mmap.mmap
 
 
@@ -86,7 +93,8 @@ def pieces_of(handle: IO[bytes]) -> tuple[list[Piece], str | None]:
             return _spans(begins, [*begins[1:], size]), None
         if (mended := _unwritten(data, 0)) is not None:
             return [mended], None
-        return _chain(data)
+        pieces, told = _chain(data)
+        return pieces, told or (CUT if _is_within_a_frame(data) else None)
 
 
 def _chain(data: Data) -> tuple[list[Piece], str | None]:
@@ -300,6 +308,40 @@ def _mp3_end(data: Data, at: int) -> int | None:
             if flags & 3 == 3 and numbers[1] > 0:
                 return at + int(numbers[1])
     return None
+
+
+def _is_within_a_frame(data: Data) -> bool:
+    """Whether a file of MP3 or AAC frames, without a length, ends before its last frame does."""
+    begin = _behind_tag(data, 0)
+    if _mp3_end(data, 0) is not None:
+        return False  # its decoder knows
+    for size_of in (_mp3_size, _adts_size):
+        at, num = begin, 0
+        while (size := size_of(data, at)) is not None:
+            at, num = at + size, num + 1
+        if num > 1:
+            return at > len(data)
+    return False
+
+
+def _mp3_size(data: Data, at: int) -> int | None:
+    """Bytes of a frame of layer III; None for what is none, and for a free bit rate."""
+    if not _is_frame(data, at) or len(data) < at + 4 or data[at + 1] & 6 != 2:
+        return None
+    version, bits = data[at + 1] >> 3 & 3, data[at + 2]
+    if version == 1 or bits >> 4 in (0, 15) or bits >> 2 & 3 == 3:
+        return None
+    is_half = version != 3
+    rate = MP3_RATES_HZ[bits >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
+    kbits = MP3_KBITS[is_half][bits >> 4]
+    return (72_000 if is_half else 144_000) * kbits // rate + (bits >> 1 & 1)
+
+
+def _adts_size(data: Data, at: int) -> int | None:
+    head = data[at : at + 7]
+    if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:
+        return None
+    return max(7, (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5)
 
 
 def _behind_tag(data: Data, at: int) -> int:

@@ -130,6 +130,21 @@ def test_a_cut_file_is_told(tmp_path, kind) -> None:
 
 
 @needs_ffmpeg
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100])
+@pytest.mark.parametrize("name", ["a.mp3", "a.aac"])
+def test_frames_that_end_early_are_told(tmp_path, name, rate) -> None:
+    """They declare no length, so it is the last frame that tells."""
+    soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", "-ar", str(rate), "-write_xing", "0")
+    made = made[: None if name == "a.mp3" else -2]
+    subprocess.run((*made, tmp_path / name), check=True)
+    whole = (tmp_path / name).read_bytes()
+    assert heard(tmp_path / name)[1] is None
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    assert "is cut short" in str(heard(tmp_path / name)[1])
+
+
+@needs_ffmpeg
 def test_containers_for_ffmpeg_are_looked_at_too(tmp_path) -> None:
     soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
     told = {"m4a": "bytes after the end", "aac": "None", "wma": "cut short", "mka": "None"}
