@@ -16,7 +16,6 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -207,10 +206,14 @@ class Roster:
         is_new = known.last is not None or self._clock() - known.since < UNHEARD_S
         if not (is_new or known.is_reported):
             known.is_reported = True
-            why = getattr(cause, "strerror", None) or cause
-            why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
-            told = f"{known.address} has never answered as a replica"
-            _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
+            _warn(known.address, "replica", cause)
+
+
+def _warn(address: str, kind: str, cause: object) -> None:
+    why = getattr(cause, "strerror", None) or cause
+    why = f"no status of a {kind}" if isinstance(cause, msgspec.MsgspecError) else why
+    told = f"{address} has never answered as a {kind}"
+    _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
 
 
 def fetch(url: str, tls: ssl.SSLContext | None) -> bytes:
@@ -251,11 +254,17 @@ async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | N
     """
     lists: dict[str, list[Listed]] = {s: [] for s in sources if s.startswith("http")}
     fixed = [s.rstrip("/") for s in sources if s not in lists]
+    since, unread = time.monotonic(), set(lists)  # lists never read, and not reported
     while True:
         for source in lists:
             url = source.rstrip("/").removesuffix(LIST) + LIST
-            with suppress(OSError, msgspec.MsgspecError):
+            try:
                 lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url, tls))
+                unread.discard(source)
+            except (OSError, msgspec.MsgspecError) as error:
+                if source in unread and time.monotonic() - since > UNHEARD_S:
+                    unread.discard(source)
+                    _warn(source, "director", getattr(error, "reason", error))
         listed = [each for found in lists.values() for each in found]
         roster.set([*fixed, *(each.address for each in listed)])
         for each in listed:  # a replica that comes back under its address stops leaving

@@ -133,6 +133,17 @@ async def test_a_control_character_is_refused_and_never_logged(query, caplog, ca
     assert not {"\x1b", "\x07", "\x7f"} & set(logged)
 
 
+async def test_a_director_that_never_answers_is_reported_once(monkeypatch, caplog):
+    monkeypatch.setattr(of_roster, "UNHEARD_S", 0.2)
+    async with anyio.create_task_group() as group:
+        group.start_soon(of_roster.follow, of_roster.Roster(), ["http://127.0.0.1:1"], None)
+        await until(lambda: caplog.messages)
+        await anyio.sleep(2.5)
+        group.cancel_scope.cancel()
+    (told,) = caplog.messages
+    assert told.startswith("http://127.0.0.1:1 has never answered as a director (Connection ref")
+
+
 async def test_an_address_that_never_answers_as_a_replica_is_reported_once(monkeypatch, caplog):
     """Beside others that do, and also if another program answers there."""
     monkeypatch.setattr(of_roster, "UNHEARD_S", 0.5)
