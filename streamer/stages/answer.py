@@ -111,7 +111,7 @@ class AnswerStage:
         if parts.cloud is not None and self._is_sure_to_ask(parts.cloud):
             requests.prepare()
         spec = parts.speculator(ready.turn.edge)
-        edge = EdgeDraft(ready, parts)
+        edge = EdgeDraft(ready, parts, self._clock)
         prefilled_at: float | None = None  # when the first id was there
         while True:
             if self._is_cancelled:
@@ -121,10 +121,11 @@ class AnswerStage:
             requests.see_failures(spec)
             match action:
                 case DraftMore(n):
-                    ids, signals = await edge.draft(1 if prefilled_at is None else n)
-                    now = self._clock()
-                    prefilled_at = prefilled_at or now
-                    spec.drafted(ids, signals, now)
+                    began = self._clock()
+                    drafted = await edge.draft(1 if prefilled_at is None else n)
+                    ids, signals, took_s = drafted
+                    prefilled_at = prefilled_at or self._clock()
+                    spec.drafted(ids, signals, began + took_s)
                 case Verify(request):
                     requests.ask(request, spec.counts)
                 case Wait(until):
@@ -170,24 +171,29 @@ class AnswerStage:
 class EdgeDraft:
     """One turn's drafter, on the edge's thread."""
 
-    def __init__(self, ready: Ready, parts: Parts) -> None:
+    def __init__(self, ready: Ready, parts: Parts, clock: Callable[[], float]) -> None:
         self._ready = ready
         self._parts = parts
+        self._clock = clock
         self._drafter: Drafter | None = None
 
-    async def draft(self, n: int) -> tuple[list[int], list[Signal]]:
-        """Up to `n` ids, which now stand at the sequence's end, and their signals."""
+    async def draft(self, n: int) -> tuple[list[int], list[Signal], float]:
+        """Up to `n` ids, which now stand at the sequence's end, their signals, and how long they
+        took in seconds, without the way to the thread and back: a busy event loop is no reason to
+        draft fewer at once."""
         side = self._parts.edge
         assert side is not None
-        drafted: tuple[list[int], list[Signal]] = await side.batcher.submit(self._steps(n))
+        drafted: tuple[list[int], list[Signal], float] = await side.batcher.submit(self._steps(n))
         return drafted
 
     def _steps(self, n: int) -> Steps:
+        began = self._clock()
         if self._drafter is None:
             edge = self._ready.turn.edge
             assert edge is not None
             self._drafter = self._parts.drafter(edge, self._ready.weights)
-        return (yield from self._drafter.draft(n))
+        ids, signals = yield from self._drafter.draft(n)
+        return ids, signals, self._clock() - began
 
 
 class TurnRequests:
