@@ -122,21 +122,10 @@ def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, length, ke
             a = max(first - h * rows, begins)
             b = min(last - h * rows, begins + n)
             if a < b:
+                mine = (a, spans[r, START] + a - begins, b - a)
+                at = spans[r, SLOT] * kv_heads + h
+                sizes, cache = (group, dim, length), (keys, values)
+                step_out = heads * dim
                 attend_head(
-                    qkv,
-                    step,
-                    a,
-                    spans[r, START] + a - begins,
-                    b - a,
-                    a - a,
-                    spans[r, SLOT] * kv_heads + h,
-                    h * group,
-                    group,
-                    dim,
-                    length,
-                    keys,
-                    values,
-                    out,
-                    heads * dim,
-                    room,
+                    qkv, step, mine, a - a, at, h * group, sizes, cache, out, step_out, room
                 )

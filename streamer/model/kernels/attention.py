@@ -115,8 +115,10 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
 
 
 @part
-def weigh(at, start, count, seen, group, dim, length, keys, values, room):
+def weigh(at, start, count, seen, sizes, cache, room):
     """Folded queries [group * count, dim] over key head `at`: sums of values, their totals."""
+    group, dim, length = sizes
+    keys, values = cache
     scores, folded, sums, totals, best = room
     panel = np.int64(PANEL)
     wide = padded_to_panels(dim)
@@ -141,33 +143,22 @@ def weigh(at, start, count, seen, group, dim, length, keys, values, room):
 
 
 @part
-def attend_head(
-    qkv,
-    step,
-    first,
-    start,
-    n,
-    seen,
-    at,
-    head,
-    group,
-    dim,
-    length,
-    keys,
-    values,
-    out,
-    out_step,
-    room,
-):
-    """Packed rows [first, first + n), at positions from `start` on, over key head `at` of all
-    slots': their query heads from `head` on."""
-    wide = padded_to_panels(dim)
+def attend_head(qkv, step, rows, seen, at, head, sizes, cache, out, out_step, room):
+    """Packed rows over key head `at` of all slots': their query heads from `head` on.
+
+    rows: the first packed one, its position, how many. sizes: query heads per key head, head_dim,
+    positions of a slot. cache: keys and values.
+    """
+    first, start, n = rows
+    group, dim, _ = sizes
     for begin in range(0, n, QUERIES):
         count = min(QUERIES, n - begin)
         at_row = first + begin
         fold(qkv, step, at_row, count, head, group, dim, room[1])
-        weigh(at, start + begin, count, seen, group, dim, length, keys, values, room)
-        unfold(room[2], wide, room[3], at_row, count, head, group, dim, out, out_step)
+        weigh(at, start + begin, count, seen, sizes, cache, room)
+        unfold(
+            room[2], padded_to_panels(dim), room[3], at_row, count, head, group, dim, out, out_step
+        )
 
 
 @compiled
@@ -181,26 +172,9 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, length, keys, values, o
     """
     keep_apart()
     group = heads // kv_heads
+    sizes, cache = (group, dim, length), (keys, values)
     for r in range(spans.shape[0]):
-        first, start, n = spans[r, FIRST], spans[r, START], spans[r, COUNT]
+        rows = (spans[r, FIRST], spans[r, START], spans[r, COUNT])
         for h in range(kv_heads):
             at = spans[r, SLOT] * kv_heads + h
-            head = h * group
-            attend_head(
-                qkv,
-                step,
-                first,
-                start,
-                n,
-                seen,
-                at,
-                head,
-                group,
-                dim,
-                length,
-                keys,
-                values,
-                out,
-                out_step,
-                room,
-            )
+            attend_head(qkv, step, rows, seen, at, h * group, sizes, cache, out, out_step, room)
