@@ -213,7 +213,14 @@ def _wav_end(data: Data, at: int) -> int | None:
     body = _wav_data(data, at)
     if length in UNWRITTEN and body is not None:
         return body[0] + body[1] + body[1] % 2
-    return at + 8 + length + length % 2 if length >= 36 else None
+    end = at + 8 + length + length % 2 if length >= 36 else None
+    if end is None or body is None:
+        return end
+    heard = body[0] + body[1] + body[1] % 2  # libsndfile believes the data chunk
+    name, more = data[heard : heard + 4], data[heard + 4 : heard + 8]
+    size = int.from_bytes(more, "little" if _order(data, at) == "<" else "big")
+    is_chunk = name.strip().isalnum() and heard + size <= len(data)
+    return end if heard <= end and (is_chunk or heard + 8 > end) else heard
 
 
 def _wav_data(data: Data, begin: int) -> tuple[int, int] | None:

@@ -129,6 +129,15 @@ def test_a_cut_file_is_told(tmp_path, kind) -> None:
     assert "is cut short" in str(heard(path)[1])
 
 
+@pytest.mark.parametrize(("at", "told"), [(4, "None"), (40, "bytes after the end")])
+def test_of_two_sizes_that_differ_the_one_that_is_heard_counts(tmp_path, at, told) -> None:
+    """4: of the file; 40: of the samples."""
+    data = bytearray(encoded(TONES[0], format="WAV", subtype="PCM_16"))
+    data[at : at + 4] = (2_000).to_bytes(4, "little")
+    (tmp_path / "a.wav").write_bytes(data)
+    assert told in str(heard(tmp_path / "a.wav")[1])
+
+
 @needs_ffmpeg
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100])
 @pytest.mark.parametrize("name", ["a.mp3", "a.aac"])
