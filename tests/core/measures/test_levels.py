@@ -15,10 +15,14 @@ from streamer.core.measures.levels import (
     LEAST_CHANCE,
     MEASURES,
     NUM_LEVELS,
+    TERMS,
+    WEIGHTS,
     level_chances,
     level_of,
     level_weights,
     levels_of,
+    on_axis,
+    standardised,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.level_weights import check_weights
@@ -112,3 +116,21 @@ def test_each_bound_parts_two_levels(name):
 )
 def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
     assert unknown(replace(CLEAN, **spoilt)) == lost
+
+
+def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
+    calm = replace(CLEAN, rate_syllables_per_s=3.0, pitch_median_hz=100.0, level_dbfs=-35.0)
+    excited = replace(CLEAN, rate_syllables_per_s=7.0, pitch_median_hz=280.0, level_dbfs=-14.0)
+    for found in (calm, excited, CLEAN):
+        assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
+    unknown = replace(excited, rate_syllables_per_s=None)
+    assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()
+
+
+def test_terms_of_arousal_are_those_of_its_definition() -> None:
+    at = [3.7, 210.0, 2.3, -33.0, 0.2]
+    ours = [
+        TERMS[name][0] * (float(on_axis(name, [value])[0]) - TERMS[name][1])
+        for name, value in zip(WEIGHTS, at, strict=True)
+    ]
+    assert ours == pytest.approx(standardised(*at))
