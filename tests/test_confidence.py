@@ -1,10 +1,7 @@
 """How sure a description is of its levels: the same from every side.
 
-The words of the models alone are as sure as their own softmax; else the measures count, too.
+The measures and the softmax of the model that spoke tell it together.
 """
-
-import json
-import shutil
 
 import numpy as np
 import pytest
@@ -13,21 +10,21 @@ from far import verifying
 from streamer import Describer
 from streamer.audio.file import open_audio
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.confidence import SaidToken, confidence_of
+from streamer.core.confidence import SaidToken, fused_confidence
+from streamer.core.measures.levels import learnt, level_chances
 from streamer.core.text.vocabulary import Emitter
-from streamer.model.checkpoint.card import read_card
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
-from streamer.model.thinker import load, resolve
+from streamer.model.thinker import load
 from streamer.recording import chunks_of
 
 
 async def described(file, **options):
     async with Describer.open(**options) as describer:
-        return await describer.describe(file)
+        return await describer.describe(file, measures=True)
 
 
-def by_hand(file, ids, role, curves, seconds):
+def by_hand(file, ids, role, measures):
     """From all logits of the sentence, fed at once, and NumPy's softmax."""
     thinker = load("embedded", role)
     with open_audio(str(file)) as audio:
@@ -38,10 +35,11 @@ def by_hand(file, ids, role, curves, seconds):
     probable /= probable.sum(1, keepdims=True)
     emitter = Emitter(thinker.vocabulary)
     pieces = [
-        SaidToken(emitter.push((token,)), float(np.log(p[token])), role == "cloud")
+        SaidToken(emitter.push((token,)), float(np.log(p[token])))
         for token, p in zip(ids, probable, strict=True)
     ]
-    return confidence_of(pieces, thinker.card.attributes, curves, seconds, True)
+    chances = level_chances(measures)
+    return fused_confidence(pieces, thinker.card.attributes, chances, learnt().opinion)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +48,9 @@ def by_hand(file, ids, role, curves, seconds):
 async def test_it_is_the_softmax_of_the_model_that_spoke(mode, role, near, samples):
     """What the compiled kernels told on the way, against all logits at once; the cloud's are
     rounded to float16."""
-    curves = read_card(resolve("embedded", "edge")).confidence
-    found = await described(samples[0], mode=mode, words="models")
+    found = await described(samples[0], mode=mode)
     assert list(found.confidence) == list(ATTRIBUTES)
-    wanted = by_hand(samples[0], found.ids, role, curves, found.audio_s)
+    wanted = by_hand(samples[0], found.ids, role, found.measures)
     assert found.confidence == pytest.approx(wanted, abs=near)
     assert all(0 < sure < 1 for sure in found.confidence.values())
 
@@ -77,18 +74,8 @@ async def test_gated_takes_each_level_from_who_said_it_last(samples):
     assert found.confidence == (await described(file, mode="cloud")).confidence
 
 
-async def test_a_cloud_that_no_curve_was_fitted_for_tells_nothing(samples, tmp_path):
-    cloud = shutil.copytree(resolve("embedded", "cloud"), tmp_path / "cloud")
-    card = json.loads((cloud / "streamer.json").read_text("utf-8"))
-    (cloud / "streamer.json").write_text(json.dumps({**card, "max_turn_s": 59}), "utf-8")
-    told = {"mode": "exact", "cloud": str(cloud)}
-    found = await described(samples[0], **told, words="models")
-    assert found.confidence == dict.fromkeys(ATTRIBUTES)
-    assert found.as_json()["confidence"] == found.confidence
-    assert None not in (await described(samples[0], **told)).confidence.values()
-
-
-async def test_models_without_curves_have_none(samples, tiny_pair):
-    found = await described(samples[0], mode="edge", edge=str(tiny_pair[0]))
-    assert found.confidence is None
-    assert found.as_json()["confidence"] is None
+async def test_the_words_of_the_models_alone_have_none(samples, tiny_pair):
+    for options in ({"words": "models"}, {"edge": str(tiny_pair[0])}):
+        found = await described(samples[0], mode="edge", **options)
+        assert found.confidence is None
+        assert found.as_json()["confidence"] is None

@@ -20,7 +20,7 @@ from streamer.assembly.models import Models
 from streamer.core.attributes import ATTRIBUTES, Phrases, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.confidence import confidence_of, fused_confidence
+from streamer.core.confidence import fused_confidence
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
@@ -229,20 +229,10 @@ class LiveParts:
         )
 
     def _confidence(self, written: Written) -> dict[str, float | None] | None:
-        """By the models alone, None where the edge's card has no curves, or nothing is said."""
-        models, pieces = self._models, written.pieces
-        curves = models.first.card.speaking(self.language).confidence
-        if not pieces:
+        """None where nothing is said, or the measures have no say."""
+        if not written.pieces or written.closed.measures is None or not self._weighs:
             return None
-        found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)
-        if curves is not None:
-            cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
-            seconds = written.closed.num_samples / SAMPLE_RATE_HZ
-            is_known = cloud == curves.fingerprint
-            found = confidence_of(pieces, self._phrases, curves, seconds, is_known)
-        if written.closed.measures is not None and self._weighs:
-            chances = level_chances(written.closed.measures())
-            found |= fused_confidence(pieces, self._phrases, chances, learnt().opinion)
-        elif curves is None:
-            return None
-        return found
+        chances = level_chances(written.closed.measures())
+        opinion = learnt().opinion
+        found = fused_confidence(written.pieces, self._phrases, chances, opinion)
+        return {name: found.get(name) for name in ATTRIBUTES}

@@ -343,7 +343,7 @@ class AnswerText:
         """After the last delta, so that no token waits for it."""
         emitter = self._parts.emitter()
         return tuple(
-            SaidToken(emitter.push((token,)), log_prob, emit.verified)
+            SaidToken(emitter.push((token,)), log_prob)
             for emit in self._emits
             for token, log_prob in zip_longest(emit.ids, emit.log_probs)
         )

@@ -1,25 +1,18 @@
-"""From the tokens of a sentence to the chance that its levels are right."""
+"""How sure a level is, by the measures and a model together."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.confidence import (
-    ConfidenceCurves,
-    Curve,
-    Mass,
-    SaidToken,
-    confidence_of,
-    logit,
-    masses_of,
-    parting,
-)
+from streamer.core.confidence import SaidToken, fused_confidence, masses_of, parting
 
-PHRASES: dict[str, Any] = {
+SPOKEN: dict[str, Any] = {
     "rate": [
         {"name": "slow", "phrases": ["说得比较慢", "语速偏慢"]},
         {"name": "fast", "phrases": ["说得比较快", "语速偏快"]},
@@ -27,12 +20,38 @@ PHRASES: dict[str, Any] = {
     ],
     "pitch": [{"name": "low", "phrases": ["音调低沉"]}, {"name": "high", "phrases": ["尖"]}],
 }
-AS_IT_IS = Curve(1.0, 0.0)
-CURVES = ConfidenceCurves({"rate": AS_IT_IS}, {"rate": Curve(1.0, 1.0)}, "cloud")
+PHRASES = {
+    "rate": [{"name": f"level {i}", "phrases": [f"rate {word}"]} for i, word in enumerate("abc")]
+}
 
 
-def pieces(*told: tuple[str, float | None], verified: bool = False) -> list[SaidToken]:
-    return [SaidToken(text, log_prob, verified) for text, log_prob in told]
+def sure(level: int, mass: float, chances: list[float], opinion: float) -> float:
+    pieces = [SaidToken("rate ", -0.5), SaidToken("abc"[level], math.log(mass))]
+    found = fused_confidence(pieces, PHRASES, {"rate": np.array(chances)}, {"rate": opinion})
+    return found["rate"]
+
+
+@given(st.integers(0, 2), st.floats(1e-6, 0.999999), st.floats(0, 2))
+def test_it_is_a_chance_that_grows_with_the_model_s_mass(level, mass, opinion) -> None:
+    chances = [0.2, 0.5, 0.3]
+    found = sure(level, mass, chances, opinion)
+    assert 0 < found < 1
+    assert found <= sure(level, min(0.999999, 1.01 * mass), chances, opinion) + 1e-12
+
+
+def test_without_an_opinion_it_is_the_measures_chance() -> None:
+    for level, chance in enumerate([0.2, 0.5, 0.3]):
+        assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
+
+
+def test_other_levels_than_the_card_s_say_nothing() -> None:
+    pieces = [SaidToken("rate a", -0.5)]
+    assert fused_confidence(pieces, PHRASES, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}
+    assert fused_confidence(pieces, PHRASES, {}, {}) == {}
+
+
+def pieces(*told: tuple[str, float | None]) -> list[SaidToken]:
+    return [SaidToken(*each) for each in told]
 
 
 @pytest.mark.parametrize(
@@ -45,40 +64,24 @@ def pieces(*told: tuple[str, float | None], verified: bool = False) -> list[Said
     ],
 )
 def test_where_levels_part(phrase: str, attribute: str, num: int) -> None:
-    """Behind what all phrases of other levels share that begin so."""
-    assert parting(phrase, attribute, PHRASES) == num
+    """After what all phrases of other levels share that begin so."""
+    assert parting(phrase, attribute, SPOKEN) == num
 
 
 def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart() -> None:
     said = pieces(
         *(("他", -5), ("说得", -4), ("比较", -0.25), ("快", -0.5), ("，", -3), ("尖", -0.125))
     )
-    assert masses_of(said, PHRASES) == {"rate": Mass(-0.75, False), "pitch": Mass(-0.125, False)}
+    assert masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
 
 
 def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
     said = pieces(("语速", -4), ("", -1), ("极", -2), ("", -8), ("快", -16), ("", -32))
-    assert masses_of(said, PHRASES)["rate"].log_mass == -27
+    assert masses_of(said, SPOKEN)["rate"] == -27
 
 
-def test_the_curve_is_that_of_the_model_that_spoke_last() -> None:
-    near = pieces(("语速", -1), ("偏", -0.5), ("快", -0.5))
-    mixed = [*near[:2], SaidToken("快", -0.5, True)]
-    verified = [near[0], *(piece._replace(verified=True) for piece in near[1:])]
-    own, other = 1 / (1 + math.exp(-logit(-1.0))), 1 / (1 + math.exp(-logit(-1.0) - 1))
-    for said, is_known, sure in (
-        (near, False, own),
-        (mixed, False, own),
-        (verified, True, other),
-        (verified, False, None),
-    ):
-        found = confidence_of(said, PHRASES, CURVES, 5.0, is_known)
-        assert found == {**dict.fromkeys(ATTRIBUTES), "rate": sure}
-
-
-def test_of_more_speech_a_level_is_surer_where_the_curve_says_so() -> None:
-    curve = Curve(1.0, -1.0, 0.5)
-    sure = [curve(math.log(0.5), seconds) for seconds in (0.1, 1, math.e**2, 60)]
-    assert sure[0] == sure[1] == pytest.approx(1 / (1 + math.e))
-    assert sure[2] == pytest.approx(0.5)
-    assert sure[3] > sure[2]
+def test_what_is_not_known_is_not_told() -> None:
+    """Of one token of a phrase no log-probability: nothing of its attribute."""
+    assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
+    assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
+    assert masses_of([], SPOKEN) == {}

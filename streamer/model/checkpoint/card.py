@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.attributes import PROFILES, Profile, parse
-from streamer.core.confidence import ConfidenceCurves, Curve
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
@@ -38,7 +37,7 @@ THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")
 PUBLISHED = {(2048, 36), (3584, 28)}
 # of a further language: its words, and what it may have in place of the first language's
 WORDS = ("attributes", "no_speech", "openings")
-OF_A_LANGUAGE = ("language", "prompt", *WORDS, "gate", "confidence")
+OF_A_LANGUAGE = ("language", "prompt", *WORDS, "gate")
 # For checkpoints without a card. The instruction stands BEFORE the audio, so that only the few ids
 # of the suffix are left to prefill after the last sample: 26 ms against 190 after 29 s (2026-11).
 PREFIX = (
@@ -87,9 +86,6 @@ class ModelCard:
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip without speech
-    confidence: ConfidenceCurves | None = (
-        None  # how right the levels are that it says, with its cloud
-    )
     openings: tuple[str, ...] = ()
     languages: Mapping[str, ModelCard] = field(default_factory=dict)
 
@@ -212,7 +208,6 @@ def _spoken(raw: Mapping[str, Any], name: str, of_gate: str) -> ModelCard:
         calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
         no_speech=text(raw["no_speech"], "no_speech") if "no_speech" in raw else "",
-        confidence=_confidence(raw["confidence"]) if "confidence" in raw else None,
         openings=_texts(raw.get("openings", []), "openings"),
     )
 
@@ -272,24 +267,6 @@ def _profiles(raw: Any, name: str) -> tuple[Profile, ...]:
         told = f"a list of {', '.join(known)}"
         raise ValueError(f"the promise of {name} has profiles {shown(raw)}, not {told}")
     return tuple(profile for profile in known if profile in raw)
-
-
-def _confidence(raw: Any) -> ConfidenceCurves:
-    own = an_object(raw, "confidence")
-    edge, cloud = (_curves(own[name], f"confidence {name}") for name in ("edge", "cloud"))
-    return ConfidenceCurves(edge, cloud, line(own["fingerprint"], "fingerprint"))
-
-
-def _curves(raw: Any, name: str) -> dict[str, Curve]:
-    found = {}
-    for attribute, curve in an_object(raw, name).items():
-        own = an_object(curve, f"{name} {attribute}")
-        found[attribute] = Curve(
-            number(own["slope"], "slope", -100.0, 100.0),
-            number(own["offset"], "offset", -100.0, 100.0),
-            number(own.get("length", 0.0), "length", -100.0, 100.0),
-        )
-    return found
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -157,7 +157,7 @@ def wanted_name(name: str) -> str | None:
 
 SAMPLED_BYTES = 1 << 16
 NUM_SAMPLES = 64
-CALIBRATED = ("gate", "confidence")
+CALIBRATED = ("gate", "confidence")  # the second was in cards of 0.1
 
 
 def fingerprint_of(directory: Path) -> str:

@@ -84,10 +84,6 @@ PROMISE = {
             {"gate": {"fluent": {"entropy": 1, "promise": {**PROMISE, "profiles": ["loud"]}}}},
             r"the promise of gate fluent has profiles \['loud'\], not a list of full, acoustic",
         ),
-        ({"confidence": []}, r"confidence is \[\], not an object"),
-        ({"confidence": {"edge": {}, "fingerprint": "f"}}, "lacks 'cloud'"),
-        ({"confidence": {"edge": {"rate": {"slope": 1}}}}, "lacks 'offset'"),
-        ({"confidence": {"edge": {"rate": {"slope": 1e9}}}}, "slope is 1000000000.0"),
         ({"attributes": {"rate": []}}, r"rate is \[\], not a list of levels"),
         ({"attributes": {"rate": ["slow"]}}, "a level of rate is 'slow', not an object"),
         (
