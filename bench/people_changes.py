@@ -106,7 +106,7 @@ def telephone(heard: Heard) -> np.ndarray:
     band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
     narrow = sosfilt(band, soxr.resample(heard.samples, SAMPLE_RATE, 8000)).astype(np.float32)
     coded, _ = coded_as(_clipped(narrow), 8000, "WAV", "ULAW")
-    return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
+    return _clipped(soxr.resample(coded, 8000, SAMPLE_RATE))
 
 
 def opus(heard: Heard) -> np.ndarray:
@@ -115,7 +115,8 @@ def opus(heard: Heard) -> np.ndarray:
 
 def mp3(heard: Heard) -> np.ndarray:
     constant = {"compression_level": MP3_32, "bitrate_mode": "CONSTANT"}
-    return coded_as(heard.samples, SAMPLE_RATE, "MP3", "MPEG_LAYER_III", **constant)[0]
+    coded, _ = coded_as(heard.samples, SAMPLE_RATE, "MP3", "MPEG_LAYER_III", **constant)
+    return _clipped(coded)
 
 
 def shifted(heard: Heard) -> np.ndarray:
@@ -133,7 +134,7 @@ CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
     "opus 16 kbit/s": opus,
     "mp3 32 kbit/s": mp3,
     "telephone": telephone,
-    "mu-law": lambda heard: telephone_call(heard.samples),
+    "mu-law": lambda heard: _clipped(telephone_call(heard.samples)),
     "noise 20 dB": lambda heard: noise(heard, 20),
     "noise 10 dB": lambda heard: noise(heard, 10),
     "noise 3 dB": lambda heard: noise(heard, 3),

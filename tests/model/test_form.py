@@ -45,7 +45,9 @@ def thinker(request: pytest.FixtureRequest) -> Thinker:
 
 def broken(thinker: Thinker, texts: list[str]) -> list[str]:
     """Held against a form that is made here."""
-    form = SentenceForm(thinker.vocabulary, thinker.card.attributes)
+    form = SentenceForm(
+        thinker.vocabulary, thinker.card.attributes, openings=thinker.card.openings
+    )
     return [text for text in texts if not form.is_whole(text)]
 
 
@@ -73,6 +75,7 @@ def unsayable(into: Path, phrase: str) -> str:
     """The directory of a model whose card has this phrase alone for the rate."""
     mine = shutil.copytree(EMBEDDED / "edge", into / "mine")
     card = json.loads((mine / "streamer.json").read_text("utf-8"))
+    del card["languages"]
     card["attributes"]["rate"] = [{"name": "none", "phrases": [phrase]}]
     (mine / "streamer.json").write_text(json.dumps(card), "utf-8")
     return str(mine)

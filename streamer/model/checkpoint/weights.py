@@ -195,11 +195,14 @@ def _card(file: Path) -> bytes:
     """The card without what calibration writes; as it stands where it is no card."""
     try:
         card = json.loads(file.read_bytes())
-        return json.dumps(
-            {name: card[name] for name in sorted(card) if name not in CALIBRATED}
-        ).encode()
-    except (ValueError, TypeError, RecursionError):
+        languages = {name: _bare(own) for name, own in card.get("languages", {}).items()}
+        return json.dumps(_bare(card) | ({"languages": languages} if languages else {})).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return file.read_bytes()
+
+
+def _bare(card: dict[str, Any]) -> dict[str, Any]:
+    return {name: card[name] for name in sorted(card) if name not in CALIBRATED}
 
 
 Told = Callable[[int, int], None]  # (parts done, parts there are)
