@@ -45,9 +45,7 @@ def thinker(request: pytest.FixtureRequest) -> Thinker:
 
 def broken(thinker: Thinker, texts: list[str]) -> list[str]:
     """Held against a form that is made here."""
-    form = SentenceForm(
-        thinker.vocabulary, thinker.card.attributes, openings=thinker.card.openings
-    )
+    form = SentenceForm(thinker.vocabulary, thinker.card.attributes, openings=thinker.card.openings)
     return [text for text in texts if not form.is_whole(text)]
 
 
