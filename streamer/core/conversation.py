@@ -59,8 +59,8 @@ class Conversation:
 
 
 def conversation(channels: Sequence[Description]) -> Conversation | None:
-    """Of the channels of one recording, each described alone with measures. None for fewer than
-    two, where one was not measured, or where nobody speaks."""
+    """The numbers between channels of one recording, each described alone with measures. None for
+    fewer than two, where one was not measured, or where no channel has speech."""
     timelines = [found.timeline for found in channels]
     curves = [timeline.curves for timeline in timelines if timeline is not None]
     if len(curves) < max(2, len(channels)):

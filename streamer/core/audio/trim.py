@@ -144,7 +144,7 @@ class Trim:
         return begin + int(np.argmax(_stretches(squares) >= enough))
 
     def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
-        """Of the stretch that each of them ends: its energy, and how much makes it a sound."""
+        """The energy of the stretch that each of them ends, and how much makes it a sound."""
         squares = np.concatenate([self._squares, _squares(samples)])
         self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
         stretches = _stretches(squares)
@@ -157,8 +157,8 @@ class Trim:
 
 
 class Span:
-    """Of a turn's samples all from the first to the last that `trim` hears, long pauses too, and
-    MARGIN_SAMPLES around them: voice activity and the measures hear these. Holds 3 s, or the pause
+    """The samples of a turn from the first to the last that `trim` hears, long pauses included, with
+    MARGIN_SAMPLES around them. Voice activity and the measures hear these. Holds 3 s, or the pause
     that goes on."""
 
     def __init__(self, trim: Trim) -> None:
