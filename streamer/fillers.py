@@ -60,11 +60,13 @@ class FilledPauses:
         return {"count": len(self), "filled_pauses_per_min": per_min, "times": times}
 
 
-def filled_pauses(source: Source, channel: int | None = None) -> FilledPauses:
-    """Those of a recording; source, channel: as in `Describer.describe`. No model is loaded.
+def filled_pauses(
+    source: Source, channel: int | None = None, track: int | None = None
+) -> FilledPauses:
+    """Those of a recording; source, channel, track: as in `Describer.describe`. No model is loaded.
     Raises AudioError."""
     voice, sound, offset, changes = VoiceActivity(), SoundTrack(), OffsetFilter(), _Changes()
-    with open_audio(source) as audio:
+    with open_audio(source, track) as audio:
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)
             changes.add(sound.add(samples, voice.push(samples)))

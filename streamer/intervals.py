@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,17 +39,20 @@ class Interval:
 
 
 def measure_intervals(
-    source: Source, intervals: Iterable[Interval | Sequence[float]], channel: int | None = None
+    source: Source,
+    intervals: Iterable[Interval | Sequence[float]],
+    channel: int | None = None,
+    track: int | None = None,
 ) -> list[SpeechMeasures]:
     """The measures of each interval, in their order. No model is loaded.
 
-    source, channel: as in `Describer.describe`. intervals: `Interval`s, or (start, end) in seconds.
+    source, channel, track: as in `Describer.describe`. intervals: `Interval`s or (start, end) in s.
     A measure is None where speech is too short to tell: 200 ms of it are needed, and for a pitch
     200 ms of voice. Raises AudioError, and ValueError for an interval that ends before it begins.
     """
     spans = [_span(each) for each in intervals]
     voice, measurer, offset = VoiceActivity(), TurnMeasurer(), OffsetFilter()
-    with open_audio(source) as audio:
+    with open_audio(source, track) as audio:
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)
             measurer.push(samples, voice.push(samples))
@@ -63,8 +67,8 @@ def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
         start, end = interval.start_s, interval.end_s
     else:
         start, end = float(interval[0]), float(interval[1])
-    if not 0 <= start <= end:
-        raise ValueError(f"the interval {start} to {end} s ends before it begins")
+    if not 0 <= start <= end < math.inf:
+        raise ValueError(f"the interval {start} to {end} s ends before it begins, or is no time")
     return start, end
 
 
@@ -89,6 +93,11 @@ def read_intervals(path: str | Path) -> list[Interval]:
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
         raise ConfigError(f"intervals {path}: holds no interval")
+    try:
+        for each in found:
+            _span(each)
+    except ValueError as error:
+        raise ConfigError(f"intervals {path}: {error}; mend it there") from None
     return found
 
 

@@ -1,6 +1,8 @@
 """Measures of stretches of a recording, and the files that name them."""
 
 import json
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -67,6 +69,8 @@ def test_textgrids_of_praat_are_read(command, words, tmp_path):
         ("s.srt", "hello", "holds no interval"),
         ("s.json", '{"segments": 3}', "cannot be read as .json"),
         ("s.json", "[" * 100_000, "cannot be read as .json"),
+        ("s.json", '{"segments": [{"start": 0, "end": 1e999}]}', "to inf s .* is no time"),
+        ("s.srt", SRT.replace("00:00:01,250", "00:00:00,250"), "ends before it begins"),
         ("s.TextGrid", 'class = "PointTier"', "cannot be read as .TextGrid"),
     ],
 )
@@ -78,11 +82,10 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
 
 
 def test_the_whole_recording_is_one_interval(spoken):
+    """Frames of a turn begin where its sound says, so a fast rate differs by some percent."""
     whole = streamer.describe(spoken, mode="edge", measures=True)
     (found,) = measure_intervals(spoken, [(0, whole.audio_s)])
-    assert found.rate_syllables_per_s == pytest.approx(
-        whole.measures.rate_syllables_per_s, abs=0.05
-    )
+    assert found.rate_syllables_per_s == pytest.approx(whole.measures.rate_syllables_per_s, rel=0.1)
     assert found.pitch_median_hz == pytest.approx(whole.measures.pitch_median_hz, rel=0.01)
     assert found.level_dbfs == pytest.approx(whole.measures.level_dbfs, abs=0.2)
 
@@ -114,3 +117,19 @@ def test_the_command_shows_a_row_for_each(tmp_path, capsys):
     assert no.endswith("no")
     assert main(["describe", str(SAMPLES[1]), *arguments[1:]]) == 2
     assert "belongs to one recording" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+def test_the_track_of_a_film_is_measured_too(tmp_path, capsys):
+    """Its first track is silent, and the other one speaks."""
+    film = str(tmp_path / "film.mka")
+    silence = ("-f", "lavfi", "-t", "3", "-i", "anullsrc")
+    maps = ("-map", "0", "-map", "1", "-c:a", "pcm_s16le")
+    made = ("ffmpeg", "-v", "fatal", *silence, "-i", SAMPLES[0], *maps, film)
+    subprocess.run(made, check=True)
+    (tmp_path / "s.srt").write_text(SRT.replace("01:00:", "00:00:"))
+    more = ["--intervals", f"{tmp_path}/s.srt", "--filled-pauses", "--json"]
+    assert main(["describe", film, "--mode", "edge", "--track", "1", *more]) == 0
+    _, rows, filled = map(json.loads, capsys.readouterr().out.splitlines())
+    assert rows["intervals"][0]["measures"]["pitch_median_hz"] > 0
+    assert filled["filled_pauses"]["filled_pauses_per_min"] is not None

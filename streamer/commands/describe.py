@@ -180,13 +180,17 @@ class _Batch:
         if self._options.intervals is None:
             return
         intervals = read_intervals(self._options.intervals)
-        measures = await anyio.to_thread.run_sync(measure_intervals, take.file, intervals)
+        measures = await anyio.to_thread.run_sync(
+            measure_intervals, take.file, intervals, take.channel, self._options.track
+        )
         show_intervals(take.file, intervals, measures, self._options)
 
     async def _show_filled(self, take: Take) -> None:
         """Show the filled pauses, where they were asked for."""
         if self._options.filled_pauses:
-            found = await anyio.to_thread.run_sync(filled_pauses, take.file, take.channel)
+            found = await anyio.to_thread.run_sync(
+                filled_pauses, take.file, take.channel, self._options.track
+            )
             show_filled(take, found, self._options.json)
 
     async def _write_timeline(self, result: Description) -> bool:

@@ -54,6 +54,10 @@ class CannotLabel(Exception):
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 if a recording failed, or the work cannot go on. Raises ConfigError."""
+    if options.intervals is not None and (unused := [*given, *filter(None, [options.pipeline])]):
+        name = "pipeline" if options.pipeline else unused[0].replace("_", "-")
+        why = "whose rows are measures alone"
+        raise ConfigError(f"--{name} has no effect with --intervals, {why}; leave it out")
     config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
         fail(f"{options.files[0]}: no such file")

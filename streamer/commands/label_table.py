@@ -100,6 +100,7 @@ MEASURED = (
     *("utterance_pitch_mean", "utterance_pitch_std", "snr", "rate_syllables_per_s"),
     *NAMES[NAMES.index("pitch_median_hz") : NAMES.index("clipped_share") + 1],
 )
+ENDS = "the recording ends before the interval"
 INTERVAL_NAMES = ("file", *OF_INTERVALS, "duration", *MEASURED, "warning", "error", "made_with")
 
 
@@ -127,7 +128,7 @@ def label_of(found: Description, made_with: str) -> Row:
 def rows_of_intervals(
     file: str, intervals: Sequence[Interval], found: Sequence[SpeechMeasures], made_with: str
 ) -> list[Row]:
-    """A row for each interval of a recording; only the recording's own warnings have a place."""
+    """A row for each interval of a recording."""
     return [
         Row(
             file=file,
@@ -137,6 +138,7 @@ def rows_of_intervals(
             interval=i,
             num_intervals=len(intervals),
             duration=round(each.end_s - each.start_s, 3),
+            warning=ENDS if measures.audio_s < each.end_s - each.start_s - 0.02 else None,
             made_with=made_with,
             **_measured(measures),
         )

@@ -14,7 +14,7 @@ from places import SAMPLES
 import streamer
 from streamer.cli import main
 from streamer.commands.label import made_with
-from streamer.commands.label_table import INTERVAL_NAMES, NAMES, Row, Rows
+from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Row, Rows
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.core.tags import dataspeech_tags
@@ -212,7 +212,7 @@ def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:
     for name in ("plain", "pauses"):
         sample = next(path for path in SAMPLES if path.stem == name)
         (tmp_path / f"{name}.wav").write_bytes(sample.read_bytes())
-    cues = "00:00.000 --> 00:01.500\nyes\n\n00:01.500 --> 00:02.500\nno\n"
+    cues = "00:00.000 --> 00:01.500\nyes\n\n00:01.500 --> 00:09.500\nno\n"
     (tmp_path / "plain.vtt").write_text(cues)
     out = tmp_path / "labels.csv"
     first = label(tmp_path, "--out", out, "--intervals", "vtt", "--jobs", 1)
@@ -222,10 +222,12 @@ def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:
     assert tuple(yes) == INTERVAL_NAMES
     assert missing["error"]
     assert [yes["transcript"], no["transcript"]] == ["yes", "no"]
-    wanted = streamer.measure_intervals(tmp_path / "plain.wav", [(0, 1.5), (1.5, 2.5)])
+    wanted = streamer.measure_intervals(tmp_path / "plain.wav", [(0, 1.5), (1.5, 9.5)])
     for row, measures in zip((yes, no), wanted, strict=True):
         assert float(row["pitch_median_hz"]) == round(measures.pitch_median_hz, 4)
         assert float(row["duration"]) == float(row["end_s"]) - float(row["start_s"])
+
+    assert [yes["warning"], no["warning"]] == ["", ENDS]
 
     rows = tmp_path / "labels.csv.rows.jsonl"
     rows.write_text("\n".join(rows.read_text().splitlines()[:-1]) + "\n")
@@ -234,3 +236,5 @@ def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "already" not in again.stderr
     assert csv_of(out)[2:] == [yes, no]
+    refused = label(tmp_path, "--out", out, "--intervals", "vtt", "--mode", "cloud")
+    assert "--mode has no effect with --intervals" in refused.stderr
