@@ -157,7 +157,7 @@ class Trim:
 
 
 class Span:
-    """The samples of a turn from the first to the last that `trim` hears, long pauses included, with
+    """The samples of a turn from the first to the last that `trim` hears, with long pauses, and
     MARGIN_SAMPLES around them. Voice activity and the measures hear these. Holds 3 s, or the pause
     that goes on."""
 
