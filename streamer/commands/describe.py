@@ -36,8 +36,8 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     takes = [take for file in files for take in takes_of(file, options)]
     if options.timeline is not None:
         check_target(options.timeline)
-        if len(takes) != 1:
-            told = f"{len(takes)} are given: give one recording, mixed"
+        if len(files) != 1:
+            told = f"{len(files)} are given: give one recording"
             raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
     if options.intervals is not None:
         read_intervals(options.intervals)
@@ -160,20 +160,21 @@ class _Batch:
             self._gather(take, None)
             return False
         screen.done(result, self._describer.config.is_away)
-        self._gather(take, result)
+        channels = self._gather(take, result)
+        if len(channels) > 1 and self._options.measures:
+            show_call(take.file, channels, self._options)
         await self._show_intervals(take)
         await self._show_filled(take)
-        return await self._write_timeline(result) and not result.is_cut
+        return await self._write_timeline(channels) and not result.is_cut
 
-    def _gather(self, take: Take, result: Description | None) -> None:
-        """Show what is between the channels of a call when the last of them is described."""
-        if take.channel is None or not self._options.measures:
-            return
+    def _gather(self, take: Take, result: Description | None) -> list[Description]:
+        """All channels of a file when the last of them is described, if none failed; else []."""
         found = self._channels.setdefault(take.file, [])
         found.append(result)
-        if len(found) == sum(other.file == take.file for other in self._takes):
-            whole = [each for each in self._channels.pop(take.file) if each is not None]
-            show_call(take.file, sorted(whole, key=lambda each: each.channel or 0), self._options)
+        if take.channel is not None and len(found) < sum(o.file == take.file for o in self._takes):
+            return []
+        whole = [each for each in self._channels.pop(take.file) if each is not None]
+        return sorted(whole, key=lambda each: each.channel or 0) if len(whole) == len(found) else []
 
     async def _show_intervals(self, take: Take) -> None:
         """Show the measures of the intervals that were asked for."""
@@ -193,16 +194,17 @@ class _Batch:
             )
             show_filled(take, found, self._options.json)
 
-    async def _write_timeline(self, result: Description) -> bool:
+    async def _write_timeline(self, channels: Sequence[Description]) -> bool:
         """Whether it was written where one is asked for."""
         out = self._options.timeline
-        if out is None:
+        if out is None or not channels:
             return True
-        if result.timeline is None:
-            fail(f"{result.file}: holds no sample, so {out} is not written")
+        if any(each.timeline is None for each in channels):
+            fail(f"{channels[0].file}: holds no sample, so {out} is not written")
             return False
+        found = channels if len(channels) > 1 else channels[0]
         try:
-            left_out = await anyio.to_thread.run_sync(write_timeline, result, out)
+            left_out = await anyio.to_thread.run_sync(write_timeline, found, out)
         except OSError as error:
             fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
             return False

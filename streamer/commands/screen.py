@@ -133,19 +133,13 @@ class Screen:
 
 
 def show_call(file: str, channels: Sequence[Description], options: DescribeOptions) -> None:
-    """An object or a line on what is between the channels of a call; nothing where one failed."""
+    """An object or a line on what is between the channels of a call; nothing without speech."""
     if (found := conversation(channels)) is None:
         return
     if options.json:
         put(_as_json({"file": file, "conversation": found.as_json()}), end="")
         return
-    talk = " / ".join(f"{share:.0%}" for share in found.talk_share)
-    gap = "" if found.gap_median_s is None else f", gap {found.gap_median_s:.1f} s (median)"
-    times = f"{found.dead_air_count} time{'s' * (found.dead_air_count != 1)}"
-    dead = f"dead air {times}, {found.dead_air_s:.1f} s"
-    taken = " / ".join(map(str, found.interruptions))
-    parts = f"talk {talk}, overlap {found.overlap_share:.0%}, {dead}{gap}, interruptions {taken}"
-    put(f"  between channels: {parts}")
+    put(f"  between channels: {found}")
 
 
 def show_intervals(

@@ -11,18 +11,20 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.description import Description
+from streamer.core.timeline import Timeline
 
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
 BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
 
 Flags = NDArray[np.bool_]
+Mark = Literal["overlap", "dead air"]
 Stretch = tuple[float, float, int]  # begin and end in s, channel
 
 
@@ -57,18 +59,48 @@ class Conversation:
 
         return {name: plain(value) for name, value in asdict(self).items()}
 
+    def __str__(self) -> str:
+        """One line."""
+        talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
+        gap = "" if self.gap_median_s is None else f", gap {self.gap_median_s:.1f} s (median)"
+        times = f"{self.dead_air_count} time{'s' * (self.dead_air_count != 1)}"
+        dead = f"dead air {times}, {self.dead_air_s:.1f} s"
+        taken = " / ".join(map(str, self.interruptions))
+        return f"talk {talk}, overlap {self.overlap_share:.0%}, {dead}{gap}, interruptions {taken}"
+
 
 def conversation(channels: Sequence[Description]) -> Conversation | None:
     """The numbers between channels of one recording, each described alone with measures. None for
     fewer than two, where one was not measured, or where no channel has speech."""
     timelines = [found.timeline for found in channels]
-    curves = [timeline.curves for timeline in timelines if timeline is not None]
-    if len(curves) < max(2, len(channels)):
+    known = [timeline for timeline in timelines if timeline is not None]
+    if len(known) < max(2, len(channels)):
         return None
+    flags = _speech(known)
+    return _of(flags, 0.01) if flags.any() else None
+
+
+def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark]]:
+    """(begin, end in s, kind) of each overlap and each dead air of a call, in order."""
+    num = _speech(channels).sum(0)
+    spoken = np.flatnonzero(num)
+    if not len(spoken):
+        return []
+    first = int(spoken[0])
+    silent = [(a, b) for a, b in _runs(num[first : spoken[-1] + 1] == 0) if b - a >= 100 * DEAD_S]
+    marks: list[tuple[float, float, Mark]] = [
+        *((a / 100, b / 100, "overlap") for a, b in _runs(num > 1)),
+        *(((first + a) / 100, (first + b) / 100, "dead air") for a, b in silent),
+    ]
+    return sorted(marks)
+
+
+def _speech(channels: Sequence[Timeline]) -> Flags:
+    """Who speaks in each 10 ms, [n_channels, n_steps]."""
+    curves = [each.curves for each in channels]
     speech = [np.repeat(each.speech, round(each.step_s / 0.01)) for each in curves]
     longest = max(map(len, speech))
-    flags = np.array([np.pad(each, (0, longest - len(each))) for each in speech])
-    return _of(flags, 0.01) if flags.any() else None
+    return np.array([np.pad(each, (0, longest - len(each))) for each in speech])
 
 
 def _of(flags: Flags, step_s: float) -> Conversation:

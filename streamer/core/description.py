@@ -179,7 +179,7 @@ class Description:
             for part, end in zip(parts, ends, strict=True)
             if part.measures is not None
         ]
-        return Timeline(self.file, ends[-1], Curves.joined(curves), turns)
+        return Timeline(self.file, ends[-1], Curves.joined(curves), turns, self.channel)
 
     def to_frame(self) -> Any:
         """A DataFrame of pandas, or else of polars, with a row for each attribute (`Reading`).

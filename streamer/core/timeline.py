@@ -38,6 +38,7 @@ class Timeline:
     duration_s: float
     curves: Curves
     turns: Sequence[TimedTurn]
+    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
 
     def as_json(self) -> dict[str, Any]:
         """Plain types; the field names have the units. None: unvoiced, or a pause."""
@@ -46,6 +47,7 @@ class Timeline:
         return {
             "version": VERSION,
             "file": self.file,
+            **({} if self.channel is None else {"channel": self.channel}),
             "duration_s": round(self.duration_s, 3),
             "step_s": curves.step_s,
             "f0_hz": f0,
@@ -71,13 +73,20 @@ class Timeline:
 
     def as_vtt(self) -> str:
         """WebVTT: a cue for each turn with speech, its sentence above its measures."""
-        cues = ["WEBVTT\n"]
-        for number, turn in enumerate(self.turns, 1):
-            if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
-                when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
-                told = "\n".join(filter(None, (" ".join(turn.text.split()), told_of(turn))))
-                cues.append(f"{number}\n{when}\n{_escaped(told)}\n")
-        return "\n".join(cues)
+        return captions([self])
+
+
+def captions(channels: Sequence[Timeline]) -> str:
+    """WebVTT of the channels of a recording; of several, a cue's voice is its channel."""
+    cues = ["WEBVTT\n"]
+    turns = [(turn, each.channel) for each in channels for turn in each.turns]
+    for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):
+        if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
+            when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
+            voice = f"<v channel {channel}>" if len(channels) > 1 else ""
+            told = "\n".join(filter(None, (" ".join(turn.text.split()), told_of(turn))))
+            cues.append(f"{number}\n{when}\n{voice}{_escaped(told)}\n")
+    return "\n".join(cues)
 
 
 def told_of(turn: TimedTurn) -> str:

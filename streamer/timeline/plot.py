@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
@@ -30,6 +30,7 @@ MAX_LEVELS = 2_000  # more hide the course of the level
 MAX_RATES = 300
 MAX_BORDERS = 20  # lines between turns: more hide the curves
 LINE_S = 0.05  # pitch in longer steps is dots: a line would fill the panel
+MAX_CHANNELS = 8
 MAX_TURNS = 40  # with a sentence below
 LINE_WIDTH = 116  # columns of a line of text; a Chinese character takes two
 LOWEST_DB = -70.0
@@ -71,26 +72,48 @@ NO_FONT = (
 )
 
 
-def draw(timeline: Timeline, path: Path) -> str | None:
-    """Write a PNG. Returns a line if the sentences had to be left out."""
-    name = Path(timeline.file).name
-    families = [font_for("".join(turn.text for turn in timeline.turns)), font_for(name)]
+def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | None:
+    """Write a PNG: the channels, one below the other, and `between` below them. Returns a line if
+    sentences or channels had to be left out."""
+    name = Path(channels[0].file).name
+    shown = channels[:MAX_CHANNELS]
+    texts = [turn.text for each in shown for turn in each.turns]
+    families = [font_for("".join(texts)), font_for(name)]
     has_font, can_name = (family is not None for family in families)
     style: Any = {**STYLE, "font.family": list(dict.fromkeys([USUAL, *filter(None, families)]))}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a matplotlibrc in the working directory changes nothing
         matplotlib.rcParams.update(style)
-        lines = _lines(timeline.turns, has_font)
-        shown = name if can_name else name.encode("ascii", "replace").decode()
-        figure = _figure(timeline, lines, shown)
-        figure.savefig(path, format="png", dpi=DPI, facecolor="white")
+        lines = [_lines(each.turns, has_font) for each in shown]
+        lines[-1] += [("", between)] if between else []
+        name = name if can_name else name.encode("ascii", "replace").decode()
+        _figure(shown, lines, name).savefig(path, format="png", dpi=DPI, facecolor="white")
+    if len(channels) > len(shown):
+        return f"shows channels 0 to {len(shown) - 1} of {len(channels)}; take .json for all"
     return None if has_font else NO_FONT
 
 
-def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> Figure:
+def _figure(
+    channels: Sequence[Timeline], lines: Sequence[Sequence[tuple[str, str]]], name: str
+) -> Figure:
+    heights_in = [1.5 + sum(PANELS_IN) + LINE_IN * len(each) for each in lines]
+    figure = Figure((WIDTH_IN, sum(heights_in)))
+    kept: dict[str, Any] = {"height_ratios": heights_in, "hspace": 0, "squeeze": False}
+    parts = figure.subfigures(len(channels), 1, **kept)[:, 0]
+    for part, each, told, height_in in zip(parts, channels, lines, heights_in, strict=True):
+        title = name if len(channels) == 1 else f"{name}, channel {each.channel}"
+        _channel(part, each, told, title, height_in)
+    return figure
+
+
+def _channel(
+    figure: SubFigure,
+    timeline: Timeline,
+    lines: Sequence[tuple[str, str]],
+    name: str,
+    height_in: float,
+) -> None:
     text_in = LINE_IN * len(lines) + 0.2
-    height_in = 0.55 + sum(PANELS_IN) + 0.75 + text_in
-    figure = Figure((WIDTH_IN, height_in))
     edges = {"top": 1 - 0.5 / height_in, "bottom": (text_in + 0.5) / height_in}
     edges |= {"left": LEFT, "right": RIGHT, "hspace": 0.14}
     axes = figure.subplots(3, sharex=True, height_ratios=PANELS_IN, gridspec_kw=edges)
@@ -105,7 +128,6 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> 
         y = (text_in - 0.1 - LINE_IN * i) / height_in
         figure.text(LEFT, y, when, color=FAINT, va="top", size=9)
         figure.text(LEFT + 0.05, y, line.replace("$", r"\$"), va="top", size=9.5)
-    return figure
 
 
 def _panels(axes: Sequence[Axes], timeline: Timeline, median_hz: float | None) -> None:

@@ -1,28 +1,32 @@
-"""A Timeline as a Praat TextGrid: speech and pauses, syllables, sentences. ELAN reads it too."""
+"""Timelines as a Praat TextGrid: speech and pauses, syllables, sentences. ELAN reads it too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from streamer.core.conversation import marks_between
 from streamer.core.timeline import Timeline
 
 Interval = tuple[float, float, str]
 SPEECH, PAUSE = "speech", "pause"
 
 
-def textgrid(timeline: Timeline) -> str:
-    """The text of a TextGrid (long form, to be written as UTF-8) of three tiers:
+def textgrid(channels: Sequence[Timeline]) -> str:
+    """The text of a TextGrid (long form, to be written as UTF-8) of three tiers for each channel:
 
     `speech` (intervals, each "speech", "pause" or ""), `syllables` (points, one near the middle of
-    each syllable that is counted) and `sentence` (intervals, one for each turn).
+    each syllable that is counted) and `sentence` (intervals, one for each turn). With several
+    channels their names end with the channel's number, and a tier `between` has "overlap" and
+    "dead air".
     """
-    end = timeline.duration_s
-    turns = [(turn.start_s, turn.end_s, turn.text) for turn in timeline.turns]
-    tiers = (
-        _intervals("speech", _speech(timeline), end),
-        _points("syllables", timeline.curves.nuclei_s, end),
-        _intervals("sentence", _filled(turns, end), end),
-    )
+    end = max(each.duration_s for each in channels)
+    is_call = len(channels) > 1
+    names = [f" {each.channel}" if is_call else "" for each in channels]
+    tiers = [
+        tier for each, name in zip(channels, names, strict=True) for tier in _tiers(each, name, end)
+    ]
+    if is_call:
+        tiers.append(_intervals("between", _filled(marks_between(channels), end), end))
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
     lines += [*_bounds(end), "tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for number, tier in enumerate(tiers, 1):
@@ -30,16 +34,25 @@ def textgrid(timeline: Timeline) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _speech(timeline: Timeline) -> list[Interval]:
+def _tiers(timeline: Timeline, name: str, end: float) -> list[Iterator[str]]:
+    turns = [(turn.start_s, turn.end_s, turn.text) for turn in timeline.turns]
+    return [
+        _intervals(f"speech{name}", _speech(timeline, end), end),
+        _points(f"syllables{name}", timeline.curves.nuclei_s, end),
+        _intervals(f"sentence{name}", _filled(turns, end), end),
+    ]
+
+
+def _speech(timeline: Timeline, duration_s: float) -> list[Interval]:
     """From the first speech to the last, with its pauses; "" before and after."""
     curves = timeline.curves
     if (span := curves.span_s) is None:
-        return _filled([], timeline.duration_s)
+        return _filled([], duration_s)
     at, found = span[0], []
     for begin, end in curves.pauses_s:
         found += [(at, begin, SPEECH), (begin, end, PAUSE)]
         at = end
-    return _filled([*found, (at, span[1], SPEECH)], timeline.duration_s)
+    return _filled([*found, (at, span[1], SPEECH)], duration_s)
 
 
 def _filled(intervals: Sequence[Interval], end: float) -> list[Interval]:

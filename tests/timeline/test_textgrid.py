@@ -49,4 +49,4 @@ def test_a_quote_in_a_sentence_is_doubled(found):
 
     timeline = found.timeline
     turns = [replace(turn, text='so "loud"') for turn in timeline.turns]
-    assert 'text = "so ""loud"""' in textgrid(replace(timeline, turns=turns))
+    assert 'text = "so ""loud"""' in textgrid([replace(timeline, turns=turns)])

@@ -173,7 +173,7 @@ def test_the_command_writes_it(tmp_path, capsys):
     ("arguments", "told"),
     [
         (["a.wav", "--timeline", "s.svg"], "give a name in .json, .vtt, .TextGrid or .png"),
-        (["a.wav", "b.wav", "--timeline", "s.json"], "give one recording, mixed"),
+        (["a.wav", "b.wav", "--timeline", "s.json"], "2 are given: give one recording"),
         (["a.wav", "--timeline", "nowhere/s.json"], "there is no directory nowhere"),
     ],
 )
