@@ -35,7 +35,9 @@ def test_a_reference_in_hz_changes_no_word(usual):
     found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference=hz / 1.25)
     assert plain.voice_pitch is None
     assert found.text == plain.text
-    assert found.voice_pitch.semitones == pytest.approx(12 * np.log2(1.25), abs=0.01)
+    above = 12 * np.log2(found.measures.pitch_median_hz / (hz / 1.25))
+    assert found.voice_pitch.semitones == pytest.approx(above, abs=1e-6)
+    assert above == pytest.approx(12 * np.log2(1.25), abs=0.1)  # its frames lie elsewhere
     assert found.voice_pitch.level == 4
     assert found.as_json()["voice_pitch"]["name"] == "very high for this voice"
     assert plain.as_json()["voice_pitch"] is None
@@ -107,3 +109,31 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsy
     assert "pitch very high for this voice: +" in capsys.readouterr().out
     assert main([*describe, "--measures"]) == 0
     assert "pitch on the absolute scale" in capsys.readouterr().out
+
+
+def test_labels_and_comparisons_tell_it_where_asked(usual, higher, tmp_path, capsys):
+    low, high, out = tmp_path / "low.wav", tmp_path / "high.wav", tmp_path / "labels.jsonl"
+    for file, samples in ((low, usual[0]), (high, higher)):
+        soundfile.write(file, samples, RATE_HZ)
+    reference = ["--mode", "edge", "--pitch-reference", f"{usual[1]:.2f}"]
+    assert main(["compare", str(low), str(high), *reference, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    takes = [row[take]["voice_pitch"] for take in ("first", "second")]
+    assert [take["level"] for take in takes] == [2, 3]
+    assert main(["compare", str(low), str(high), *reference]) == 0
+    assert "pitch usual for this voice: " in capsys.readouterr().out.splitlines()[1]
+    assert main(["label", str(tmp_path), "--out", str(out), *reference]) == 0
+    rows = {row["file"]: row for row in map(json.loads, out.read_text("utf-8").splitlines())}
+    assert [rows[str(file)]["voice_pitch_level"] for file in (low, high)] == [2, 3]
+    told = [rows[str(file)]["voice_pitch_semitones"] for file in (low, high)]
+    assert told == [take["semitones"] for take in takes]
+    assert f"pitch_reference {usual[1]:.2f}" in rows[str(low)]["made_with"]
+    for file in (low, high):
+        cues = [{"start": a, "end": a + 1.5, "text": "x"} for a in (0.0, 1.0)]
+        file.with_suffix(".json").write_text(json.dumps({"segments": cues}))
+    auto = ["--intervals", "json", "--pitch-reference", "auto", "--jobs", "1"]
+    assert main(["label", str(low), "--out", str(tmp_path / "i.jsonl"), *auto]) == 0
+    cues = [json.loads(line) for line in (tmp_path / "i.jsonl").read_text("utf-8").splitlines()]
+    assert min(abs(cue["voice_pitch_semitones"]) for cue in cues) == 0
+    assert main(["label", str(low), "--out", str(out), "--pitch-reference", "high"]) == 2
+    assert "pitch_reference is 'high'; give Hz, or auto" in capsys.readouterr().err

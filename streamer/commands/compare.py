@@ -10,7 +10,7 @@ from typing import Any
 
 from streamer.commands.options import CompareOptions
 from streamer.commands.process import fail, loading, models_of, put
-from streamer.commands.screen import aligned
+from streamer.commands.screen import aligned, voice_lines
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
 from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
@@ -90,13 +90,16 @@ class Difference:
 
 def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 if a recording or a model failed. Raises ConfigError."""
-    found = _describe(options.files, combined(None, given))
+    found = _describe(options, combined(None, given))
     if found is None:
         return 1
     differences = differences_of(*found)
     if options.json:
         rows = {each.first.attribute: each.as_json() for each in differences}
-        texts = [{"file": one.file, "text": one.text} for one in found]
+        texts: list[dict[str, Any]] = [{"file": one.file, "text": one.text} for one in found]
+        if options.pitch_reference is not None:
+            for text, one in zip(texts, found, strict=True):
+                text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
         put(
             json.dumps(
                 {"first": texts[0], "second": texts[1], "attributes": rows}, ensure_ascii=False
@@ -105,6 +108,8 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
         return 0
     for one in found:
         put(f"{one_line(one.file)}: {one_line(one.text) or 'no speech'}")
+        if options.pitch_reference is not None:
+            put(voice_lines(one), end="")
     put("\n".join(aligned([each.row() for each in differences])))
     return 0
 
@@ -114,7 +119,7 @@ def differences_of(first: Description, second: Description) -> list[Difference]:
     return [*map(Difference.of, readings_of(first), readings_of(second))]
 
 
-def _describe(files: tuple[str, ...], config: Config) -> tuple[Description, Description] | None:
+def _describe(options: CompareOptions, config: Config) -> tuple[Description, Description] | None:
     """Both recordings; None after a line that says which one failed."""
     from streamer.audio.file import AudioError
     from streamer.blocking import describe
@@ -123,8 +128,8 @@ def _describe(files: tuple[str, ...], config: Config) -> tuple[Description, Desc
 
     try:
         with loading(models_of(config)):
-            first = describe(files[0], config)
-        second = describe(files[1], config)
+            first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
+        second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
     except (AudioError, ModelError, TargetLost) as error:
         fail(str(error))
         return None

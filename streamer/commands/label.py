@@ -23,14 +23,16 @@ from streamer.audio.file import AudioError
 from streamer.commands.label_table import (
     INTERVAL_NAMES,
     NAMES,
+    OF_VOICE,
     Row,
     Rows,
     label_of,
     rows_of_intervals,
 )
-from streamer.commands.options import LabelOptions
+from streamer.commands.options import LabelOptions, reference_of
 from streamer.commands.process import fail, interrupted_by_sigterm, pass_over, status_of, tell
 from streamer.config import Config, ConfigError, combined
+from streamer.core.measures.voice_pitch import PitchReference
 from streamer.core.tags import DATASPEECH
 from streamer.intervals import measure_intervals, read_intervals
 from streamer.progress import Bar
@@ -96,14 +98,19 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
 
 def _columns(options: LabelOptions) -> tuple[str, ...]:
     names = NAMES if options.intervals is None else INTERVAL_NAMES
-    return names if options.tags is None else (*names, *DATASPEECH)
+    tags = () if options.tags is None else DATASPEECH
+    return (*names, *tags, *(() if options.pitch_reference is None else OF_VOICE))
 
 
 def _work(options: LabelOptions, config: Config) -> tuple[Work, str]:
     """The function that labels one recording, and `made_with` of its rows."""
+    reference = reference_of(options.pitch_reference)
+    made = made_with(config) if options.intervals is None else f"intervals {options.intervals}"
+    if reference is not None:
+        made += f", pitch_reference {options.pitch_reference}"
     if options.intervals is None:
-        return partial(_label, config), made_with(config)
-    return partial(_measure, options.intervals), f"intervals {options.intervals}"
+        return partial(_label, config, reference, made), made
+    return partial(_measure, options.intervals, reference, made), made
 
 
 def _report(rows: Rows, files: Sequence[str], out: str) -> int:
@@ -167,13 +174,14 @@ def _in_processes(
     return list(in_hand.values())
 
 
-def _label(config: Config, file: str) -> Sequence[Row] | str:
+def _label(config: Config, reference: PitchReference, made: str, file: str) -> Sequence[Row] | str:
     """The row of a recording; text: the error of every recording."""
     from streamer.blocking import describe
     from streamer.model.checkpoint.weights import ModelError
 
     try:
-        return [label_of(describe(file, config, measures=True), made_with(config))]
+        found = describe(file, config, measures=True, pitch_reference=reference)
+        return [label_of(found, made)]
     except AudioError as error:
         return [Row(file=file, error=error.reason)]
     except (ConfigError, ModelError) as error:
@@ -182,13 +190,13 @@ def _label(config: Config, file: str) -> Sequence[Row] | str:
         return [Row(file=file, error=f"{type(error).__name__}: {error}")]
 
 
-def _measure(kind: str, file: str) -> Sequence[Row]:
+def _measure(kind: str, reference: PitchReference, made: str, file: str) -> Sequence[Row]:
     """A row for each interval in the file beside the recording."""
     beside = Path(file).with_suffix(f".{kind}")
     try:
         intervals = read_intervals(beside)
         found = measure_intervals(file, intervals)
-        return rows_of_intervals(file, intervals, found, f"intervals {kind}")
+        return rows_of_intervals(file, intervals, found, made, reference)
     except AudioError as error:
         return [Row(file=file, error=error.reason)]
     except (ConfigError, ValueError) as error:

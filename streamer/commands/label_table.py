@@ -16,6 +16,7 @@ from streamer.config import ConfigError
 from streamer.core.description import Description
 from streamer.core.installed import missing
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
 from streamer.core.tags import DATASPEECH, dataspeech_tags
 from streamer.intervals import Interval
 from streamer.model.devices import is_ours
@@ -91,11 +92,15 @@ class Row:
     transcript: str | None = None
     interval: int | None = None  # from 0
     num_intervals: int | None = None  # of the recording
+    # with --pitch-reference
+    voice_pitch_semitones: float | None = None
+    voice_pitch_level: int | None = None
 
 
 ALL_NAMES = tuple(each.name for each in fields(Row))
 OF_INTERVALS = ("start_s", "end_s", "transcript", "interval", "num_intervals")
-NAMES = tuple(name for name in ALL_NAMES if name not in (*DATASPEECH, *OF_INTERVALS))
+OF_VOICE = ("voice_pitch_semitones", "voice_pitch_level")
+NAMES = tuple(n for n in ALL_NAMES if n not in (*DATASPEECH, *OF_INTERVALS, *OF_VOICE))
 MEASURED = (
     *("utterance_pitch_mean", "utterance_pitch_std", "snr", "rate_syllables_per_s"),
     *NAMES[NAMES.index("pitch_median_hz") : NAMES.index("clipped_share") + 1],
@@ -121,14 +126,22 @@ def label_of(found: Description, made_with: str) -> Row:
         warning="; ".join(filter(None, warnings)) or None,
         made_with=made_with,
         **_measured(m),
+        **_voice(found.voice_pitch),
         **{name: value for name, value in (levels | sure).items() if name in NAMES},
     )
 
 
 def rows_of_intervals(
-    file: str, intervals: Sequence[Interval], found: Sequence[SpeechMeasures], made_with: str
+    file: str,
+    intervals: Sequence[Interval],
+    found: Sequence[SpeechMeasures],
+    made_with: str,
+    reference: PitchReference = None,
 ) -> list[Row]:
     """A row for each interval of a recording."""
+    voice = Voice(reference)
+    for each in found:
+        voice.add(each)
     return [
         Row(
             file=file,
@@ -141,6 +154,7 @@ def rows_of_intervals(
             warning=ENDS if measures.audio_s < each.end_s - each.start_s - 0.02 else None,
             made_with=made_with,
             **_measured(measures),
+            **_voice(voice.of(measures)),
         )
         for i, (each, measures) in enumerate(zip(intervals, found, strict=True))
     ]
@@ -154,6 +168,13 @@ def _measured(found: SpeechMeasures | None) -> dict[str, Any]:
     others = {"utterance_pitch_mean": "pitch_mean_hz", "utterance_pitch_std": "pitch_sd_hz"}
     others["snr"] = "snr_db"
     return {name: row[others.get(name, name)] for name in MEASURED}
+
+
+def _voice(pitch: VoicePitch | None) -> dict[str, Any]:
+    """The columns of OF_VOICE."""
+    if pitch is None:
+        return {}
+    return dict(zip(OF_VOICE, (round(pitch.semitones, 2), pitch.level), strict=True))
 
 
 class Rows:

@@ -28,7 +28,30 @@ Pipeline = Annotated[
         metavar="FILE",
     ),
 ]
+Reference = Annotated[
+    str | None,
+    about(
+        "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
+        "the turns of a recording over 60 s, or of --intervals",
+        "180",
+        metavar="HZ",
+        unset="the absolute scale alone",
+    ),
+]
 Json = Annotated[bool, about("JSON on stdout, nothing else")]
+
+
+def reference_of(text: str | None) -> PitchReference:
+    """--pitch-reference as the API takes it. Raises ConfigError."""
+    try:
+        found: PitchReference = "auto" if text == "auto" else None if text is None else float(text)
+    except ValueError:
+        raise ConfigError(f"pitch_reference is {text!r}; give Hz, or auto") from None
+    try:
+        Voice(found)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +84,7 @@ class DescribeOptions(Checked):
             metavar="FILE",
         ),
     ] = None
-    pitch_reference: Annotated[
-        str | None,
-        about(
-            "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
-            "the turns of a recording over 60 s, or of --intervals",
-            "180",
-            metavar="HZ",
-            unset="the absolute scale alone",
-        ),
-    ] = None
+    pitch_reference: Reference = None
     filled_pauses: Annotated[
         bool, about("count filled pauses (um, 嗯) by their sound; it misses about half of them")
     ] = False
@@ -88,21 +102,12 @@ class DescribeOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            Voice(self.reference)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        reference_of(self.pitch_reference)
 
     @property
     def reference(self) -> PitchReference:
-        """pitch_reference as the API takes it. Raises ValueError for one that is no number."""
-        if self.pitch_reference is None or self.pitch_reference == "auto":
-            return self.pitch_reference  # type: ignore[return-value]
-        try:
-            return float(self.pitch_reference)
-        except ValueError:
-            told = f"pitch_reference is {self.pitch_reference!r}; give Hz, or auto"
-            raise ValueError(told) from None
+        """pitch_reference as the API takes it."""
+        return reference_of(self.pitch_reference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,10 @@ class CompareOptions(Checked):
         tuple[str, ...],
         about("two recordings: the first take, the second", "", metavar="FILE", positional=True),
     ]
+    pitch_reference: Annotated[
+        float | None,
+        about("a voice's usual pitch in Hz: also tell low and high for it", "180", ge=30, le=1000),
+    ] = None
     json: Json = False
 
     def __post_init__(self) -> None:
@@ -159,10 +168,12 @@ class LabelOptions(Checked):
             "srt",
         ),
     ] = None
+    pitch_reference: Reference = None
     pipeline: Pipeline = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        reference_of(self.pitch_reference)
         if not self.out.lower().endswith((".jsonl", ".csv", ".parquet")):
             raise ConfigError(f"--out is {self.out}; give a name in .jsonl, .csv or .parquet")
         if "-" in self.files:
