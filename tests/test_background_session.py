@@ -47,6 +47,8 @@ async def test_turn_is_that_of_a_session(spoken):
             assert voice_line(found).startswith("The user speaks")
             assert voice_line(found, "zh").endswith(f"；情绪{found.levels['arousal']['zh']}。")
             assert set(voice_profile(found)) == set(whole.attributes)
+        with pytest.raises(ValueError, match="language is 'fr'; voice_line speaks en and zh"):
+            voice_line(found, "fr")
         assert await voice.end() is None
         group.cancel_scope.cancel()
 

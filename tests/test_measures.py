@@ -57,7 +57,7 @@ async def test_a_live_turn_has_what_the_recording_has(options):
 
 
 async def test_a_recording_in_parts_has_those_of_its_parts(options):
-    samples = np.tile(recording(0), 15)
+    samples = np.tile(recording(0), 30)  # more than 60 s
     async with Describer.open(**options) as describer:
         found = await describer.describe((samples, RATE_HZ), measures=True)
     assert len(found.parts) > 1
@@ -103,6 +103,8 @@ def test_a_table_tells_words_units_errors_dashes_and_warnings():
     assert lines[7].startswith(
         "  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch spans"
     )
+    once = table_of(replace(found, measures=replace(measures, pause_count=1)))
+    assert ", 1 pause, the longest" in once
     english = table_of(replace(found, language="en"))
     assert "  rate       very slow  5.0" in english
     empty = table_of(replace(found, measures=SpeechMeasures(), confidence=None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -56,7 +57,8 @@ class FfmpegAudio(Audio):
         self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read(4096).decode("utf-8", "replace").split("\n")
-        return next((line.rpartition("] ")[2] for line in lines if line.strip()), "")
+        told = next((line.rpartition("] ")[2] for line in lines if line.strip()), "")
+        return re.sub(r"^/dev/fd/\d+: ", "", told)  # the message names the file itself
 
     def close(self) -> None:
         self._process.kill()

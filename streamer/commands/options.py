@@ -127,7 +127,7 @@ class CompareOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.files) != 2:
-            raise ConfigError(f"compare takes two recordings; {len(self.files)} are given")
+            raise ConfigError(f"compare takes two recordings, not {len(self.files)}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -236,7 +236,7 @@ def _details(m: SpeechMeasures) -> str:
     told = [
         (f"{m.speech_s:.1f} s of speech in {m.audio_s:.1f} s", True),
         ("noise {:.0f} dB under it", m.snr_db),
-        ("no pause" if m.pause_count == 0 else "{:d} pauses", m.pause_count),
+        ({0: "no pause", 1: "1 pause"}.get(m.pause_count or 0, "{:d} pauses"), m.pause_count),
         ("the longest {:.1f} s", m.longest_pause_s or None),
         ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
         ("level spans {:.0f} dB", m.level_range_db),

@@ -82,7 +82,7 @@ _ALL = (
     ),
     Command(
         "serve",
-        "describe live audio over a websocket",
+        "a page to speak to, and OpenAI Realtime, on one port",
         "Serve OpenAI Realtime at /v1/realtime: audio in, text out. The page is at /.",
         "serve --live-updates 3",
         "serve",

@@ -89,7 +89,10 @@ def voice_profile(found: Description, language: Language = "en") -> dict[str, di
 
 def voice_line(found: Description, language: Language = "en") -> str:
     """One line for the prompt of an agent, "" where nobody spoke: "The user speaks fast
-    (6.1 syllables/s), loudly (-18 dBFS), with hardly a pause; sounds excited." """
+    (6.1 syllables/s), loudly (-18 dBFS), with hardly a pause; sounds excited." Raises ValueError
+    for another language."""
+    if language not in WORDS:
+        raise ValueError(f"language is {language!r}; voice_line speaks {' and '.join(WORDS)}")
     profile, words = voice_profile(found, language), WORDS[language]
     told = [
         _manner(profile, name, words) + _number(profile, name, words)

@@ -51,6 +51,6 @@ def test_two_takes_are_a_table_and_json(capsys):
 
 def test_bad_usage_and_bad_files_are_one_line(capsys):
     assert main(["compare", SLOW]) == 2
-    assert "compare takes two recordings; 1 are given" in capsys.readouterr().err
+    assert "compare takes two recordings, not 1" in capsys.readouterr().err
     assert main(["compare", SLOW, "none.wav"]) == 1
     assert capsys.readouterr().err == "streamer: none.wav: no such file\n"
