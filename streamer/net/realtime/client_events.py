@@ -78,7 +78,7 @@ class Extensions(Struct, forbid_unknown_fields=True):
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # of the sentences, one of the server's; its first where it is left out
     language: Id | UnsetType | None = UNSET
-    # the speaker's usual pitch in Hz, or "auto"; it needs measures
+    # the speaker's usual pitch in Hz, or "auto"; it needs events and measures
     pitch_reference: float | Literal["auto"] | None = None
     # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
@@ -256,6 +256,7 @@ def _id_of(message: str | bytes) -> str | None:
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
+MAX_UPDATE_S = 3600
 PCM_RATE_HZ = 24_000  # by default
 ENCODINGS: dict[str, Encoding] = {
     "audio/pcm": "pcm16",
@@ -333,8 +334,10 @@ def _extended(
     seconds = asked.live_update_s
     if seconds is UNSET:
         seconds = terms.live_update_s if asked.events else None
-    if seconds is not None and not seconds >= MIN_UPDATE_S:
-        raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
+    if seconds is not None and not MIN_UPDATE_S <= seconds <= MAX_UPDATE_S:
+        raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to {MAX_UPDATE_S}")
+    if asked.pitch_reference is not None and not asked.events:
+        raise ValueError("pitch_reference is told in descriptions; set events to true as well")
     coach: CoachOptions | None = None
     if not isinstance(asked.coach, bool):
         coach = load("coach").of(asked.coach, terms.coach)
