@@ -337,7 +337,7 @@ def _extended(
     if seconds is not None and not MIN_UPDATE_S <= seconds <= MAX_UPDATE_S:
         raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to {MAX_UPDATE_S}")
     if asked.pitch_reference is not None and not asked.events:
-        raise ValueError("pitch_reference is told in descriptions; set events to true as well")
+        raise ValueError("pitch_reference needs events; set events to true as well")
     coach: CoachOptions | None = None
     if not isinstance(asked.coach, bool):
         coach = load("coach").of(asked.coach, terms.coach)

@@ -318,7 +318,7 @@ WRONG = [
     ({"type": "conversation.item.delete"}, "unsupported", "conversation.item.delete is not"),
     ({"type": "conversation.item.retrieve"}, "item_retrieve_invalid_item_id", ""),
     (SOUND, "binary_not_enabled", "session.streamer.binary"),
-    (append(base64.b64encode(bytes((3 << 20) + 2)).decode()), "append_too_large", "append at most 3 MiB of audio at a time"),
+    (append(base64.b64encode(bytes((3 << 20) + 2)).decode()), "append_too_large", "at most 3 MiB"),
 ]
 
 
