@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -60,13 +61,13 @@ class Voice:
     def __init__(self, reference: PitchReference) -> None:
         """Raises ValueError for a reference that is no pitch of a voice."""
         low, high = REFERENCE_HZ
-        is_number = isinstance(reference, int | float) and not isinstance(reference, bool)
-        if not (
-            reference in (None, "auto") or (is_number and low <= float(reference or 0) <= high)
-        ):
+        is_number = isinstance(reference, Real) and not isinstance(reference, bool)
+        is_name = reference is None or (isinstance(reference, str) and reference == "auto")
+        if not is_name and not (is_number and low <= reference <= high):  # type: ignore[operator]
             told = f"give {low:g} to {high:g} Hz, or auto"
-            raise ValueError(f"pitch_reference is {reference!r}; {told}")
-        self._reference = reference
+            raise ValueError(f"pitch_reference is {reference!r:.40}; {told}")
+        self._is_told = reference is not None
+        self._hz = None if is_name else float(reference)  # type: ignore[arg-type]
         self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # semitones, seconds
 
     def add(self, found: SpeechMeasures | None) -> None:
@@ -79,11 +80,10 @@ class Voice:
     ) -> VoicePitch | None:
         """Where the pitch of `found` lies. baseline_hz: of a coach, used where none is given. None:
         absolute only, no pitch, or "auto" with fewer than two turns and no baseline."""
-        if self._reference is None or found is None or found.pitch_median_hz is None:
+        if not self._is_told or found is None or found.pitch_median_hz is None:
             return None
         semitones = 12 * math.log2(found.pitch_median_hz)
-        if isinstance(self._reference, int | float):
-            hz = float(self._reference)
+        if (hz := self._hz) is not None:
             return VoicePitch(semitones - 12 * math.log2(hz), hz, "given")
         if baseline_hz is not None:
             return VoicePitch(semitones - 12 * math.log2(baseline_hz), baseline_hz, "baseline")
