@@ -33,7 +33,11 @@ def tracing(opened: Opened, provider: TracerProvider | None = None) -> Opened:
     @asynccontextmanager
     async def traced_session(options: Any) -> AsyncIterator[Traced]:
         async with opened(options) as session:
-            yield traced(session, provider)
+            found = traced(session, provider)
+            try:
+                yield found
+            finally:
+                found.end()
 
     return traced_session
 
@@ -62,6 +66,10 @@ class Traced:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
+
+    def end(self) -> None:
+        """End the spans of turns that have no description yet."""
+        self._turns.end()
 
     def events(self) -> AsyncIterator[Any]:
         return _Seen(self._session.events(), self._turns)
@@ -111,6 +119,10 @@ class _Turns:
             case TurnFailed() if event.turn in self._open:
                 self._open[event.turn].set_status(Status(StatusCode.ERROR, event.message))
                 self._end(event.turn)
+
+    def end(self) -> None:
+        for turn in list(self._open):
+            self._end(turn)
 
     def _end(self, turn: int) -> None:
         self._open.pop(turn).end()

@@ -58,7 +58,10 @@ async def test_a_server_s_sessions_are_traced():
     ):
         await say(session)
         assert session.num_bytes_fed > 0
-    assert [span.name for span in spans()] == ["streamer.turn"]
+        await session.feed(bytes(2 * rate))
+        await session.commit()
+        assert isinstance(await anext(session.events()), TurnCommitted)
+    assert [span.name for span in spans()] == ["streamer.turn"] * 2, "one without a description"
 
 
 def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
