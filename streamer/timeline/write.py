@@ -54,7 +54,7 @@ def check_target(path: str | Path) -> None:
         raise ConfigError(f"timeline {path} cannot be written there; give another place")
     is_picture = path.suffix.lower() == ".png"
     if is_picture and (why := missing("a timeline in .png", "matplotlib")) is not None:
-        raise ConfigError(f"{why}; the others do not")
+        raise ConfigError(f"{why}; or give another ending")
 
 
 def _write(found: Sequence[Description], path: Path, kind: str) -> str | None:

@@ -31,6 +31,7 @@ async def take(path):
             keep = "([name, value]) => localStorage.setItem(name, value)"
             usual = json.dumps(ear.baseline.as_json())
             await guest.page.evaluate(keep, ["streamer.usual", usual])
+            await guest.speaks("en")
             await guest.coached()
             await guest.page.click("#mic")
             await guest.until_described()
