@@ -1,8 +1,4 @@
-"""Filled pauses ("um", "嗯") by their sound: a steady, low voice between two silences.
-
-No words are recognised, so it misses some and takes some long vowels for one; docs/measures.md
-states how many. Nothing runs unless it is asked for.
-"""
+"""Count the filled pauses of a recording; nothing runs unless it is asked for."""
 
 from __future__ import annotations
 
@@ -11,36 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.audio.file import Source, open_audio
 from streamer.core.audio.pcm import OffsetFilter
-from streamer.core.measures.density import NUM_BANDS, in_bands
+from streamer.core.measures.fillers import Changes, find
 from streamer.core.measures.frames import FRAMES_PER_S
-from streamer.core.measures.track import Frames
 from streamer.model.audio.ear import SoundTrack
 from streamer.model.audio.turns import NOTHING
 from streamer.model.audio.vad import VoiceActivity
 from streamer.recording import chunks_of
-
-Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
-
-# Chosen on read speech of 60 people, with filled pauses inserted, in part after all the data was
-# seen: the figures in docs/measures.md are not of clean held-out data (2026-11).
-LAG = 4  # frames between two that are compared
-MOST_CHANGE = 0.3  # log10 power of a band, mean over the bands
-MOST_SLOPE = 0.5  # semitones within LAG
-MOST_RANGE = 1.0  # semitones, 5th to 95th percentile
-MOST_ABOVE = 1.0  # semitones over the speaker's median
-MIN_FRAMES = 22
-MAX_GAP = 10  # frames between two steady parts, such as "u" and "m"
-MIN_STEADY = 0.6  # share of its frames
-MAX_EDGE = 12  # frames of other sound between it and silence
-MAX_SYLLABLES = 2.0
-SILENT_DB = 22.0  # under the loud speech
-VOICED_DB = 20.0
-DEPTH = 3.0  # log10 power under a frame's loudest band, below which bands are alike
 
 
 @dataclass(frozen=True)
@@ -66,7 +41,7 @@ def filled_pauses(
 ) -> FilledPauses:
     """Those of a recording; source, channel, track: as in `Describer.describe`. No model is loaded.
     Raises AudioError."""
-    voice, sound, offset, changes = VoiceActivity(), SoundTrack(), OffsetFilter(), _Changes()
+    voice, sound, offset, changes = VoiceActivity(), SoundTrack(), OffsetFilter(), Changes()
     with open_audio(source, track) as audio:
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)
@@ -76,75 +51,7 @@ def filled_pauses(
     spoken = np.flatnonzero(frames.speech)
     if not len(spoken):
         return FilledPauses((), None)
-    found = _found(frames, changes.values[: len(frames.f0)])
+    found = find(frames, changes.values[: len(frames.f0)])
     minutes = (spoken[-1] + 1 - spoken[0]) / FRAMES_PER_S / 60
-    return FilledPauses(found, len(found) / minutes)
-
-
-class _Changes:
-    """How far the shape of each frame's spectrum is from that of LAG frames before."""
-
-    def __init__(self) -> None:
-        self._shapes = np.full((LAG, NUM_BANDS), 99.0, np.float32)
-        self._found: list[Floats] = []
-
-    def add(self, raw: Floats) -> None:
-        """[n, 128] log10 mel power."""
-        bands = in_bands(raw)
-        bands = np.maximum(bands, bands.max(1, keepdims=True, initial=-99) - DEPTH)
-        both = np.concatenate([self._shapes, bands - bands.mean(1, keepdims=True)])
-        self._found.append(np.abs(both[LAG:] - both[:-LAG]).mean(1))
-        self._shapes = both[-LAG:]
-
-    @property
-    def values(self) -> Floats:
-        """Log10 power, mean over the bands [n]."""
-        return np.concatenate(self._found)
-
-
-def _found(frames: Frames, change: Floats) -> list[tuple[float, float]]:
-    """Begin and end in s of each."""
-    is_voiced = frames.f0 > 0
-    semitones = 12 * np.log2(np.maximum(frames.f0, 1))
-    if not is_voiced.any():
-        return []
-    usual = float(np.median(semitones[is_voiced]))
-    loud_db = float(np.percentile(frames.level_db[frames.speech], 90))
-    is_silent = (frames.level_db < loud_db - SILENT_DB) | ~frames.speech
-    steady = is_voiced & frames.speech & (change < MOST_CHANGE)
-    steady &= frames.level_db > loud_db - VOICED_DB
-    steady[:LAG] = False
-    is_near = np.abs(semitones[LAG:] - semitones[:-LAG]) < MOST_SLOPE
-    steady[LAG:] &= is_near & is_voiced[:-LAG]
-    found = []
-    for first, end in _stretches(steady):
-        begin = first - LAG
-        inside = semitones[begin:end][is_voiced[begin:end]]
-        low, high = np.percentile(inside, (5, 95))
-        is_even = high - low <= MOST_RANGE and np.median(inside) <= usual + MOST_ABOVE
-        num = frames.density[max(0, begin - 6) : end + 6].sum()
-        if is_even and num <= MAX_SYLLABLES and _is_apart(is_silent, begin, end):
-            found.append((begin / FRAMES_PER_S, end / FRAMES_PER_S))
-    return found
-
-
-def _stretches(flags: Flags) -> list[tuple[int, int]]:
-    """(first, end) of each that is long enough with the LAG before it, short gaps filled."""
-    at = np.flatnonzero(flags)
-    if not len(at):
-        return []
-    breaks = np.flatnonzero(np.diff(at) > MAX_GAP + 1)
-    firsts, ends = at[np.r_[0, breaks + 1]], at[np.r_[breaks, -1]] + 1
-    return [
-        (first, end)
-        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)
-        if end - first + LAG >= MIN_FRAMES and flags[first:end].mean() >= MIN_STEADY
-    ]
-
-
-def _is_apart(is_silent: Flags, begin: int, end: int) -> bool:
-    """Whether silence, or the recording's edge, lies near on both sides."""
-    before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
-    after = is_silent[end : end + MAX_EDGE + 1]
-    is_at_edge = begin <= MAX_EDGE, end + MAX_EDGE >= len(is_silent)
-    return bool((before.any() or is_at_edge[0]) and (after.any() or is_at_edge[1]))
+    times = [(begin / FRAMES_PER_S, end / FRAMES_PER_S) for begin, end in found]
+    return FilledPauses(times, len(found) / minutes)

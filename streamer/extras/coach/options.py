@@ -159,6 +159,9 @@ class Coach:
             "no pause: this many seconds of speech without one of 0.25 s; 0: off", "20", ge=0, le=35
         ),
     ] = 15.0
+    filled_per_min: Annotated[
+        float, bound("filled pauses: this many (um, 嗯) in a minute; 0: off", "6", ge=0, le=60)
+    ] = 0.0
     sureness: Annotated[
         float,
         bound(

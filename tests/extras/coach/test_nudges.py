@@ -15,12 +15,12 @@ from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
-COACH = Coach(cooldown_s=20, gap_s=5)
+COACH = Coach(cooldown_s=20, gap_s=5, filled_per_min=6)
 STEP_S = 0.2
 FAST, SLOW, SOFT, FLAT = {"tempo": 0.9}, {"tempo": -0.9}, {"level": -40.0}, {"melody": -2.0}
 
 
-def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, trust=1.0):
+def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, trust=1.0, filled=0):
     """200 ms that are all speech; the measures agree with the steps."""
     values = [np.full(10, value, np.float32) for value in (level, tempo, melody)]
     measured = SpeechMeasures(
@@ -29,7 +29,7 @@ def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, trust
         pitch_sd_semitones=3.0 * 2**melody,
     )
     heard = Heard(*values, np.full(10, trust, np.float32))
-    return Now(t_s, silence_s, run_s, heard, lambda *_: measured)
+    return Now(t_s, silence_s, run_s, heard, lambda *_: measured, filled)
 
 
 def phases(*plan):
@@ -52,6 +52,7 @@ def told(coach, moments, usual=USUAL):
         ("flat", FLAT),
         ("long_silence", {"silence_s": 5.0}),
         ("no_pause", {"run_s": 15.0}),
+        ("filled_pauses", {"filled": 6}),
     ],
 )
 def test_each_kind_is_told_and_steady_speech_is_not(kind, change):
