@@ -69,6 +69,10 @@ class Clauses:
         self._marks = marks
         self._openings = tuple(openings)
         self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
+        self._begun: dict[str, list[tuple[str, int]]] = {}  # beginning -> phrases with their bits
+        for phrase, bit in bits.items():
+            for n in range(len(phrase) + 1):
+                self._begun.setdefault(phrase[:n], []).append((phrase, bit))
 
     def go(self, place: Place, piece: str) -> Move | None:
         """The state after `piece`; None where no sentence goes on so."""
@@ -116,9 +120,8 @@ class Clauses:
             if not self.opens(clause[:at]):
                 continue
             begun = clause[at:]
-            for phrase, bit in self.bits.items():
-                is_open = not bit & place.said and phrase.startswith(begun)
-                if is_open and self._may_meet(clause[at - 1 : at], phrase[0]):
+            for phrase, bit in self._begun.get(begun, ()):
+                if not bit & place.said and self._may_meet(clause[at - 1 : at], phrase[0]):
                     yield phrase, phrase[len(begun) :]
 
     def _after_listed(self, place: Place) -> Iterator[tuple[str, str]]:
@@ -127,8 +130,8 @@ class Clauses:
             if not (opening.startswith(clause) or clause.startswith(opening)):
                 continue
             left, begun = opening[len(clause) :], clause[len(opening) :]
-            for phrase, bit in self.bits.items():
-                if not bit & place.said and phrase.startswith(begun):
+            for phrase, bit in self._begun.get(begun, ()):
+                if not bit & place.said:
                     yield phrase, left + phrase[len(begun) :]
 
     def _phrase(self, clause: str, is_first: bool) -> str:
