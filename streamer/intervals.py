@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamer.audio.file import Source, open_audio
 from streamer.config import ConfigError
-from streamer.core.audio.pcm import OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
+from streamer.core.audio.trim import STEP_SAMPLES, Trim
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.turns import NOTHING
@@ -22,6 +26,7 @@ from streamer.recording import chunks_of
 KINDS = (".srt", ".vtt", ".textgrid", ".json")
 NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
 MAX_BYTES = 64 << 20
+MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ
 CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
 CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
 TAG = re.compile(r"<[^>]*>")
@@ -53,13 +58,27 @@ def measure_intervals(
     spans = [_span(each) for each in intervals]
     voice, measurer, offset = VoiceActivity(), TurnMeasurer(), OffsetFilter()
     with open_audio(source, track) as audio:
-        for chunk in chunks_of(audio, channel):
-            samples = offset.push(chunk)
+        lead, pieces = _placed(map(offset.push, chunks_of(audio, channel)))
+        for samples in chain([np.zeros(lead, np.float32)], pieces):
             measurer.push(samples, voice.push(samples))
             measurer.work()
     measurer.push(NOTHING, voice.finish(NOTHING))
-    frames = measurer.frames()
-    return [frames.between(start, end).measures() for start, end in spans]
+    frames, lead_s = measurer.frames(), lead / SAMPLE_RATE_HZ
+    return [frames.between(start + lead_s, end + lead_s).measures() for start, end in spans]
+
+
+def _placed(chunks: Iterator[Samples]) -> tuple[int, Iterable[Samples]]:
+    """How many samples of silence move the frames of a recording to those of its description
+    (core/audio/trim.py), and the recording. Holds at most a minute."""
+    trim, held, num = Trim(), [], 0
+    for chunk in chunks:
+        trim.push(chunk)
+        held.append(chunk)
+        num += len(chunk)
+        if trim.begin is not None or num > MOST_HELD_SAMPLES:
+            break
+    trim.finish()
+    return -(trim.begin or 0) % STEP_SAMPLES, chain(held, chunks)
 
 
 def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:

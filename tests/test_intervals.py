@@ -82,12 +82,14 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
 
 
 def test_the_whole_recording_is_one_interval(spoken):
-    """Frames of a turn begin where its sound says, so a fast rate differs by some percent."""
+    """Its frames lie where those of the description do."""
     whole = streamer.describe(spoken, mode="edge", measures=True)
     (found,) = measure_intervals(spoken, [(0, whole.audio_s)])
-    assert found.rate_syllables_per_s == pytest.approx(whole.measures.rate_syllables_per_s, rel=0.1)
-    assert found.pitch_median_hz == pytest.approx(whole.measures.pitch_median_hz, rel=0.01)
-    assert found.level_dbfs == pytest.approx(whole.measures.level_dbfs, abs=0.2)
+    assert found.rate_syllables_per_s == pytest.approx(
+        whole.measures.rate_syllables_per_s, abs=0.05
+    )
+    assert found.pitch_median_hz == pytest.approx(whole.measures.pitch_median_hz)
+    assert found.level_dbfs == pytest.approx(whole.measures.level_dbfs)
 
 
 def test_an_interval_hears_itself_alone(spoken):
