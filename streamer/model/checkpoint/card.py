@@ -24,6 +24,7 @@ from streamer.model.checkpoint.shapes import TextShape, an_object, line, number,
 from streamer.model.checkpoint.weights import ModelError, check_files
 
 FILE = "streamer.json"
+MOST_CHARACTERS = 100  # of a phrase or an opening
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
 RANGES = {
     "entropy": (0.0, 100.0),
@@ -215,7 +216,14 @@ def _spoken(raw: Mapping[str, Any], name: str, of_gate: str) -> ModelCard:
 def _texts(raw: Any, name: str) -> tuple[str, ...]:
     if not isinstance(raw, list):
         raise ValueError(f"{name} is {shown(raw)}, not a list of texts")
-    return tuple(text(each, name) for each in raw)
+    return tuple(_short(each, name) for each in raw)
+
+
+def _short(raw: Any, name: str) -> str:
+    """A text that a sentence's form can hold: each character is a step of it."""
+    if len(found := text(raw, name)) > MOST_CHARACTERS:
+        raise ValueError(f"{name} has {len(found)} characters; {MOST_CHARACTERS} at most")
+    return found
 
 
 def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
@@ -286,7 +294,7 @@ def _check_level(level: Mapping[str, Any], attribute: str) -> None:
     if not isinstance(phrases, list) or not phrases:
         raise ValueError(f"level {name!r} of {attribute} has no list of phrases")
     for phrase in phrases:
-        text(phrase, f"a phrase of {attribute}")
+        _short(phrase, f"a phrase of {attribute}")
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:

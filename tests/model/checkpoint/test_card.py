@@ -59,6 +59,7 @@ PROMISE = {
         ({"name": LONE}, "name is '.ud800', not a text"),
         ({"name": "two\nlines"}, "name is .*, not one printable line"),
         ({"openings": "The speaker is"}, "openings is 'The speaker is', not a list of texts"),
+        ({"openings": ["so " * 100]}, "openings has 300 characters; 100 at most"),
         ({"languages": []}, r"languages is \[\], not an object"),
         ({"languages": {"en": "x"}}, "language en is 'x', not an object"),
         (
