@@ -66,7 +66,7 @@ class Config:
             "en",
             SENTENCE,
             metavar="L",
-            unset="the model's first",
+            unset="the model's first: zh, as shipped",
         ),
     ] = None
     attributes: Annotated[

@@ -367,7 +367,7 @@ class Service(ABC):
             async for _ in signals:
                 if not self._stop.is_set() and (num := self._admission.num_sessions):
                     way = f"within {DRAIN_S:g} s; a second Ctrl-C or SIGTERM ends at once"
-                    notice(f"answering what was said in {num} sessions, {way}")
+                    notice(f"answering what was said in open sessions ({num}), {way}")
                 self.stop()
 
     @asynccontextmanager
