@@ -145,5 +145,9 @@ def test_labels_and_comparisons_tell_it_where_asked(usual, higher, tmp_path, cap
     assert main(["label", str(low), "--out", str(tmp_path / "i.jsonl"), *auto]) == 0
     cues = [json.loads(line) for line in (tmp_path / "i.jsonl").read_text("utf-8").splitlines()]
     assert min(abs(cue["voice_pitch_semitones"]) for cue in cues) == 0
+    assert "have no voice_pitch" not in capsys.readouterr().err
+    alone = ["--mode", "edge", "--pitch-reference", "auto", "--jobs", "1"]
+    assert main(["label", str(low), "--out", str(tmp_path / "a.jsonl"), *alone]) == 0
+    assert "1 have no voice_pitch: auto needs two turns" in capsys.readouterr().err
     assert main(["label", str(low), "--out", str(out), "--pitch-reference", "high"]) == 2
     assert "pitch_reference is 'high'; give Hz, or auto" in capsys.readouterr().err

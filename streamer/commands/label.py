@@ -121,6 +121,10 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     if rows.path.name != Path(out).name:
         told += f" (a later run goes on from {rows.path.name} beside it)"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
+    num_single = sum(rows.lacks_voice(file) for file in files)
+    if OF_VOICE[0] in rows.names and num_single:
+        why = "auto needs two turns or more (a recording over 60 s, or --intervals)"
+        tell(f"{num_single} have no voice_pitch: {why}, or give HZ")
     return 1 if failed else 0
 
 

@@ -230,6 +230,11 @@ class Rows:
         error: str | None = self.done[plain(file)][0]["error"]
         return error
 
+    def lacks_voice(self, file: str) -> bool:
+        """Whether its pitch is known, and not where that lies for its voice."""
+        rows = [row for row in self.done[plain(file)] if row["pitch_median_hz"] is not None]
+        return bool(rows) and all(row[OF_VOICE[0]] is None for row in rows)
+
     def _told(self, row: dict[str, Any]) -> dict[str, Any]:
         """The columns of this table; names that are not UTF-8 are escaped."""
         known = row | (dataspeech_tags(row) if "noise" in self.names else {})
