@@ -150,9 +150,7 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser
     that has this microphone."""
     async with contextlib.AsyncExitStack() as stack:
         browser = browser or await stack.enter_async_context(chromium(microphone))
-        guest = Guest(
-            await browser.new_page(locale="zh-CN", viewport={"width": size[0], "height": size[1]})
-        )
+        guest = Guest(await browser.new_page(viewport={"width": size[0], "height": size[1]}))
         stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)

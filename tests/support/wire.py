@@ -37,14 +37,14 @@ def serving(*options, **environment):
     return listening("serve", *port, *options, **environment)
 
 
-def describe_files(files, mode, measures=False):
+def describe_files(files, mode, measures=False, language="zh"):
     """What `streamer describe --json` says, a row for each; in this process, on a thread of its
     own, as the caller's loop may run. clients/test_file.py and link/test_describe.py hold the
     command to it."""
 
     async def described():
         with anyio.fail_after(120):
-            async with Describer.open(mode=mode) as describer:
+            async with Describer.open(mode=mode, language=language) as describer:
                 found = [await describer.describe(file, measures=measures) for file in files]
                 return [one.as_json() for one in found]
 

@@ -29,8 +29,8 @@ def wanted():
 
 @pytest.fixture(scope="package")
 def measured():
-    """With measures, which the page asks for: words are held to them."""
-    return by_name(measures=True)
+    """As an English browser shows them, with measures."""
+    return by_name(measures=True, language="en")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

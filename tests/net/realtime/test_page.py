@@ -66,7 +66,7 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
     assert max(places) > 0.5
     assert 0.98 < min(gains) <= max(gains) < 1.02
     assert sentence == await replay(server, messages)
-    assert sentence.endswith("。")
+    assert sentence.endswith(".")
 
 
 @LOOP
@@ -77,7 +77,7 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
     for name in ("noise.mp3", "more.mp3"):
         (tmp_path / name).write_bytes(b"no sound at all")
-    described = describe_files([tmp_path / "long.wav"], "exact", measures=True)[0]
+    described = describe_files([tmp_path / "long.wav"], "exact", measures=True, language="en")[0]
     first, second, third = (measured[file.name] for file in SAMPLES[:3])
     async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[:2])
@@ -154,7 +154,7 @@ async def test_a_live_update_is_told_from_a_sentence(server, tmp_path):
         looks = await guest.page.evaluate("looks")
     so_far = [look for look in looks if look[0].startswith("So far")]
     assert so_far
-    assert all(title == other and text.endswith("。") for title, other, text, _ in so_far)
+    assert all(title == other and text.endswith(".") for title, other, text, _ in so_far)
     assert any(number for *_, number in so_far)
     assert ["How you spoke", "What was heard", second] in [look[:3] for look in looks]
 
@@ -162,7 +162,7 @@ async def test_a_live_update_is_told_from_a_sentence(server, tmp_path):
 async def test_a_keyboard_is_enough(server, measured, tmp_path):
     """Tab to the button, Enter starts, Space stops and brings the sentence; a recording is chosen;
     the history scrolls."""
-    save_speech(tmp_path / "speech.wav", recording(0), 16_000)
+    save_speech(tmp_path / "speech.wav", speech(10, 2), 16_000)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
         guest.page.on("filechooser", lambda chooser: choosing.set_result(chooser))
@@ -175,9 +175,9 @@ async def test_a_keyboard_is_enough(server, measured, tmp_path):
         assert await guest.tab() == "mic"
         await keyboard.press("Enter")
         await guest.until_said("#status", "Hearing you")
-        await guest.until_said("#now-title", "So far, after 3 s")
+        await guest.until_said("#now-title", "So far, after")
         await keyboard.press("Space")
-        assert (await guest.until_described()).endswith("。")
+        assert (await guest.until_described()).endswith(".")
         await guest.until_said("#mic", "Speak")
         assert [await guest.tab(), await guest.tab()] == ["sample", "file"]
         await keyboard.press("Enter")

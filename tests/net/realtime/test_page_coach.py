@@ -135,5 +135,7 @@ async def test_without_a_coach_the_page_asks_for_none(server, measured, browser)
         await guest.page.set_input_files("#file", SAMPLES[0])
         assert await guest.until_described() == measured[SAMPLES[0].name]["text"]
         asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]
-        assert asked.keys() == {"events", "binary", "acks", "measures", "live_update_s"}
+        assert asked.keys() == {
+            *("events", "binary", "acks", "measures", "live_update_s", "language")
+        }
         assert not await guest.page.is_visible("#coach")
