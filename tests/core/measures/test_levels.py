@@ -86,7 +86,7 @@ def test_noise_and_too_little_speech_flatten_a_measure(name) -> None:
         level_chances(found)[name].max()
         for found in (CLEAN, replace(CLEAN, snr_db=0.0), replace(CLEAN, speech_s=0.6))
     )
-    assert noisy < clean
+    assert noisy < clean + 0.01  # loudness is that of the loud frames
     assert short < clean + 0.03  # some measures need little speech
 
 

@@ -100,7 +100,7 @@ def heard(samples):
 
 
 def test_the_syllable_rate_is_that_of_the_measures_at_any_sampling_rate():
-    samples = recording(0)
+    samples = recording(2)
     found = streamer.syllable_rate(samples, RATE_HZ)
     assert found == measure(OffsetFilter().push(on_grid(samples))).rate_syllables_per_s
     wide = soxr.resample(samples, RATE_HZ, 44_100)
