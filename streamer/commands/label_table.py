@@ -178,7 +178,7 @@ def _voice(pitch: VoicePitch | None) -> dict[str, Any]:
 
 
 class Rows:
-    """The rows so far, on disk after each `add`: of each recording one, or one for each of its
+    """The rows so far, on disk after each `add`: one for each recording, or one for each of its
     intervals. Only one run at a time has a file."""
 
     def __init__(self, out: Path, path: Path, names: Sequence[str]) -> None:

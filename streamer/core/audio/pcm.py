@@ -77,7 +77,7 @@ def from_g711(data: bytes, law: Law) -> Samples:
 
 
 MEAN_SAMPLES = 4096  # 256 ms: the lowest voice, 60 Hz, changes by 2 % at most
-SILENT_SAMPLES = 16  # so many zeros in a row are digital silence, no waveform that crosses 0
+SILENT_SAMPLES = 16  # zeros in a row: digital silence, not a waveform that crosses 0
 
 
 class OffsetFilter:

@@ -180,7 +180,7 @@ def measure(samples: Floats) -> SpeechMeasures:
 
 
 def _num_frames(samples: int) -> int:
-    """Frames of 10 ms that begin in so many samples."""
+    """The number of frames of 10 ms that begin within `samples` samples."""
     return -(-samples // HOP_SAMPLES)
 
 
