@@ -141,11 +141,7 @@ class Describer:
         Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples of
         another shape or type.
         """
-        is_pair = isinstance(source, tuple) and len(source) == 2
-        if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
-            kind = f"source is of type {type(source).__name__}"
-            ways = "give a path, an open binary file, or (samples, sample_rate)"
-            raise TypeError(f"{kind}; {ways}; live audio: session")
+        _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         listeners = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
@@ -155,13 +151,9 @@ class Describer:
             said = self._models.said(attributes, profile)
             speaks = self._models.speaking(language)
             async with self._at_once:
+                saying = parts.patient().saying(said, speaks)
                 result = await describe_recording(
-                    parts.patient().saying(said, speaks),
-                    source,
-                    listeners,
-                    measures,
-                    channel,
-                    track,
+                    saying, source, listeners, measures, channel, track
                 )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
@@ -274,6 +266,15 @@ class Opening(AbstractAsyncContextManager[Describer]):
 
     def __exit__(self, *_: object) -> None:
         """For `with` without async, so that `__enter__` raises."""
+
+
+def _check_source(source: object) -> None:
+    """Raises TypeError for anything that is no recording."""
+    is_pair = isinstance(source, tuple) and len(source) == 2
+    if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
+        kind = f"source is of type {type(source).__name__}"
+        ways = "give a path, an open binary file, or (samples, sample_rate)"
+        raise TypeError(f"{kind}; {ways}; live audio: session")
 
 
 def _ignore(*_: object) -> None:
