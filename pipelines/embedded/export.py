@@ -87,29 +87,14 @@ def export(model, name: str, out: Path) -> None:
             os.replace(file, out / file.name)
 
 
-def between(before: dict, after: dict, share: float) -> dict:
-    """Every weight at `share` of the way from `before` to `after` (0 to 1); both state dicts have
-    the same names and shapes."""
-    return {
-        name: before[name] * (1 - share) + weight * share if weight.is_floating_point() else weight
-        for name, weight in after.items()
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
     parser.add_argument("--name", choices=("edge", "cloud"), help="default: the size")
     parser.add_argument("--run", type=Path, required=True, help="a last.pt")
-    parser.add_argument("--before", type=Path, help="an earlier last.pt of this size to mix in")
-    parser.add_argument("--share", type=float, default=0.5, help="of the way from --before")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    model = load_run(args.size, args.run)
-    if args.before:
-        earlier = load_run(args.size, args.before).state_dict()
-        model.load_state_dict(between(earlier, model.state_dict(), args.share))
-    export(model, args.name or args.size, args.out)
+    export(load_run(args.size, args.run), args.name or args.size, args.out)
 
 
 if __name__ == "__main__":
