@@ -51,8 +51,7 @@ if TYPE_CHECKING:
         TurnDetection,
         TurnFailed,
     )
-    from streamer.stages.ports import TargetLost
-    from streamer.stages.queues import SlowReader
+    from streamer.stages.ports import SlowReader, TargetLost
     from streamer.stages.stream import LiveSession
     from streamer.timeline.write import write_timeline
 

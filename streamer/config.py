@@ -12,13 +12,10 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from streamer.core.attributes import Profile, chosen
-from streamer.core.choices import DeviceName, EngineName
 from streamer.core.declare import ConfigError as ConfigError
-from streamer.core.declare import about, check, check_known, read_toml
-from streamer.core.decoding.gate import Gate, Preset
-from streamer.core.decoding.plan import Mode, Plan
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import ALL, Rules
+from streamer.core.declare import DeviceName, EngineName, about, check, check_known, read_toml
+from streamer.core.decoding.plan import Gate, Mode, Plan, Preset
+from streamer.core.rules.settings import ALL, Rules, Sampling
 
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from streamer.core.attributes import Profile
-from streamer.core.choices import DeviceName, EngineName
+from streamer.core.declare import DeviceName, EngineName
 from streamer.core.decoding.plan import Mode
 from streamer.core.rules.settings import Rules
 

@@ -27,8 +27,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
-from streamer.stages.ports import Parts, TargetLost, Written
-from streamer.stages.queues import cause_of
+from streamer.stages.ports import Parts, TargetLost, Written, cause_of
 from streamer.stages.stream import LiveSession, open_stream
 
 HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`

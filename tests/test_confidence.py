@@ -9,8 +9,7 @@ from far import verifying
 
 from streamer import Describer
 from streamer.audio.file import open_audio
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.confidence import SaidToken, fused_confidence
+from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence
 from streamer.core.measures.levels import learnt, level_chances
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.offline import hear_parts

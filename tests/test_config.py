@@ -72,7 +72,7 @@ def test_options_that_mean_nothing_are_told(options, reason):
 
 
 def test_a_short_maximum_brings_the_minimum_down():
-    from streamer.core.decoding.gate import PRESETS
+    from streamer.core.decoding.plan import PRESETS
 
     for most, least in ((8, 8), (16, 16), (96, 16)):
         assert Config(max_new_tokens=most).plan(PRESETS["fluent"]).rules.min_new_tokens == least
@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_is_one_line(tmp_path, text, told):
 
 
 def test_gated_without_a_cloud_is_the_edge():
-    from streamer.core.decoding.gate import PRESETS
+    from streamer.core.decoding.plan import PRESETS
 
     assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
     assert Config(threshold=1.5).plan(PRESETS["quality"]).gate.entropy == 1.5

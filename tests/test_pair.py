@@ -11,8 +11,7 @@ from speech import cuts, recording, speech
 from bench.sentence_quality import measure
 from streamer.core.attributes import parse
 from streamer.core.decoding.plan import Plan
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.thinker import check_pair, load
 
 

@@ -16,7 +16,7 @@ from watched import Between, Passing
 
 from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
-from streamer.stages import prefill, queues, stream
+from streamer.stages import ports, prefill, stream
 from streamer.stages.events import (
     LiveUpdate,
     NothingToCommit,
@@ -25,7 +25,7 @@ from streamer.stages.events import (
     TurnCommitted,
     TurnFailed,
 )
-from streamer.stages.queues import SlowReader
+from streamer.stages.ports import SlowReader
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ async def test_one_turns_failure_is_its_own(options):
 
 
 async def test_unread_events_end_their_stream_alone(options, monkeypatch):
-    monkeypatch.setattr(queues, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(ports, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
     async with Describer.open(mode="edge", **options) as describer:
 

@@ -19,7 +19,7 @@ from streamer import Describer, LiveUpdate
 from streamer.assembly import parts
 from streamer.core.attributes import parse
 from streamer.core.measures.levels import NUM_LEVELS, levels_of
-from streamer.core.rules.level_weights import FLOOR
+from streamer.core.rules.settings import FLOOR
 
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 

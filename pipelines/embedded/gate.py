@@ -30,7 +30,7 @@ from streamer.assembly.models import Models
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at
-from streamer.core.decoding.gate import SIGNALS
+from streamer.core.decoding.plan import SIGNALS
 from streamer.model.checkpoint.card import FILE, write_gate
 
 SOURCES = (

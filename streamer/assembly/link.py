@@ -25,7 +25,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.stop import stop
-from streamer.stages.local_target import LocalTarget
+from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 
 if TYPE_CHECKING:

@@ -17,10 +17,8 @@ from streamer.stages.answer import CREDITS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamer.core.decoding.gate import Preset
-    from streamer.core.decoding.plan import Plan
-    from streamer.core.rules.level_weights import LevelWeights
-    from streamer.core.rules.settings import Rules
+    from streamer.core.decoding.plan import Plan, Preset
+    from streamer.core.rules.settings import LevelWeights, Rules
     from streamer.model.checkpoint.card import ModelCard
     from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
     from streamer.model.listener import Listener

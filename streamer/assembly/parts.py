@@ -17,21 +17,19 @@ from anyio import Semaphore
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
-from streamer.core.attributes import ATTRIBUTES, Phrases, parse
+from streamer.core.attributes import ATTRIBUTES, Phrases, fused_confidence, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.confidence import fused_confidence
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
 from streamer.core.measures.levels import learnt, level_chances, level_weights
-from streamer.core.rules.level_weights import FLAT, LevelWeights
+from streamer.core.rules.settings import FLAT, LevelWeights
 from streamer.core.text.vocabulary import Emitter
 from streamer.extras import load
-from streamer.stages.batcher import Batcher
+from streamer.stages.batcher import Batcher, LocalCloud
 from streamer.stages.events import SessionOptions
-from streamer.stages.local_target import LocalCloud
 from streamer.stages.ports import Cloud, HearingThreads, Side, Target, Written
 
 if TYPE_CHECKING:

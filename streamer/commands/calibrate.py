@@ -36,7 +36,7 @@ from streamer.core.calibration import (
     least_risk,
     num_needed,
 )
-from streamer.core.decoding.gate import SIGNALS, doubt
+from streamer.core.decoding.plan import SIGNALS, doubt
 from streamer.core.measures.levels import level_weights
 from streamer.progress import Bar
 from streamer.recording import chunks_of

@@ -17,7 +17,7 @@ from typing import Any
 from streamer.commands.options import ModelsOptions
 from streamer.commands.process import fail, put
 from streamer.core.attributes import level_names
-from streamer.core.decoding.gate import SIGNALS
+from streamer.core.decoding.plan import SIGNALS
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.gate import SIGNALS, Signal
+from streamer.core.decoding.plan import SIGNALS, Signal
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary

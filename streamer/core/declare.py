@@ -214,3 +214,7 @@ def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `given` that are options of `owner`; lists become tuples."""
     found = {each.name: given[each.name] for each in fields(owner) if each.name in given}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+
+
+EngineName = Literal["fast", "stable", "int8", "int4", "stock"]  # what runs a model
+DeviceName = Literal["cpu", "cuda"]

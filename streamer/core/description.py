@@ -9,12 +9,11 @@ from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
-from streamer.core.html import card
 from streamer.core.installed import data_frame
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
-from streamer.core.readings import readings_of
+from streamer.core.readings import card, readings_of
 from streamer.core.rules.clauses import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
 
@@ -77,7 +76,7 @@ class Description:
     measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
     # where a pitch reference was given; the sentence's pitch is absolute
     voice_pitch: VoicePitch | None = None
-    # attribute -> the chance that its level is right (core/confidence.py), None where it is not
+    # attribute -> the chance that its level is right (core/attributes.py), None where it is not
     # said; None as a whole: the models have no curves for it, or there is no speech
     confidence: dict[str, float | None] | None = None
     # one line: the file is cut short or too short, or blocks went unverified

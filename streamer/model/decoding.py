@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.rules.stop import stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener

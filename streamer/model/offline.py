@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
-from streamer.core.decoding.gate import Gate, fires
-from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.plan import Gate, Plan, fires
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
-from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import PartCutter
 from streamer.model.decoding import IncrementalDrafter, LocalVerifier

@@ -19,12 +19,11 @@ from weakref import WeakSet
 from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
-from streamer.core.choices import EngineName
+from streamer.core.declare import EngineName
 from streamer.core.installed import missing
 from streamer.core.rules.clauses import marks_of
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import FLAT, LevelWeights, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import (

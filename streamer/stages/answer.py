@@ -15,17 +15,27 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from streamer.core.confidence import SaidToken
-from streamer.core.decoding.gate import Signal
+from streamer.core.attributes import SaidToken
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Signal, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.voice_pitch import Voice
 from streamer.stages.events import TurnFailed
-from streamer.stages.ports import Cloud, Drafter, Parts, Steps, TargetLost, Written
+from streamer.stages.ports import (
+    Answer,
+    Cloud,
+    Drafter,
+    Mark,
+    Outlet,
+    Parts,
+    Ready,
+    Steps,
+    TargetLost,
+    Written,
+    reason_of,
+)
 from streamer.stages.prefill import OpenTurns
-from streamer.stages.queues import Answer, Mark, Outlet, Ready, reason_of
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 

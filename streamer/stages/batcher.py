@@ -1,4 +1,5 @@
-"""One model's thread, on which steps of many streams share the engine's steps.
+"""One model's thread, on which steps of many streams share the engine's steps; the cloud model on
+such a thread as the target of turns.
 
 The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its
 callers: a stream has at most one submission in hand per task, and a slot per turn.
@@ -10,12 +11,17 @@ import atexit
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.rules.settings import LevelWeights, Rules
+from streamer.stages.ports import Hearer, Side
 
 CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
@@ -141,3 +147,113 @@ class Batcher:
             self._post(ticket.is_done.set)
         except RuntimeError:  # the event loop is gone, and with it all that waited
             return
+
+
+class LocalTarget:
+    """See ports.py's Target. Holds a KV slot until it is closed; no call may be in hand then.
+
+    After a missed deadline it is not asked again before it has answered: each request would cost a
+    budget.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        hearer: Hearer,
+        verifier_of: Callable[[Any, LevelWeights], Any],
+        prefills: Callable[[], bool],
+        hears_late: bool = False,
+    ) -> None:
+        """hears_late: all audio waits for `finish`, which then hears it."""
+        self._batcher = batcher
+        self._hearer = hearer
+        self._verifier_of = verifier_of
+        self._prefills = prefills
+        self.is_up = True
+        self._hears_late = hears_late
+        self._unheard: list[Heard] = []  # the edge holds their windows, too
+        self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
+        # a late verdict's request is not overtaken
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+        self._begun: set[int] = set()  # numbers of requests that the model was given
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill complete windows, if there are any."""
+        if self._hears_late:
+            self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
+        elif (steps := self._hearer.hear(heard)) is not None:
+            await self._batcher.submit(steps)
+
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+        """Hear the last window. Prefill it now if `prefills` says so, else at the first request."""
+        self._hears_late = False
+        for heard in self._unheard:
+            await self.hear(heard)
+        self._unheard.clear()
+        steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
+        await self._batcher.submit(steps)
+        self._verifier = self._verifier_of(self._hearer, weights)
+
+    async def prefilled(self) -> None:
+        """Nothing to do: `hear` waits for it."""
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Raises the model's errors."""
+        async with self._one_at_a_time:
+            self._begun.add(request.number)
+            reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
+            self.is_up = True
+            return reply
+
+    def has_sent(self, number: int) -> bool:
+        return number in self._begun
+
+    def failed(self) -> None:
+        """No verdict came in time."""
+        self.is_up = False
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        """Give the KV slot back; a second call does nothing."""
+        self._hearer.close()
+
+
+class LocalCloud:
+    """See ports.py's Cloud."""
+
+    is_up = True
+    is_remote = False
+    hears_late = False  # a turn is heard when it is asked about
+    model = ""
+    is_linked = True
+    unheard_s = 0.0
+    name = "the cloud model"
+    trouble = "it is slow"
+
+    def __init__(
+        self, side: Side, verifier_of: Callable[[Any, Rules, LevelWeights], Any], follows_edge: bool
+    ) -> None:
+        """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
+        verifier_of: of a listener, by rules and level weights."""
+        self.side = side
+        self._follows_edge = follows_edge
+        self._verifier_of = verifier_of
+
+    @property
+    def is_busy(self) -> bool:
+        return self.side.batcher.is_busy
+
+    def listen(self, rules: Rules) -> LocalTarget:
+        return LocalTarget(
+            self.side.batcher,
+            self.side.listen(rules.language),
+            lambda listener, weights: self._verifier_of(listener, rules, weights),
+            self._has_time,
+            self.hears_late,
+        )
+
+    def _has_time(self) -> bool:
+        return self._follows_edge and not self.is_busy

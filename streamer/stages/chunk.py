@@ -18,8 +18,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
-from streamer.stages.ports import Hearing, HearingThreads
-from streamer.stages.queues import Answer, AudioPiece, Clear, Command, Commit, Mark, Outlet
+from streamer.stages.ports import (
+    Answer,
+    AudioPiece,
+    Clear,
+    Command,
+    Commit,
+    Hearing,
+    HearingThreads,
+    Mark,
+    Outlet,
+)
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]

@@ -11,10 +11,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.level_weights import FLAT, LevelWeights
+from streamer.core.rules.settings import FLAT, LevelWeights
 from streamer.stages.events import LiveUpdate, TurnFailed
-from streamer.stages.ports import Hearer, Parts
-from streamer.stages.queues import Answer, Mark, OpenTurn, Outlet, Ready, reason_of
+from streamer.stages.ports import Answer, Hearer, Mark, OpenTurn, Outlet, Parts, Ready, reason_of
 
 SLOT_WAIT_S = 120.0  # twice the longest turn
 FULL = (

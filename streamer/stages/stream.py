@@ -23,9 +23,7 @@ from streamer.core.measures.voice_pitch import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.chunk import Chunk, Observers
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.ports import Parts
-from streamer.stages.prefill import OpenTurns, prefill
-from streamer.stages.queues import (
+from streamer.stages.ports import (
     MAX_EVENTS,
     Answer,
     AudioPiece,
@@ -34,8 +32,10 @@ from streamer.stages.queues import (
     Commit,
     Mark,
     Outlet,
+    Parts,
     Ready,
 )
+from streamer.stages.prefill import OpenTurns, prefill
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
 # judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the

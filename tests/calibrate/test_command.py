@@ -17,8 +17,8 @@ from streamer.cli import main
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at, losses_of
-from streamer.core.decoding.gate import SIGNALS, Gate
-from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.plan import SIGNALS, Gate
+from streamer.core.rules.settings import Sampling
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve

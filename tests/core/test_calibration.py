@@ -29,9 +29,18 @@ from streamer.core.calibration import (
     skipped_share,
     thresholds_of,
 )
-from streamer.core.decoding.gate import Gate, Signal, doubt, fires
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
+from streamer.core.decoding.plan import (
+    Done,
+    DraftMore,
+    Emit,
+    Gate,
+    Plan,
+    Signal,
+    Verify,
+    doubt,
+    fires,
+)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Verdict
 from streamer.core.rules.settings import Rules

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.confidence import SaidToken, fused_confidence, masses_of, parting
+from streamer.core.attributes import SaidToken, fused_confidence, masses_of, parting
 
 SPOKEN: dict[str, Any] = {
     "rate": [

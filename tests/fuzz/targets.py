@@ -26,8 +26,7 @@ from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import entries

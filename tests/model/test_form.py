@@ -12,8 +12,7 @@ from speech import recording
 from bench.arms import blurred
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.decoding import IncrementalDrafter
 from streamer.model.offline import hear_parts

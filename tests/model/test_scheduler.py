@@ -8,8 +8,7 @@ import pytest
 from noted import NotedEngine
 from speech import recording
 
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.decoding import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener

@@ -9,10 +9,8 @@ from noted import noting
 from speech import cuts, recording, speech
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
-from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.plan import Plan
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.decoding.plan import Gate, Plan
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.audio.turns import PartCutter
 from streamer.model.decoding import GenerateDrafter, describe_so_far
 from streamer.model.engines.stock import load_stock

@@ -17,7 +17,7 @@ from watched import Between, Passing
 from bench.arms import models_of, opened
 from streamer import Description, TextDelta
 from streamer.core.decoding.plan import Plan
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Sampling
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
 from streamer.stages.ports import NUM_PIECES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = [

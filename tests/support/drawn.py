@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
 PIECES = [

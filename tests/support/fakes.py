@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import Sampler, choose
 

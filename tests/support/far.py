@@ -21,8 +21,7 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer

@@ -11,8 +11,7 @@ from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.sampling import Sampling, gumbel
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling, gumbel
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import choose

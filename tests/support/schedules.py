@@ -32,11 +32,9 @@ from toy_parts import (
 )
 
 from bench.proxy import Toxics
-from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.plan import Gate, Plan
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.rules.stop import stop
 from streamer.model.sampler import choose
 

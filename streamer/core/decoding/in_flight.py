@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 
-from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Counts, Emit, Plan
+from streamer.core.decoding.plan import Counts, Emit, Plan, Signal
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, num_same, prefix_hash
 from streamer.core.rules.stop import Stop, first_stop

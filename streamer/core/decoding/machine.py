@@ -17,9 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ids
 
-from streamer.core.decoding.gate import Signal, fires
 from streamer.core.decoding.in_flight import Flight, Flights, Pace, Tail
-from streamer.core.decoding.plan import Action, Counts, Done, DraftMore, Plan, Verify, Wait
+from streamer.core.decoding.plan import (
+    Action,
+    Counts,
+    Done,
+    DraftMore,
+    Plan,
+    Signal,
+    Verify,
+    Wait,
+    fires,
+)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.text.vocabulary import Vocabulary

@@ -1,4 +1,4 @@
-"""The target's side of a block: one Verdict or Refusal for each VerifyRequest.
+"""The target's side of a block: the accept rule, and one Verdict or Refusal for each VerifyRequest.
 
 The edge may repeat a request (a lost reply) and the link may delay or reorder them. A repeat gets
 the same verdict again without a second step. An older number, a known number with other ids, and
@@ -13,8 +13,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamer.core.decoding.accept import accept
 from streamer.core.decoding.sequence import Sequence
+
+
+def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
+    """Return (n_accepted, next_id) for `draft` of length k against the target's `chosen` of length
+    k + 1.
+
+    `next_id` is the correction after the first mismatch, or the bonus token after a clean block.
+    Raises ValueError when the lengths do not fit.
+    """
+    if len(chosen) != len(draft) + 1:
+        raise ValueError(
+            f"{len(draft)} draft ids need {len(draft) + 1} target choices, got {len(chosen)}"
+        )
+    n = 0
+    while n < len(draft) and draft[n] == chosen[n]:
+        n += 1
+    return n, chosen[n]
+
 
 MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
 

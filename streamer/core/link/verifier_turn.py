@@ -18,9 +18,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import wire
-from streamer.core.rules.level_weights import FLAT, check_weights
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import FLAT, Rules, Sampling, check_weights
 
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in the steps of all turns
 # committed and drafted together: the room of a KV slot after the longest turn

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
-from streamer.core.rules.level_weights import FLOOR
+from streamer.core.rules.settings import FLOOR
 
 VERSION = 5
 PATH = "/v1/verify"
@@ -99,7 +99,7 @@ class Audio(Message, tag=2, frozen=True):
 class Finish(Message, tag=3, frozen=True):
     """The turn has `num_samples`: prefill the rest.
 
-    weights: of the levels that the sentence may say (core/rules/level_weights.py).
+    weights: of the levels that the sentence may say (core/rules/settings.py).
     """
 
     num_samples: Count

@@ -22,7 +22,7 @@ from streamer.core.measures.speech_measures import (
     MIN_SPEECH_S,
     SpeechMeasures,
 )
-from streamer.core.rules.level_weights import LevelWeights, quantised
+from streamer.core.rules.settings import LevelWeights, quantised
 
 WEIGHTS = {"rate": 0.40, "pitch": 0.22, "variation": 0.30, "loudness": 0.30, "pauses": -0.20}
 BOUNDS = {

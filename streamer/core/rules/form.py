@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from streamer.core.rules.clauses import BEGIN, CHINESE, MAX_OPENING, Clauses, Marks, Move, Place
 from streamer.core.rules.constrain import Ids
-from streamer.core.rules.level_weights import UNITS_PER_NAT, LevelWeights
+from streamer.core.rules.settings import UNITS_PER_NAT, LevelWeights
 from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -1,12 +1,29 @@
-"""Every rule's setting and its default. In: options. Out: checked `Rules`.
+"""The settings of an answer: rules, repeatable chance, and weights of levels.
 
-docs/decoding.md tells what each rule is for. The comments name the fix report that asked for it.
+Rules: docs/decoding.md tells what each is for. Comments name the fix report that asked for it.
+
+Chance: `argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al.,
+arXiv 1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a
+word on the wire, and a rollback or another batch does not change it.
+
+Level weights: how strongly measured numbers favour each level of an attribute. A weight is a
+natural logarithm in units of 1/32 nat: 0 for an attribute's best level, FLOOR for a level that is
+practically excluded (e^-32). An attribute that is absent is flat: its levels are left to the model.
+An attribute with no weights at all, `()`, is left out of the sentence: of a whisper nothing is said
+about pitch. Weights are quantised once, when a turn ends. The edge and the cloud then add the same
+integers, so that both choose the same ids.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 ALL = "all"  # in the place of attributes' names: those that the card has
 # The least value of a setting, otherwise 0. Divisors of logits: in float32 a smaller one would make
@@ -86,3 +103,91 @@ class Rules:
             "form": "",
         }
         return cls(**(switched | kept))
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How an id is chosen. temperature 0: greedy; top_p: within the smallest set of that share."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed < 2**64."""
+        # below, logits / T overflow
+        if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:
+            raise ValueError(
+                f"temperature must be 0 (greedy) or 0.000001 to 1000000, not {self.temperature}"
+            )
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if not 0 <= self.seed <= _MASK:
+            raise ValueError(f"seed must be 0 to 2**64 - 1, not {self.seed}")
+
+
+def gumbel(seed: int, index: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise, float64 of the shape of `ids`, for the answer's id number `index`.
+
+    An id's value does not depend on which other ids are asked for. Values lie within -3.6 .. 36.8.
+    """
+    key, place = np.array([[seed], [index]], dtype=np.uint64)
+    stream = _mix(_mix(key) + place * _GOLDEN)
+    bits = _mix(stream ^ _mix((ids.astype(np.uint64) + np.uint64(1)) * _GOLDEN))
+    # 52 bits and a half: strictly between 0 and 1, and exact in float64
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64's increment and finaliser (Steele, Lea, Flood 2014); uint64 arithmetic wraps."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+UNITS_PER_NAT = 32
+FLOOR = -1023
+
+# attribute -> one weight per level, the physically lowest level first
+LevelWeights = Mapping[str, tuple[int, ...]]
+FLAT: LevelWeights = MappingProxyType({})
+
+
+def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:
+    """Level weights from natural logarithms of any common scale; -inf excludes a level.
+
+    An attribute whose weights are all equal is left out. Raises ValueError for NaN, for +inf, and
+    for an attribute without a finite weight.
+    """
+    found = {}
+    for name, logs in log_weights.items():
+        best = max(logs, default=-math.inf)
+        if not math.isfinite(best) or any(map(math.isnan, logs)):
+            raise ValueError(f"{name} needs at least one finite weight and no NaN, not {logs}")
+        weights = tuple(_quantised(log - best) for log in logs)
+        if any(weights):
+            found[name] = weights
+    return found
+
+
+def check_weights(weights: LevelWeights) -> None:
+    """Raise ValueError unless every attribute's best level is 0 and no weight is out of bounds.
+
+    An attribute without weights is left out of the sentence.
+    """
+    for name, levels in weights.items():
+        if levels and (max(levels) != 0 or min(levels) < FLOOR):
+            raise ValueError(f"weights of {name} must be {FLOOR} to 0, with a 0, not {levels}")
+
+
+def _quantised(log: float) -> int:
+    return max(FLOOR, round(UNITS_PER_NAT * max(log, float(FLOOR))))

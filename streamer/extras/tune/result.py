@@ -20,7 +20,7 @@ from torch import Tensor
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.choices import DeviceName
+from streamer.core.declare import DeviceName
 from streamer.extras.tune.base import Base
 from streamer.extras.tune.data import Data, TuneError, Turn, samples_of
 from streamer.extras.tune.learn import SCALE, State, plain_name

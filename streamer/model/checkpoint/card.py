@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.attributes import PROFILES, Profile, parse
-from streamer.core.decoding.gate import PRESETS, Gate, Preset
-from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.plan import PRESETS, Gate, Plan, Preset
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
 from streamer.model.checkpoint.weights import ModelError, check_files
 

@@ -22,10 +22,8 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.backoff import pause_s
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
-from streamer.core.rules.level_weights import LevelWeights
-from streamer.core.rules.settings import Rules
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault, pause_s
+from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.net.link.connections import Connections
 from streamer.net.link.dial import VerifierAddress, is_other_version, why
 from streamer.net.service.metrics import ServiceMetrics

@@ -1,7 +1,7 @@
 """An edge's connections to a verifier elsewhere, and whether the verifier is there.
 
 One spare connection is kept, so a turn that begins does not wait for a handshake. Pings on the
-spare tell whether the verifier answers. core/link/backoff.py paces connections and requests.
+spare tell whether the verifier answers. core/link/edge_turn.py paces connections and requests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
 from streamer.core.description import one_line
-from streamer.core.link.backoff import Breaker, Redial, pause_s
-from streamer.core.link.edge_turn import RemoteFault
+from streamer.core.link.edge_turn import Breaker, Redial, RemoteFault, pause_s
 from streamer.core.link.wire import WireError
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, dial, is_absent, is_final, why
 from streamer.net.service.notices import Notices

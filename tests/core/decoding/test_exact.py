@@ -7,9 +7,8 @@ from drawn import rules_and_sampling
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
 from oracles import target_alone
 
-from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Gate, Plan, Verify
 from streamer.core.decoding.sequence import Sequence
 
 VOCABULARY = toy_vocabulary()

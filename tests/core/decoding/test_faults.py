@@ -12,15 +12,13 @@ from dataclasses import replace
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
-from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Gate, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.sampler import choose
 
 VOCABULARY = toy_vocabulary()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.decoding.gate import SIGNALS, Gate, Signal, density, doubt, fires
+from streamer.core.decoding.plan import SIGNALS, Gate, Signal, density, doubt, fires
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]

@@ -8,14 +8,22 @@ import random
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 
-from streamer.core.decoding.gate import Gate, Signal
 from streamer.core.decoding.in_flight import AT_ONCE_S, Pace
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Verify, Wait
+from streamer.core.decoding.plan import (
+    Action,
+    Done,
+    DraftMore,
+    Emit,
+    Gate,
+    Plan,
+    Signal,
+    Verify,
+    Wait,
+)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)

@@ -3,9 +3,8 @@ refused."""
 
 import pytest
 
-from streamer.core.decoding.accept import accept
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, TargetLedger, VerifyRequest, prefix_hash
+from streamer.core.decoding.verdict import Refusal, TargetLedger, VerifyRequest, accept, prefix_hash
 
 
 def ledger():

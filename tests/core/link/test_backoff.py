@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from streamer.core.link.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker, Redial, pause_s
+from streamer.core.link.edge_turn import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker, Redial, pause_s
 
 
 def test_the_breaker_closes_by_itself():

@@ -14,8 +14,7 @@ from in_memory import run, settings
 from oracles import target_alone
 from toy_parts import VOCABULARY, prompt_of
 
-from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.plan import Gate, Plan
 from streamer.core.rules.constrain import constrain
 from streamer.model.sampler import choose
 

@@ -18,8 +18,7 @@ from streamer.core.link.edge_turn import (
     RemoteFault,
 )
 from streamer.core.link.verifier_turn import Broken, VerifierTurn
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 
 TERMS = DecodingTerms(VOCABULARY.fingerprint, VOCABULARY.num_ids, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}

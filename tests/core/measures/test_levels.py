@@ -25,7 +25,7 @@ from streamer.core.measures.levels import (
     standardised,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.rules.level_weights import check_weights
+from streamer.core.rules.settings import check_weights
 
 CLEAN = SpeechMeasures(
     rate_syllables_per_s=4.9,

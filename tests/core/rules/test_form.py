@@ -15,7 +15,7 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.clauses import LATIN, marks_of
 from streamer.core.rules.form import BEGIN, SentenceForm
-from streamer.core.rules.level_weights import UNITS_PER_NAT, LevelWeights
+from streamer.core.rules.settings import UNITS_PER_NAT, LevelWeights
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
 

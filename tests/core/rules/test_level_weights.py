@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.level_weights import FLOOR, UNITS_PER_NAT, check_weights, quantised
+from streamer.core.rules.settings import FLOOR, UNITS_PER_NAT, check_weights, quantised
 
 LOGS = st.dictionaries(
     st.sampled_from(["rate", "pitch", "pauses"]),

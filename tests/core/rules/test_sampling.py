@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamer.core.rules.sampling import gumbel
+from streamer.core.rules.settings import gumbel
 
 IDS = np.arange(152_064)
 

@@ -26,7 +26,7 @@ from streamer.assembly.models import Models, PromiseWarning
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
 from streamer.core.audio.trim import trimmed
-from streamer.core.decoding.gate import Gate
+from streamer.core.decoding.plan import Gate
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.thinker import EMBEDDED
 from streamer.recording import describe_recording

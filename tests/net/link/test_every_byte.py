@@ -12,8 +12,7 @@ from tqdm import tqdm
 from bench.proxy import Proxy
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Sampling
 
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768
 NUM_IDS = 1 << 20

@@ -167,7 +167,7 @@ BARE_EDGE = """
 import secrets, sys
 from websockets.sync.client import connect
 from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Sampling
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
 from streamer.core.rules.settings import Rules
