@@ -120,17 +120,12 @@ def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
 
 def gap_rows(clips: Sequence[Clip], said: Said, base: str = "edge") -> list[Row]:
     """Mean exact of each other mode minus that of `base`, clip by clip, with its standard error."""
-    right = {
-        mode: np.array([rightness(*pair) for pair in zip(clips, found, strict=True)])
-        for mode, found in said.items()
-    }
+    right = {mode: np.array(rights(clips, found)) for mode, found in said.items()}
     rows = []
     for by, group, members in groups(clips):
         for mode in (mode for mode in said if mode != base):
             gaps = (right[mode] - right[base])[members]
-            error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else None
-            row = {"by": by, "group": group, "gap": f"{mode} - {base}", "clips": len(gaps)}
-            rows.append({**row, "mean": float(gaps.mean()), "se": error})
+            rows.append({"by": by, "group": group, "gap": f"{mode} - {base}", **gap_of(gaps)})
     return rows
 
 
@@ -140,13 +135,27 @@ def robust_rows(clips: Sequence[Clip], say: Say, changes: Sequence[str]) -> list
         name: [CHANGES[name](heard_of(clips, i, name)) for i in progress(range(len(clips)), name)]
         for name in changes
     }
-    rows = []
+    rows: list[Row] = []
+    right: dict[str, list[np.ndarray]] = defaultdict(list)  # of each change, by mode
     for mode in TOLD:
         clean = say(mode, [clip.samples for clip in clips], f"{mode}, clean")
         for name, sounds in {"none": None, **changed}.items():
             found = clean if sounds is None else say(mode, sounds, f"{mode}, {name}")
             rows.append({"mode": mode, "change": name, **against(clips, clean, found)})
+            right[name].append(np.array(rights(clips, found)))
+    for name, (edge, cloud) in right.items():
+        rows.append({"gap": "cloud - edge", "change": name, **gap_of(cloud - edge)})
     return rows
+
+
+def gap_of(gaps: np.ndarray) -> Row:
+    """Mean of differences, clip by clip, with its standard error."""
+    error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else None
+    return {"clips": len(gaps), "mean": float(gaps.mean()), "se": error}
+
+
+def rights(clips: Sequence[Clip], found: Sequence[Description]) -> list[float]:
+    return [rightness(*pair) for pair in zip(clips, found, strict=True)]
 
 
 def heard_of(clips: Sequence[Clip], index: int, name: str) -> Heard:
@@ -166,7 +175,7 @@ def against(
     shares = {
         n: mean(float(a.attributes[n] != b.attributes[n]) for a, b in both) for n in ATTRIBUTES
     }
-    exact = mean(rightness(clip, f) for clip, f in zip(clips, found, strict=True))
+    exact = mean(rights(clips, found))
     return {"clips": len(clips), "levels changed": sum(shares.values()), **shares, "exact": exact}
 
 
@@ -245,7 +254,9 @@ def main() -> None:
         low, high = (SAMPLE_RATE * s for s in ROBUST_S)
         some = [c for c in clips if not c.is_joined and low <= len(c.samples) <= high]
         rows = robust_rows(some[: options.robust], say, options.change or tuple(CHANGES))
-        print(f"\nLevels that change\n\n{table_of(rows)}")
+        changes = [row for row in rows if "gap" not in row]
+        print(f"\nLevels that change\n\n{table_of(changes)}")
+        print(f"\nThe cloud against the edge\n\n{table_of(rows[len(changes) :])}")
         print("written:", write(f"{options.name}_robust", rows))
     if options.noise:
         rows = noise_rows(options.noise, say)

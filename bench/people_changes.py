@@ -14,6 +14,7 @@ from pipelines.embedded.speak import SAMPLE_RATE
 
 Range = tuple[float, float]
 SOUND_M_S = 343.0
+PINK = 0.5
 # libsndfile's compression levels for these rates in kbit/s, mono at 16 kHz
 OPUS_16 = 0.96
 MP3_32 = 0.84
@@ -29,10 +30,10 @@ class Heard:
     chance: np.random.Generator
 
 
-def noise(heard: Heard, snr_db: float) -> np.ndarray:
-    """With noise between white and pink, `snr_db` under the active level."""
+def noise(heard: Heard, snr_db: float, exponent: float = 0.25) -> np.ndarray:
+    """With noise between white (exponent 0) and pink (0.5), `snr_db` under the active level."""
     spectrum = np.fft.rfft(heard.chance.standard_normal(len(heard.samples)))
-    colour = np.maximum(np.fft.rfftfreq(len(heard.samples), 1 / SAMPLE_RATE), 50) ** -0.25
+    colour = np.maximum(np.fft.rfftfreq(len(heard.samples), 1 / SAMPLE_RATE), 50) ** -exponent
     return _added(heard, np.fft.irfft(spectrum * colour, len(heard.samples)), snr_db)
 
 
@@ -138,7 +139,10 @@ CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
     "noise 20 dB": lambda heard: noise(heard, 20),
     "noise 10 dB": lambda heard: noise(heard, 10),
     "noise 3 dB": lambda heard: noise(heard, 3),
+    "pink noise 10 dB": lambda heard: noise(heard, 10, PINK),
+    "pink noise 3 dB": lambda heard: noise(heard, 3, PINK),
     "babble 10 dB": lambda heard: babble(heard, 10),
+    "babble 3 dB": lambda heard: babble(heard, 3),
     "room, 0.5 to 1 m": lambda heard: room(heard, (0.5, 1.0), (0.2, 0.5)),
     "room, 1 to 2 m": lambda heard: room(heard, (1.0, 2.0), (0.3, 0.7)),
 }
