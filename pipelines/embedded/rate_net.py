@@ -6,7 +6,7 @@ learns by CTC. The expected number of nuclei that the phone head starts is a sec
 `streamer/core/measures/density.py` runs the same network in NumPy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +29,25 @@ from streamer.core.measures.density import (
     in_bands,
 )
 
-CHANNELS = 128
+CHANNELS = 160
 STRETCH = 0.28  # log of the tempo, at most
+
+
+class StepNorm(nn.BatchNorm1d):
+    """Batch norm over the steps that exist: padding has no part in the statistics."""
+
+    def forward(self, values: Tensor, keep: Tensor) -> Tensor:
+        """values [batch, channels, n]; keep [batch, 1, n], 1 where a step exists."""
+        if self.training:
+            num = keep.sum()
+            mean = (values * keep).sum((0, 2)) / num
+            variance = ((values - mean[:, None]).square() * keep).sum((0, 2)) / num
+            self.running_mean.lerp_(mean.detach(), self.momentum)
+            self.running_var.lerp_(variance.detach(), self.momentum)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        scale = self.weight / (variance + self.eps).sqrt()
+        return values * scale[:, None] + (self.bias - mean * scale)[:, None]
 
 
 class Net(nn.Module):
@@ -43,7 +60,7 @@ class Net(nn.Module):
             nn.Conv1d(size, channels, 3, dilation=apart, padding=apart)
             for size, apart in zip(sizes, SPANS, strict=True)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm1d(channels) for _ in SPANS)
+        self.norms = nn.ModuleList(StepNorm(channels) for _ in SPANS)
         self.head = nn.Linear(channels, len(CLASSES) + 1)
         nn.init.constant_(self.head.bias[-1], -1.9)  # about five syllables/s
 
@@ -53,7 +70,9 @@ class Net(nn.Module):
         keep = here[:, None]
         hidden = steps.transpose(1, 2)
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            new = F.relu(norm(layer(hidden)))
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.training):
+                found = layer(hidden)
+            new = F.relu(norm(found.float(), keep))
             hidden = (new if i == 0 else hidden + new) * keep
         said = self.head(hidden.transpose(1, 2))
         return said[..., :-1].log_softmax(-1), F.softplus(said[..., -1])
@@ -70,6 +89,40 @@ class Net(nn.Module):
         found["head"] = self.head.weight.detach().T.numpy()
         found["head_bias"] = self.head.bias.detach().numpy()
         return found
+
+    @torch.no_grad()
+    def take(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Count as the network of these arrays does, which may have fewer channels.
+
+        What is read from channels that it lacks is 0; what they read is left as drawn.
+        """
+        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            kernel = torch.from_numpy(arrays[f"kernel{i}"].astype(np.float32))
+            kernel = kernel.unflatten(0, (3, -1)).permute(2, 1, 0)
+            num, inputs = kernel.shape[:2]
+            layer.weight[:num] = 0
+            layer.weight[:num, :inputs] = kernel
+            layer.bias[:num] = torch.from_numpy(arrays[f"bias{i}"].astype(np.float32))
+            norm.reset_parameters()
+        head = torch.from_numpy(arrays["head"].astype(np.float32)).T
+        self.head.weight.zero_()
+        self.head.weight[:, : head.shape[1]] = head
+        self.head.bias.copy_(torch.from_numpy(arrays["head_bias"].astype(np.float32)))
+
+    @torch.no_grad()
+    def normalise(self, steps: Tensor, here: Tensor) -> None:
+        """Give each norm the statistics of these steps, without a change of what is counted."""
+        keep, hidden = here[:, None], steps.transpose(1, 2)
+        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            found = layer(hidden)
+            mean = (found * keep).sum((0, 2)) / keep.sum()
+            variance = ((found - mean[:, None]).square() * keep).sum((0, 2)) / keep.sum()
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(variance)
+            norm.weight.copy_((variance + norm.eps).sqrt())
+            norm.bias.copy_(mean)
+            new = F.relu(found)
+            hidden = (new if i == 0 else hidden + new) * keep
 
 
 def begun(posteriors: Tensor) -> Tensor:

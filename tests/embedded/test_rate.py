@@ -13,6 +13,7 @@ from pipelines.embedded import rate_fit, rate_tracks
 from pipelines.embedded.data import Corpus
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_data import write
+from pipelines.embedded.rate_net import Net, padded
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 
@@ -71,7 +72,7 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
         monkeypatch.setattr(sys, "argv", ["rate_fit", *arguments, *known])
         rate_fit.main()
 
-    monkeypatch.setattr(rate_fit, "set_rate", lambda optimiser, done: None)
+    monkeypatch.setattr(rate_fit, "set_rate", lambda *_: None)
     do("train", "--minutes", "0.01")
     first = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["epoch"]
     do("train", "--minutes", "0.05")
@@ -82,6 +83,39 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
     with np.load(tmp_path / "density.npz") as held:
         assert held["mixture"].shape == (2,)
         assert all(np.isfinite(held[name]).all() for name in held.files)
+
+
+def test_a_wider_network_begins_where_the_weights_were(tmp_path):
+    torch.manual_seed(0)
+    narrow = Net(16).eval()
+    np.savez(tmp_path / "narrow.npz", **narrow.arrays())
+    write(tmp_path / "0000", list(clips(20)))
+    rows = rate_fit.Clips(tmp_path).rows
+    wide = Net(24)
+    rate_fit.begin_with(wide, tmp_path / "narrow.npz", rows)
+    assert rate_fit.read(wide.eval(), rows) == pytest.approx(rate_fit.read(narrow, rows), rel=1e-3)
+    # the norms have the statistics of the clips, so a step of training counts nearly alike
+    steps, here, _ = padded([(row["bands"].astype(np.float32), row["speech"]) for row in rows])
+    settled = wide(steps, here)[1]
+    with torch.no_grad():
+        assert wide.train()(steps, here)[1].sum() == pytest.approx(settled.sum().item(), rel=0.02)
+
+
+def test_padding_has_no_part_in_the_norms():
+    torch.manual_seed(0)
+    net = Net(16)
+    rows = [(found[0], found[1]) for _, found in clips(4)]
+    steps, here, _ = padded(rows)
+    longer = torch.nn.functional.pad(steps, (0, 0, 0, 50))
+    alone = net(steps, here)[1].detach()
+    beside = net(longer, torch.nn.functional.pad(here, (0, 50)))[1].detach()
+    assert beside[:, : here.shape[1]] == pytest.approx(alone, abs=0.02)
+
+
+def test_a_clip_counts_the_less_the_worse_its_text_fits():
+    rows = [{"name": name} for name in ("well", "usual", "badly", "unknown")]
+    weights = rate_fit.weights_of(rows, {"well": 0.7, "usual": 1.3, "badly": 2.5}).tolist()
+    assert weights[0] > weights[1] == weights[3] == 1 > weights[2] > 0.3
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):
