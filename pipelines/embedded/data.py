@@ -218,6 +218,13 @@ def as_loud(both: np.ndarray) -> np.ndarray:
     return np.concatenate([both[:, :128], np.maximum(both[:, 128:] + gain, SILENCE)], 1)
 
 
+def stretch_of(banks: list[np.ndarray], num_frames: int, rng: random.Random) -> np.ndarray:
+    """Noise of 0 dBFS as mel power [num_frames, 128] from a drawn bank, repeated where it is
+    shorter."""
+    bank = rng.choice(banks)
+    return bank[(rng.randrange(len(bank)) + np.arange(num_frames)) % len(bank)]
+
+
 class Composer:
     """Draws turns: `speech` and `silence`. One random.Random per call makes each turn
     reproducible.
@@ -294,7 +301,7 @@ class Composer:
             power *= 10 ** (bands.astype(np.float32) / 10)
         if rng.random() < 0.85:
             least, most = (-1, 20) if rng.random() < 0.25 else (14, 55)
-            power += self.noise(len(power), rng) * 10 ** (
+            power += stretch_of(self.noises, len(power), rng) * 10 ** (
                 (level_db - rng.uniform(least, most)) / 10
             )
         if self.recorded:
@@ -305,7 +312,7 @@ class Composer:
         """Add recorded breaths, other people, louder noise, or a telephone's band."""
         for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.15, 0, 25)):
             if rng.random() < chance and kind in self.recorded:
-                layer = self.stretch_of(kind, len(power), rng)
+                layer = stretch_of(self.recorded[kind], len(power), rng)
                 power = power + layer * 10 ** ((level_db - rng.uniform(least, most)) / 10)
         if rng.random() < 0.3 and "breaths" in self.recorded:
             for _ in range(1 + len(power) // 400):
@@ -322,26 +329,13 @@ class Composer:
             power = narrow * np.float32(before / max(after, 1e-12))
         return power
 
-    def stretch_of(self, kind: str, num_frames: int, rng: random.Random) -> np.ndarray:
-        """Recorded noise of 0 dBFS, [num_frames, 128], repeated where it is shorter."""
-        bank = rng.choice(self.recorded[kind])
-        return bank[(rng.randrange(len(bank)) + np.arange(num_frames)) % len(bank)]
-
-    def noise(self, num_frames: int, rng: random.Random) -> np.ndarray:
-        """Noise of 0 dBFS as mel power, [num_frames, 128]."""
-        bank = rng.choice(self.noises)
-        start = rng.randrange(len(bank))
-        return bank[np.arange(start, start + num_frames) % len(bank)]
-
     def silence(self, num_frames: int, rng: random.Random) -> Turn:
         """Nobody speaks: noise, hum, tones, breaths, animals, a crowd, or nothing at all."""
         power = np.full((num_frames, 128), 1e-10, np.float32)
         for _ in range(rng.randint(0, 3)):
-            if "noise" in self.recorded and rng.random() < 0.5:
-                layer = self.stretch_of("noise", num_frames, rng)
-            else:
-                layer = self.noise(num_frames, rng)
-            layer = layer * 10 ** (rng.uniform(-75, -15) / 10)
+            is_recorded = "noise" in self.recorded and rng.random() < 0.5
+            banks = self.recorded["noise"] if is_recorded else self.noises
+            layer = stretch_of(banks, num_frames, rng) * 10 ** (rng.uniform(-75, -15) / 10)
             if rng.random() < 0.4:  # comes and goes, like breathing or a passing car
                 period, phase = rng.uniform(50, 500), rng.uniform(0, 6)
                 wave = np.sin(np.arange(num_frames) * 2 * np.pi / period + phase)

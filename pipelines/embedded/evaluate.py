@@ -3,8 +3,7 @@
     python -m pipelines.embedded.evaluate --data .cache/embedded/held --out report
     python -m pipelines.embedded.evaluate --people .cache/embedded/people-held --every 3
 
---edge and --cloud take a model folder, or edge=last.pt of a run. The models speak alone: no rules
-and no measures. `python -m bench.people` evaluates the sentences of the product.
+The models speak alone: no rules and no measures. `python -m bench.people` evaluates the sentences of the product.
 """
 
 import argparse
@@ -21,12 +20,13 @@ import soundfile
 import torch
 
 from pipelines.embedded.data import Composer, Corpus
-from pipelines.embedded.export import load_run
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, f0_track, measure, speech_frames
 from pipelines.embedded.mel import normalise, raw_log_mel
 from pipelines.embedded.prompted import Prompted, describe_all
 from pipelines.embedded.syllables import HAN
+from streamer.model.engines.stock import load_stock
 
+EMBEDDED = Path("streamer/model/embedded")
 LENGTHS_S = (3, 10, 30, 60)
 SEED = 77
 GROUPS = {
@@ -46,21 +46,6 @@ class Row(NamedTuple):
     facts: dict
     levels: dict[str, int | None]
     mel: np.ndarray
-
-
-def open_model(spec: str):
-    """`edge=path/last.pt` (a run), or a folder in the published layout."""
-    if "=" in spec:
-        size, _, path = spec.partition("=")
-        return load_run(size, Path(path))
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Thinker
-
-    return Thinker.from_pretrained(spec, dtype=torch.float32).eval()
-
-
-def prompted_of(spec: str) -> Prompted:
-    """With the tokenizer, prompts and phrases of that model."""
-    return Prompted(None if "=" in spec else Path(spec))
 
 
 def voices(folder: Path, num: int) -> list[Row]:
@@ -158,8 +143,8 @@ def tell(name: str, group: str, num: int, found: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--edge", default="streamer/model/embedded/edge")
-    parser.add_argument("--cloud", default="streamer/model/embedded/cloud")
+    parser.add_argument("--edge", type=Path, default=EMBEDDED / "edge")
+    parser.add_argument("--cloud", type=Path, default=EMBEDDED / "cloud")
     parser.add_argument("--data", type=Path, help="shards of held-out voices")
     parser.add_argument("--num", type=int, default=165, help="turns of each length")
     parser.add_argument("--people", type=Path, help="folder of `recordings --held-out`")
@@ -169,9 +154,9 @@ def main() -> None:
     if args.data and not any(args.data.glob("*.json")):
         raise SystemExit(f"no shards in {args.data}; run make train first")
     torch.set_num_threads(1)
-    specs = {"edge": args.edge, "cloud": args.cloud}
-    models = {name: open_model(spec) for name, spec in specs.items()}
-    prompts = {name: prompted_of(spec) for name, spec in specs.items()}
+    folders = {"edge": args.edge, "cloud": args.cloud}
+    models = {name: load_stock(folder) for name, folder in folders.items()}
+    prompts = {name: Prompted(folder) for name, folder in folders.items()}
     lengths = {f"{s} s": (lambda row, s=s: row["seconds"] == s) for s in LENGTHS_S}
     reports = {}
     if args.data:

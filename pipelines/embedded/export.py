@@ -90,11 +90,10 @@ def export(model, name: str, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
-    parser.add_argument("--name", choices=("edge", "cloud"), help="default: the size")
     parser.add_argument("--run", type=Path, required=True, help="a last.pt")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    export(load_run(args.size, args.run), args.name or args.size, args.out)
+    export(load_run(args.size, args.run), args.size, args.out)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pipelines.embedded.heads import Heads
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES, create, tower
 from pipelines.embedded.prompted import logits
+from streamer.model.engines.stock import load_stock
 
 AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
@@ -97,7 +98,7 @@ class Run:
         self.model = create(SIZES[size], args.seed)
         self.heads = Heads(SIZES[size].text_width)
         if args.init:
-            self.model.load_state_dict(load_folder(args.init / size))
+            self.model.load_state_dict(load_stock(args.init / size).state_dict())
         self.model.to(args.device)
         self.heads.to(args.device)
         dtype = torch.bfloat16 if args.bf16 else torch.float32
@@ -165,14 +166,6 @@ class Run:
         state["steppers"] = [stepper.state_dict() for stepper in self.steppers]
         torch.save(state, self.out / "new.pt")
         (self.out / "new.pt").rename(self.out / "last.pt")
-
-
-def load_folder(folder: Path) -> dict[str, torch.Tensor]:
-    """The fp32 weights of an exported model folder, under the names that training uses."""
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
-
-    model = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return model.state_dict()
 
 
 def train(args: argparse.Namespace) -> None:

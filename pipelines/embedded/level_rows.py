@@ -17,21 +17,20 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bench.people_changes import Heard, opus, room, telephone
+from bench.people_changes import Heard, babble, noise, opus, room, telephone
 from bench.people_clips import truth
 from pipelines.embedded.gate import half
 from pipelines.embedded.labels import Measures
 from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.people_held import trimmed
+from pipelines.embedded.rate_data import PLAUSIBLE
 from pipelines.embedded.recordings import Clip, clips, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 from streamer.assembly.models import Models
 from streamer.config import Config
-from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import measure
 
-PLAUSIBLE = (1.5, 9.5)  # syllables/s; else the text is not what was said
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
 REST_SHARE = 0.04  # each
 EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
@@ -66,13 +65,10 @@ def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) 
     chance = np.random.default_rng(seed)
     heard = Heard(clean, level_db, [other], chance)
     exponent, snr_db = chance.uniform(0, 0.75), chance.uniform(0, 30)
-    spectrum = np.fft.rfft(chance.standard_normal(len(clean)))
-    colour = np.maximum(np.fft.rfftfreq(len(clean), 1 / SAMPLE_RATE), 50) ** -exponent
-    noise = np.fft.irfft(spectrum * colour, len(clean))
-    found = {"noise": in_noise(heard, noise, snr_db)}
+    found = {"noise": noise(heard, snr_db, exponent)}
     match chance.integers(5):
         case 0:
-            found["babble"] = in_noise(heard, np.resize(other, len(clean)), chance.uniform(3, 25))
+            found["babble"] = babble(heard, chance.uniform(3, 25))
         case 1:
             found["room"] = room(heard, (0.5, 2.0), (0.2, 0.6))[: len(clean)]
         case 2:
@@ -85,20 +81,11 @@ def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) 
     return found
 
 
-def in_noise(heard: Heard, noise: np.ndarray, snr_db: float) -> np.ndarray:
-    gain = 10 ** ((heard.level_db - snr_db) / 20) / (noise.std() + 1e-12)
-    return np.clip(heard.samples + gain * noise, -1, 1).astype(np.float32)
-
-
-def measured(samples: np.ndarray) -> SpeechMeasures:
-    return measure(samples.astype(np.float32))
-
-
 def row_of(
     clip: Clip, change: str, known: Measures, samples: np.ndarray, models: Models | None
 ) -> dict:
     """models: whose opinions are asked for, of a recording as it is and in noise."""
-    found = measured(samples)
+    found = measure(samples.astype(np.float32))
     facts = {"side": side_of(clip), "speaker": clip.speaker[:16], "source": clip.source}
     true = {name: round(value, 5) for name, value in vars(known).items() if not np.isnan(value)}
     language = clip.said.language

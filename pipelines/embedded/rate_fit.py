@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipelines.embedded.rate_net import Conditions, Net, begun, masked, padded
+from pipelines.embedded.rate_net import CHANNELS, Conditions, Net, begun, masked, padded
 from streamer.core.measures.density import WEIGHTS
 from streamer.core.measures.frames import FRAMES_PER_S
 
@@ -37,8 +37,7 @@ DOUBTED = 0.1  # the part of the error over WORST that counts
 FIT_AFTER = 4  # epochs from nothing, before a network can say how well a text fits
 FIT = -0.1, 0.3  # the error of a rate, syllables/s, by CTC per phone: offset and slope
 FIT_BOUNDS = 0.15, 0.75  # of that error
-ERROR = 0.2, 0.3, 1.0, 0.5  # of `density.rate_error`, until `rate_errors fit` has found them
-OFTEN = {"German": 3, "English": 2}  # times an epoch
+OFTEN = {"German": 4, "English": 2, "59 languages": 2, "other": 2}  # times an epoch
 LEARNERS, MANY = "speechocean762", "common-voice-59"
 
 
@@ -192,7 +191,7 @@ def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    net, average = Net(), Net()
+    net, average = Net(args.channels), Net(args.channels)
     if args.init:
         begin_with(net, args.init, Clips(args.data).kept(False))
     average.load_state_dict(net.state_dict())
@@ -275,8 +274,9 @@ def tell(
 
 
 def opened(run: Path) -> Net:
-    net = Net()
-    net.load_state_dict(torch.load(run / "last.pt", weights_only=True)["average"])
+    weights = torch.load(run / "last.pt", weights_only=True)["average"]
+    net = Net(weights["head.weight"].shape[1])
+    net.load_state_dict(weights)
     return net.eval()
 
 
@@ -301,7 +301,7 @@ def write(args: argparse.Namespace) -> None:
     mixture = mixture_of(found, rows)
     np.save(args.run / "mixture.npy", mixture)
     print(mixture, table(found @ mixture, rows))
-    arrays = net.arrays() | {"mixture": mixture, "error": np.array(ERROR)}
+    arrays = net.arrays() | {"mixture": mixture}
     np.savez(args.weights, **{name: value.astype(np.float16) for name, value in arrays.items()})
 
 
@@ -315,6 +315,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--minutes", type=float, default=40.0, help="of the clock")
     parser.add_argument("--ctc", type=float, default=1.0, help="weight of the phones; 0: without")
+    parser.add_argument("--channels", type=int, default=CHANNELS)
     parser.add_argument("--init", type=Path, help="weights to go on from, as density.npz")
     parser.add_argument("--rate", type=float, default=RATE, help="of learning, at its height")
     parser.add_argument("--seed", type=int, default=0)

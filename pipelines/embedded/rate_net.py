@@ -29,7 +29,7 @@ from streamer.core.measures.density import (
     in_bands,
 )
 
-CHANNELS = 160
+CHANNELS = 128
 STRETCH = 0.28  # log of the tempo, at most
 
 

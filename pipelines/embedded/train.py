@@ -119,7 +119,6 @@ def weigh_levels(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
         if not file.exists():
             of = ("--clones", args.clones, "--side", file.stem, "--num", args.speakers)
             run(("level_rows", *of, "--out", file, *more))
-    run(("rate_errors", rows[1], "--write", args.measures / "density.npz"))
     run(("level_weights", *rows, "--write", args.measures / "level_errors.json"))
 
 

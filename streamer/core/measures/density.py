@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ PAST_STEPS, AHEAD_STEPS = 32, 4  # of a band's mean
 SPANS = (1, 1, 1, 2, 2, 4, 1)  # distance between the three steps that each convolution sees
 REACH = AHEAD_STEPS + sum(SPANS)
 BLOCK = 8  # steps
-UNKNOWN_SNR_DB = 12.0  # taken where no pause lets the noise be heard
 NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 
 
@@ -47,7 +46,6 @@ class Network(NamedTuple):
     head: Floats
     head_bias: Floats
     mixture: Floats
-    error: Floats  # [4], see `error_of`
 
 
 @dataclass(frozen=True)
@@ -114,26 +112,8 @@ def learnt() -> Network:
     each = range(len(SPANS))
     kernels = tuple(arrays[f"kernel{i}"] for i in each)
     biases = tuple(arrays[f"bias{i}"] for i in each)
-    rest = (arrays[name] for name in ("head", "head_bias", "mixture", "error"))
+    rest = (arrays[name] for name in ("head", "head_bias", "mixture"))
     return Network(kernels, biases, *rest)
-
-
-def rate_error(speech_s: float, snr_db: float | None, rate: float) -> float:
-    """Mean absolute error to expect of a measured rate, syllables/s.
-
-    speech_s: seconds of speech without pauses; snr_db: as measured, None where it is unknown;
-    rate: as measured, syllables/s. Learnt from recordings of people that the network did not train
-    on, alone and in noise (`python -m pipelines.embedded.rate_errors`).
-    """
-    known_db = UNKNOWN_SNR_DB if snr_db is None else snr_db
-    return float(error_of(learnt().error, speech_s, known_db, rate))
-
-
-def error_of(numbers: NDArray[Any], speech_s: Any, snr_db: Any, rate: Any) -> Any:
-    """(a + b / speech) (1 + c 10^(-snr / 20)) (rate / 5)^d for `numbers` a, b, c, d."""
-    base, short, noisy, fast = (float(number) for number in numbers)
-    noise = 1 + noisy * 10.0 ** (-np.maximum(snr_db, 0.0) / 20)
-    return (base + short / np.maximum(speech_s, 0.2)) * noise * (np.maximum(rate, 0.5) / 5) ** fast
 
 
 def _begin() -> _State:
