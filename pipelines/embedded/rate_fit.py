@@ -224,6 +224,8 @@ def train(args: argparse.Namespace) -> None:
             optimiser.step()
             towards(average, net)
             figures.append(found)
+        if not figures:  # the time ran out between two epochs
+            break
         epoch += 1
         state = {"net": net.state_dict(), "average": average.state_dict(), "epoch": epoch}
         state |= {
