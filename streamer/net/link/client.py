@@ -29,7 +29,7 @@ from streamer.net.link.dial import VerifierAddress, is_other_version, why
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.stages.ports import TargetLost
 
-STUCK_S = 2.0  # a verifier that does not move: it hears up to 1 s of audio before it says so
+STUCK_S = 2.0  # without progress; it reports each piece of audio that it has heard
 SLOWEST = 8  # times the duration that a needed verdict is waited for: a link of 32 kbit/s
 FIRST_REOPEN = 3  # a turn that found no place asks again after 0.25 s, then more seldom
 
@@ -76,7 +76,8 @@ class RemoteTarget:
         self._is_behind = False
         self._lost: str | None = None
         self._began_at = math.inf
-        self._moved_at = -math.inf  # the verifier's latest progress
+        # the verifier's latest progress, or when it was asked to open the turn
+        self._moved_at = -math.inf
         self._num_moved = -1  # how far it was then
 
     @property
@@ -136,11 +137,13 @@ class RemoteTarget:
     def failed(self) -> None:
         """A verdict did not come in time.
 
-        The verifier is blamed where it was asked, or makes no progress. A request that waits here
-        for the turn's own audio, or for a place there, is this turn's own misfortune.
+        The verifier is blamed where it has heard the turn and was asked, or makes no progress. A
+        request that waits for the turn's own audio, here or in the buffers of a thin link, or for a
+        place there, is this turn's own misfortune.
         """
         is_moving = self._is_rejected or self._clock() - self._moved_at < STUCK_S
-        if self._waiters and self._asked.isdisjoint(self._waiters) and is_moving:
+        was_asked = self.turn.is_ready and not self._asked.isdisjoint(self._waiters)
+        if self._waiters and not was_asked and is_moving:
             self._is_behind = True
             return
         asked_at = max((waiter.asked_at for waiter in self._waiters.values()), default=math.inf)
@@ -238,6 +241,8 @@ class RemoteTarget:
     async def _write(self, socket: ClientConnection) -> None:
         try:
             await self._send(socket, self.turn.connect())
+            if self._moved_at == -math.inf:
+                self._moved_at = self._clock()
             while True:
                 self._wake = anyio.Event()
                 while (message := self.turn.next_message()) is not None:

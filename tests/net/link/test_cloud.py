@@ -27,6 +27,7 @@ from patience import PATIENCE_S, until
 from bench.proxy import Proxy, Toxics
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES
+from streamer.net.link import client
 from streamer.net.link.connections import MAX_TRIES
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.ports import TargetLost
@@ -250,6 +251,36 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
             group.cancel_scope.cancel()
         slow.failed()
         assert not link.is_up, "now it is the verifier that is late"
+
+
+async def test_a_thin_link_is_not_blamed_on_the_verifier(monkeypatch):
+    """At 15 kB/s a request waits in the link after the turn's own audio, before and after the first
+    piece is heard. A verifier that stops is blamed."""
+    monkeypatch.setattr(client, "STUCK_S", 1.5 * PATIENCE_S)
+    async with serving_judges() as (far, _), Proxy(far) as proxy, linked(proxy.port) as link:
+        await until(lambda: link.is_up)
+        proxy.toxics = Toxics(bandwidth=15_000)
+        target = link.listen()
+        await hear(target, sound(1.9))
+        await finish(target)
+        for is_first in (True, False):
+            async with anyio.create_task_group() as group:
+                group.start_soon(target.verify, FIRST)
+                await until(lambda: target.has_sent(1))
+                await until(lambda is_first=is_first: is_first or target.turn.num_heard)
+                assert not target.turn.is_ready
+                target.failed()
+                assert link.is_up, "it moves"
+                assert not target.is_up, "the turn has to catch up"
+                group.cancel_scope.cancel()
+        proxy.toxics = Toxics(is_hung=True)
+        monkeypatch.setattr(client, "STUCK_S", 0.0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(target.verify, FIRST)
+            await anyio.wait_all_tasks_blocked()
+            target.failed()
+            assert not link.is_up
+            group.cancel_scope.cancel()
 
 
 async def test_a_verifier_that_hangs_is_noticed_by_its_spare():
