@@ -25,7 +25,8 @@ from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
-# Of one Audio at most: in float32 it takes under 2 s at 10 kB/s, so a thin link shows progress.
+# One Audio has at most these. In float32 they take under 2 s at 10 kB/s, so a thin link shows
+# progress.
 PIECE_SAMPLES = SAMPLE_RATE_HZ // 4
 # Sent and not yet heard. A request waits after at most 2 s of audio, on a slow verifier or a thin
 # link; a recording is sent at 2 s per round trip.
