@@ -30,6 +30,14 @@ PROBE_S = 20.0
 # formats without a length: ffprobe divides their size by a bit rate
 GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts")
 LEFT_OUT_S = 0.5  # a container's length may be that of its pictures
+# ffmpeg's lines, of all its demuxers and decoders, on a packet or a frame that is not whole
+LOST_PART = re.compile(
+    r"corrupt|incomplete|premature|truncat|partial file|exhausted|too small"
+    r"|invalid (?:data found|pcm packet)|error (?:while decoding|submitting)|input/output error",
+    re.IGNORECASE,
+)
+LOG_LEVEL = "level+warning"  # each line names its level
+MOST_LOG_BYTES = 1 << 20
 
 
 class FfmpegAudio(Audio):
@@ -55,10 +63,12 @@ class FfmpegAudio(Audio):
     def _said(self) -> str:
         """ffmpeg's reason, once it has ended; it may have none."""
         self._process.wait()
+        serious = (line for line in self._log() if re.search(r"\[(error|fatal|panic)\]", line))
+        return _plain(next(serious, ""))
+
+    def _log(self) -> list[str]:
         self._errors.seek(0)
-        lines = self._errors.read(4096).decode("utf-8", "replace").split("\n")
-        told = next((line.rpartition("] ")[2] for line in lines if line.strip()), "")
-        return re.sub(r"^/dev/fd/\d+: ", "", told)  # the message names the file itself
+        return self._errors.read(MOST_LOG_BYTES).decode("utf-8", "replace").split("\n")
 
     def close(self) -> None:
         self._process.kill()
@@ -81,6 +91,13 @@ class FfmpegAudio(Audio):
         elif num_read < self.num_frames - LEFT_OUT_S * self.sample_rate:
             of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
             self.cut = f"is cut short: {of} that its container promises are there"
+        elif self.cut is None and (lost := next(filter(LOST_PART.search, self._log()), None)):
+            self.cut = f"is cut short or damaged (ffmpeg: {_plain(lost)})"
+
+
+def _plain(line: str) -> str:
+    """A line of ffmpeg without its source, level and the file, which the message names itself."""
+    return re.sub(r"^/dev/fd/\d+: ", "", line.rpartition("] ")[2]).rstrip(".")
 
 
 def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None) -> FfmpegAudio:
@@ -92,7 +109,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
     os.lseek(fd, 0, os.SEEK_SET)
     # By descriptor: no name is taken for a protocol, and no playlist reaches out.
     source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
-    quiet = ("-nostdin", "-hide_banner", "-v", "error")
+    quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
     tracks, track, duration_s = _looked_at(fd, wanted)
     if tracks == 0:
         raise AudioError(path, "has no sound track")

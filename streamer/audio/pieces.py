@@ -23,14 +23,16 @@ UNWRITTEN = (0, 0xFFFFFFFF)  # sizes of a WAV chunk that no recorder writes at i
 W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
+DTS = b"\x7f\xfe\x80\x01"
+VOC = b"Creative Voice File\x1a"
 CUT = "is cut short: its last part is missing"
-# An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5. Samples per
-# second of MPEG 1; half of them in 2, a quarter in 2.5.
+# An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
 MP3_KBITS = (
     (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 )
-MP3_RATES_HZ = (44_100, 48_000, 32_000)
+MP2_KBITS = (0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384)  # of MPEG 1
+MPEG_RATES_HZ = (44_100, 48_000, 32_000)  # of MPEG 1; half of them in 2, a quarter in 2.5
 Data = mmap.mmap
 
 
@@ -108,7 +110,7 @@ def _chain(data: Data) -> tuple[list[Piece], str | None]:
         ends.append(min(end, len(data)))
         if end > len(data):
             told = (
-                CUT if end_of in (_asf_end, _caf_end, _w64_end) else None
+                CUT if end_of in (_asf_end, _avi_end, _caf_end, _voc_end, _w64_end) else None
             )  # libsndfile knows others
             break
         begin = _behind_padding(data, end)
@@ -191,6 +193,10 @@ def _kind(data: Data, at: int) -> End | None:
         return _wav_end
     if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
         return _aiff_end
+    if head[:4] == b"RIFF" and head[8:] == b"AVI ":
+        return _avi_end
+    if data[at : at + len(VOC)] == VOC:
+        return _voc_end
     if head[:8] == W64:
         return _w64_end
     if head[:8] == ASF:
@@ -214,22 +220,25 @@ def _wav_end(data: Data, at: int) -> int | None:
     if length in UNWRITTEN and body is not None:
         return body[0] + body[1] + body[1] % 2
     end = at + 8 + length + length % 2 if length >= 36 else None
-    if end is None or body is None:
+    if body is None:
         return end
     heard = body[0] + body[1] + body[1] % 2  # libsndfile believes the data chunk
     name, more = data[heard : heard + 4], data[heard + 4 : heard + 8]
     size = int.from_bytes(more, "little" if _order(data, at) == "<" else "big")
     is_chunk = name.strip().isalnum() and heard + size <= len(data)
-    return end if heard <= end and (is_chunk or heard + 8 > end) else heard
+    return end if end and heard <= end and (is_chunk or heard + 8 > end) else heard
 
 
 def _wav_data(data: Data, begin: int) -> tuple[int, int] | None:
-    """Where the samples of a WAV begin, and the bytes that they have by the header."""
-    at = begin + 12
+    """Where the samples of a WAV begin, and the bytes that they have by the header: 0 for fewer
+    than one frame."""
+    at, least = begin + 12, 1
     while at + 8 <= len(data):
         name, length = struct.unpack_from(f"{_order(data, begin)}4sI", data, at)
+        if name == b"fmt " and length >= 14:
+            (least,) = struct.unpack_from(f"{_order(data, begin)}H", data, at + 20)
         if name == b"data":
-            return at + 8, length
+            return at + 8, length if length >= least else 0
         at += 8 + length + length % 2
     return None
 
@@ -258,6 +267,25 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
     struct.pack_into(f"{order}I", head, 4, min(size - begin - 8, 0xFFFFFFF0))
     struct.pack_into(f"{order}I", head, body[0] - 4 - begin, min(left, 0xFFFFFFC0))
     return Piece(begin, size, bytes(head))
+
+
+def _avi_end(data: Data, at: int) -> int | None:
+    """Large ones have further parts."""
+    begin = at
+    while at == begin or (data[at : at + 4] == b"RIFF" and data[at + 8 : at + 12] == b"AVIX"):
+        (length,) = struct.unpack_from("<I", data, at + 4)
+        if length in UNWRITTEN:
+            return None
+        at += 8 + length + length % 2
+    return at
+
+
+def _voc_end(data: Data, at: int) -> int | None:
+    """After the last block."""
+    at += int.from_bytes(data[at + 20 : at + 22], "little")
+    while at + 4 <= len(data) and data[at]:
+        at += 4 + int.from_bytes(data[at + 1 : at + 4], "little")
+    return at + (at < len(data))  # a block of one byte ends the list
 
 
 def _aiff_end(data: Data, at: int) -> int | None:
@@ -318,30 +346,35 @@ def _mp3_end(data: Data, at: int) -> int | None:
 
 
 def _is_within_a_frame(data: Data) -> bool:
-    """Whether a file of MP3 or AAC frames, without a length, ends before its last frame does."""
+    """Whether a file of bare frames, without a length, ends before its last one does: MPEG's layers
+    II and III, AAC, DTS."""
     begin = _behind_tag(data, 0)
     if _mp3_end(data, 0) is not None:
         return False  # its decoder knows
-    for size_of in (_mp3_size, _adts_size):
+    for size_of in (_mpeg_size, _adts_size, _dts_size):
         at, num = begin, 0
         while (size := size_of(data, at)) is not None:
             at, num = at + size, num + 1
         if num > 1:
-            return at > len(data)
+            left = data[at:][:2]  # of a header that is cut, too
+            return at > len(data) or (
+                0 < len(data) - at < 4 and data[begin : begin + len(left)] == left
+            )
     return False
 
 
-def _mp3_size(data: Data, at: int) -> int | None:
-    """Bytes of a frame of layer III; None for what is none, and for a free bit rate."""
-    if not _is_frame(data, at) or len(data) < at + 4 or data[at + 1] & 6 != 2:
+def _mpeg_size(data: Data, at: int) -> int | None:
+    """Bytes of a frame of layer II or III; None for what is none, and for a free bit rate."""
+    if len(data) < at + 4 or data[at] != 0xFF or data[at + 1] & 0xE0 != 0xE0:
         return None
-    version, bits = data[at + 1] >> 3 & 3, data[at + 2]
-    if version == 1 or bits >> 4 in (0, 15) or bits >> 2 & 3 == 3:
+    version, layer, bits = data[at + 1] >> 3 & 3, data[at + 1] >> 1 & 3, data[at + 2]
+    if version == 1 or layer not in (1, 2) or bits >> 4 in (0, 15) or bits >> 2 & 3 == 3:
         return None
     is_half = version != 3
-    rate = MP3_RATES_HZ[bits >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
-    kbits = MP3_KBITS[is_half][bits >> 4]
-    return (72_000 if is_half else 144_000) * kbits // rate + (bits >> 1 & 1)
+    rate = MPEG_RATES_HZ[bits >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
+    kbits = (MP2_KBITS if layer == 2 and not is_half else MP3_KBITS[is_half])[bits >> 4]
+    is_short = is_half and layer == 1  # 576 samples
+    return (72_000 if is_short else 144_000) * kbits // rate + (bits >> 1 & 1)
 
 
 def _adts_size(data: Data, at: int) -> int | None:
@@ -349,6 +382,13 @@ def _adts_size(data: Data, at: int) -> int | None:
     if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:
         return None
     return max(7, (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5)
+
+
+def _dts_size(data: Data, at: int) -> int | None:
+    """Of a core frame; what extends it is left to its decoder."""
+    if data[at : at + 4] != DTS or len(data) < at + 8:
+        return None
+    return 1 + (int.from_bytes(data[at + 5 : at + 8]) >> 4 & 0x3FFF)
 
 
 def _behind_tag(data: Data, at: int) -> int:

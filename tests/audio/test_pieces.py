@@ -153,6 +153,45 @@ def test_frames_that_end_early_are_told(tmp_path, name, rate) -> None:
     assert "is cut short" in str(heard(tmp_path / name)[1])
 
 
+AS_AAC = ("-c:a", "aac")
+FRAGMENTS = (*AS_AAC, "-movflags", "frag_keyframe+empty_moov", "-frag_duration", "200000")
+OTHER_KINDS = {
+    "a.ac3": (),
+    "a.eac3": (),
+    "a.dts": ("-strict", "-2", "-ar", "48000"),
+    "a.mp2": ("-ar", "44100"),
+    "a.voc": (),
+    "a.avi": ("-c:a", "mp3", "-ar", "44100"),
+    "a.ts": AS_AAC,
+    "a.mpg": ("-ar", "44100"),
+    "a.latm": AS_AAC,
+    "fragments.mp4": FRAGMENTS,
+}
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_a_cut_file_of_another_kind_is_told(tmp_path, name) -> None:
+    soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", *OTHER_KINDS[name], tmp_path / name)
+    subprocess.run(made, check=True)
+    whole = (tmp_path / name).read_bytes()
+    samples, told = heard(tmp_path / name)
+    assert told is None
+    (tmp_path / name).write_bytes(whole[: len(whole) * 3 // 5 + 301])
+    rest, told = heard(tmp_path / name)
+    assert "is cut short" in str(told)
+    assert len(rest) < 0.7 * len(samples)
+
+
+@pytest.mark.parametrize("left", [1, 3])
+def test_a_cut_within_the_head_of_a_frame_is_told(tmp_path, left) -> None:
+    """Two frames of MPEG 1, layer III, 32 kbit/s at 32 kHz: 144 bytes each, and a third begins."""
+    frame = b"\xff\xfb\x18\xc0" + bytes(140)
+    (tmp_path / "a.mp3").write_bytes(frame * 3 + frame[:left])
+    assert "is cut short" in str(heard(tmp_path / "a.mp3")[1])
+
+
 @needs_ffmpeg
 def test_containers_for_ffmpeg_are_looked_at_too(tmp_path) -> None:
     soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
@@ -177,7 +216,7 @@ def test_a_part_of_another_rate_is_told(tmp_path, kind) -> None:
 
 
 @pytest.mark.parametrize("riff", [0, 36, 0xFFFFFFFF])
-@pytest.mark.parametrize("data", [0, 0xFFFFFFFF])
+@pytest.mark.parametrize("data", [0, 1, 0xFFFFFFFF])
 def test_a_wav_whose_sizes_were_never_written_is_heard(tmp_path, riff, data) -> None:
     whole = encoded(TONES[0], **KINDS["wav"])
     samples = whole[whole.index(b"data") + 8 :]
