@@ -174,6 +174,8 @@ class Conditions:
             bands = self._in_noise(bands, speech)
         if self.chance.random() < 0.1:
             bands = self._by_telephone(bands)
+        if self.chance.random() < 0.4:
+            bands, speech = self._after_a_wait(bands, speech)
         return np.maximum(bands, FLOOR).astype(np.float32), speech, tempo
 
     def no_speech(self, num: int) -> np.ndarray:
@@ -216,6 +218,16 @@ class Conditions:
         low, high = np.log2(self.chance.uniform(150, 350)), np.log2(self.chance.uniform(3200, 3900))
         outside = np.maximum(low - self.octaves, self.octaves - high).clip(0)
         return bands - (self.chance.uniform(2.4, 9.0) * outside).astype(np.float32)
+
+    def _after_a_wait(self, bands: np.ndarray, speech: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Before the speech, up to 1.5 s of its room's tone, of noise, or of digital silence: the
+        bands' means begin there."""
+        num = int(self.chance.integers(20, 150))
+        tone = np.percentile(bands, 8, axis=0) + 0.15 * self.chance.standard_normal((num, 1))
+        noise = self._noise(num, 0.0)
+        under = self._level(bands) - self._level(noise) - self.chance.uniform(1.0, 4.5)
+        before = (tone, noise + under, np.full((num, NUM_BANDS), FLOOR))[self.chance.integers(3)]
+        return np.concatenate([before, bands]), np.concatenate([np.zeros(num, bool), speech > 0])
 
     def _level(self, bands: np.ndarray) -> float:
         return float(np.log10((10.0**bands @ self.weights).mean() + 1e-12))

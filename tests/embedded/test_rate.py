@@ -13,7 +13,7 @@ from pipelines.embedded import rate_fit, rate_tracks
 from pipelines.embedded.data import Corpus
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_data import write
-from pipelines.embedded.rate_net import Net, padded
+from pipelines.embedded.rate_net import Conditions, Net, padded
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 
@@ -110,6 +110,17 @@ def test_padding_has_no_part_in_the_norms():
     alone = net(steps, here)[1].detach()
     beside = net(longer, torch.nn.functional.pad(here, (0, 50)))[1].detach()
     assert beside[:, : here.shape[1]] == pytest.approx(alone, abs=0.02)
+
+
+def test_a_wait_before_the_speech_is_no_speech():
+    conditions, (_, found) = Conditions(None, 0), next(clips(1))
+    for _ in range(6):
+        bands, speech = conditions._after_a_wait(found[0], found[1])
+        waited = len(bands) - len(found[0])
+        assert waited >= 20
+        assert np.array_equal(bands[waited:], found[0])
+        assert not speech[:waited].any()
+        assert speech[waited:].all()
 
 
 def test_a_clip_counts_the_less_the_worse_its_text_fits():
