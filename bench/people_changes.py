@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import soxr
-from scipy.signal import butter, fftconvolve, sosfilt
+from scipy.signal import fftconvolve
 
+from pipelines.embedded import codecs
 from pipelines.embedded.codecs import coded_as, telephone_call
 from pipelines.embedded.speak import SAMPLE_RATE
 
@@ -103,11 +103,7 @@ def _images(
 
 
 def telephone(heard: Heard) -> np.ndarray:
-    """300 to 3,400 Hz at 8 kHz, mu-law."""
-    band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
-    narrow = sosfilt(band, soxr.resample(heard.samples, SAMPLE_RATE, 8000)).astype(np.float32)
-    coded, _ = coded_as(_clipped(narrow), 8000, "WAV", "ULAW")
-    return _clipped(soxr.resample(coded, 8000, SAMPLE_RATE))
+    return _clipped(codecs.telephone(heard.samples))
 
 
 def opus(heard: Heard) -> np.ndarray:

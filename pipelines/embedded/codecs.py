@@ -60,14 +60,11 @@ def aligned(heard: np.ndarray, original: np.ndarray, most: int = 4000) -> np.nda
 
 
 def telephone(samples: np.ndarray) -> np.ndarray:
-    """300-3400 Hz at 8 kHz, mu-law of 8 bits (G.711), and back."""
-    narrow = soxr.resample(samples, SAMPLE_RATE, 8000)
-    narrow = np.clip(
-        sosfilt(butter(4, (300, 3400), "bandpass", fs=8000, output="sos"), narrow), -1, 1
-    )
-    steps = np.round(128 * np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256)) / 128
-    wide = np.sign(steps) * (np.expm1(np.abs(steps) * np.log(256)) / 255)
-    return aligned(soxr.resample(wide, 8000, SAMPLE_RATE).astype(np.float32), samples)
+    """300 to 3,400 Hz at 8 kHz, mu-law of 8 bits (G.711), and back, with the filters' delay."""
+    band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
+    narrow = sosfilt(band, soxr.resample(samples, SAMPLE_RATE, 8000)).astype(np.float32)
+    coded, _ = coded_as(np.clip(narrow, -1, 1), 8000, "WAV", "ULAW")
+    return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
 
 
 def room(samples: np.ndarray, rng: random.Random) -> np.ndarray:
@@ -96,7 +93,7 @@ def passed_on(samples: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]
     elif way == "opus":
         heard = opus(heard, rng.uniform(0.85, 0.98))
     elif way == "telephone":
-        heard = telephone(heard)
+        heard = aligned(telephone(heard), heard)
     return heard * scale, way
 
 

@@ -1,132 +1,132 @@
-"""A model's own opinion of each level. In: a listener whose turn is over. Out: attribute -> chances.
+"""A model's own opinion of each level. In: a model, samples. Out: attribute -> chances.
 
-The model says a sentence of its form, greedily. Where it begins a phrase of an attribute, the other
-phrases that begin so are scored, too: a level's chance is its share of them.
+The model says a sentence of its form, greedily, in the language of the rules. Where it begins a
+phrase of an attribute, the other phrases that begin so are scored, too: a level's chance is its
+share of them.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from streamer.core.rules.clauses import MAX_OPENING
-from streamer.core.rules.form import BEGIN, Place, SentenceForm, State
+from streamer.core.rules.clauses import marks_of
+from streamer.core.rules.form import BEGIN, Place
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.offline import hear_turn
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker, form_of
 
-MOST_IDS = 64
+LEAST = 1e-5  # a phrase that is less likely is not followed
 
 
 def opinions(thinker: Thinker, samples: np.ndarray, rules: Rules) -> dict[str, list[float]]:
-    """attribute -> the chance of each of its levels; {} for the sentence without speech."""
-    form = form_of(thinker, rules)
-    assert form is not None
-    listener = hear_turn(thinker, samples)
+    """attribute -> the chance of each of its levels."""
+    listener = hear_turn(thinker, samples, language=rules.language)
     try:
-        return _said(listener, form, dict(thinker.card.attributes))
+        return Opinions(thinker, listener, rules).said()
     finally:
         listener.close()
 
 
-def _said(listener: Listener, form: SentenceForm, phrases: dict) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    state: State | None = BEGIN
-    for _ in range(MOST_IDS):
-        logits = drive(listener.engine, listener.feed(1))[-1]
-        allowed = form.allowed(state)
-        if isinstance(state, Place) and state.is_over:
-            break
-        before = _reachable(state, phrases)
-        for name in before:
-            if len(before) == 1 and name not in found and _parts(form, state, allowed, phrases):
-                found[name] = _chances(listener, form, state, logits, phrases, name)
-        token = int(allowed[logits[allowed].argmax()])
-        listener.sequence.extend((token,))
-        state = form.step(state, token)
-        if state is None or isinstance(state, str) or state.is_over:
-            break
-    return found
+class Opinions:
+    """What a listener whose turn is over says, with its doubt about levels."""
 
+    def __init__(self, thinker: Thinker, listener: Listener, rules: Rules) -> None:
+        card = thinker.card.speaking(rules.language)
+        gap = marks_of(card.language).gap
+        self._phrases = {
+            name: [[gap + phrase for phrase in level["phrases"]] for level in levels]
+            for name, levels in card.attributes.items()
+        }
+        self._openings = card.openings
+        self._listener = listener
+        form = form_of(thinker, rules)
+        assert form is not None
+        self._form = form
 
-def _reachable(state: State | None, phrases: dict) -> dict[str, set[int]]:
-    """attribute -> levels whose phrases the clause that stands there may become."""
-    if not isinstance(state, Place) or not state.clause:
-        return {}
-    most = MAX_OPENING if state.is_first else 0
-    for at in range(min(most, len(state.clause) - 1) + 1):
+    def said(self) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        state, ids, steps = BEGIN, [], []
+        while not state.is_over:
+            logits, allowed = self._logits(), self._form.allowed(state)
+            steps.append((state, logits))
+            ids.append(int(allowed[logits[allowed].argmax()]))
+            after = self._form.step(state, ids[-1])
+            if after.said != state.said:  # the clause before this id is whole
+                (name,) = self._named(state)
+                found[name] = self._doubted(name, ids, steps)
+                ids, steps = [], []
+            else:
+                self._listener.sequence.extend(ids[-1:])
+            state = after
+        return found
+
+    def _named(self, state: Place) -> list[str]:
+        clause = self._clause(state)
+        return [n for n, levels in self._phrases.items() if any(clause in own for own in levels)]
+
+    def _doubted(self, name: str, ids: list[int], steps: list) -> list[float]:
+        """The chances where the clause's ids first part the levels; the sequence then holds all of
+        them. steps: the state and the logits before each id."""
+        begin = len(self._listener.sequence) - len(ids) + 1
+        at = next(i for i, (state, _) in enumerate(steps) if self._parts(state, name))
+        self._listener.sequence.replace_tail(begin + at)
+        chances = [0.0] * len(self._phrases[name])
+        for level, chance in self._leaves(*steps[at], name, 1.0):
+            chances[level] += chance
+        self._listener.sequence.replace_tail(begin)
+        self._listener.sequence.extend(tuple(ids))
+        return [round(chance, 6) for chance in chances]
+
+    def _logits(self) -> np.ndarray:
+        return drive(self._listener.engine, self._listener.feed(1))[-1]
+
+    def _clause(self, state: Place) -> str | None:
+        """The clause that stands there, without its opening; None before the opening is said."""
+        if not state.is_first:
+            return state.clause
+        said = [each for each in self._openings if state.clause.startswith(each)]
+        return state.clause.removeprefix(max(said, key=len)) if said else None
+
+    def _reachable(self, state: Place) -> dict[str, set[int]]:
+        """attribute -> levels whose phrases the clause that stands there may become."""
+        clause = self._clause(state)
+        if clause is None:
+            return {}
         found: dict[str, set[int]] = {}
-        for name, levels in phrases.items():
+        for name, levels in self._phrases.items():
             for i, level in enumerate(levels):
-                if any(phrase.startswith(state.clause[at:]) for phrase in level["phrases"]):
+                if any(phrase.startswith(clause) for phrase in level):
                     found.setdefault(name, set()).add(i)
-        if found:
-            return found
-    return {}
+        return found
 
+    def _parts(self, state: Place, name: str) -> bool:
+        """Whether the next id tells levels of an attribute apart."""
+        levels = self._reachable(state).get(name, set())
+        return any(some != levels for _, some in self._ways(state, name).values())
 
-def _parts(form: SentenceForm, state: Place, allowed: np.ndarray, phrases: dict) -> bool:
-    """Whether the next id tells levels apart."""
-    here = _reachable(state, phrases)
-    after = [_told(form.step(state, int(token)), here, phrases) for token in allowed]
-    return any(levels != next(iter(here.values())) for levels in after)
+    def _ways(self, state: Place, name: str) -> dict[int, tuple[Place, set[int]]]:
+        """Each next id that may lead to the attribute, the state after it, and the levels left."""
+        steps = {int(id_): self._form.step(state, int(id_)) for id_ in self._form.allowed(state)}
+        ways = {id_: (after, self._reachable(after).get(name)) for id_, after in steps.items()}
+        return {id_: (after, levels) for id_, (after, levels) in ways.items() if levels}
 
-
-def _told(state: State | None, here: dict[str, set[int]], phrases: dict) -> set[int]:
-    name = next(iter(here))
-    return _reachable(state, phrases).get(name, set())
-
-
-def _chances(
-    listener: Listener,
-    form: SentenceForm,
-    state: Place,
-    logits: np.ndarray,
-    phrases: dict,
-    name: str,
-) -> list[float]:
-    chances = [0.0] * len(phrases[name])
-    begin = len(listener.sequence)
-    for level, chance in _leaves(listener, form, state, logits, phrases, name, 1.0):
-        chances[level] += chance
-    listener.sequence.replace_tail(begin)
-    return [round(chance, 6) for chance in chances]
-
-
-def _leaves(
-    listener: Listener,
-    form: SentenceForm,
-    state: Place,
-    logits: np.ndarray,
-    phrases: dict,
-    name: str,
-    share: float,
-) -> Iterator[tuple[int, float]]:
-    """(level, chance) of each way on, until one level is left."""
-    levels = _reachable(state, phrases).get(name, set())
-    if len(levels) == 1:
-        yield next(iter(levels)), share
-        return
-    allowed = [
-        int(token)
-        for token in form.allowed(state)
-        if _reachable(form.step(state, int(token)), phrases).get(name)
-    ]
-    if not allowed:  # the clause only begins as a phrase does: the opening, spelled by characters
-        return
-    scores = logits[allowed].astype(float)
-    odds = np.exp(scores - scores.max())
-    begin = len(listener.sequence)
-    for token, part in zip(allowed, odds / odds.sum(), strict=True):
-        after = form.step(state, token)
-        if part * share < 1e-5:
-            continue
-        known = _reachable(after, phrases)[name]
-        if len(known) == 1:
-            yield next(iter(known)), share * float(part)
-            continue
-        listener.sequence.extend((token,))
-        below = drive(listener.engine, listener.feed(1))[-1]
-        yield from _leaves(listener, form, after, below, phrases, name, share * float(part))
-        listener.sequence.replace_tail(begin)
+    def _leaves(
+        self, state: Place, logits: np.ndarray, name: str, share: float
+    ) -> Iterator[tuple[int, float]]:
+        """(level, chance) of each way on, until one level is left."""
+        ways = self._ways(state, name)
+        scores = logits[list(ways)].astype(float)
+        odds = np.exp(scores - scores.max())
+        begin = len(self._listener.sequence)
+        parts = (share * odds / odds.sum()).tolist()
+        for (token, (after, levels)), part in zip(ways.items(), parts, strict=True):
+            if part < LEAST:
+                continue
+            if len(levels) == 1:
+                yield next(iter(levels)), part
+                continue
+            self._listener.sequence.extend((token,))
+            yield from self._leaves(after, self._logits(), name, part)
+            self._listener.sequence.replace_tail(begin)

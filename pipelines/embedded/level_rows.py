@@ -11,7 +11,8 @@ import argparse
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.people_held import trimmed
 from pipelines.embedded.rate_data import PLAUSIBLE
 from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.sentences import LANGUAGES
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 from streamer.assembly.models import Models
@@ -35,6 +37,7 @@ SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.
 REST_SHARE = 0.04  # each
 EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
 LONG_S = (10, 30, 55)
+OTHERS = tuple(LANGUAGES)[1:]  # languages beside the first
 SIDES = ("train", "calibrates", "checks")
 
 
@@ -82,17 +85,21 @@ def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) 
 
 
 def row_of(
-    clip: Clip, change: str, known: Measures, samples: np.ndarray, models: Models | None
+    clip: Clip, change: str, known: Measures, samples: np.ndarray, models: Sequence[Models]
 ) -> dict:
-    """models: whose opinions are asked for, of a recording as it is and in noise."""
+    """models: the pair in each language, whose opinions are asked for, of a recording as it is and
+    in noise."""
     found = measure(samples.astype(np.float32))
     facts = {"side": side_of(clip), "speaker": clip.speaker[:16], "source": clip.source}
     true = {name: round(value, 5) for name, value in vars(known).items() if not np.isnan(value)}
     language = clip.said.language
     row = {**facts, "language": language, "change": change, "true": true, **found.as_json()}
-    if models is not None and change in ("none", "noise"):
-        own = zip(("edge", "cloud"), models.pair, strict=True)
-        row["opinions"] = {name: opinions(one, samples, models.plan.rules) for name, one in own}
+    if models and change in ("none", "noise"):
+        row["opinions"] = {
+            f"{role}{told}": opinions(one, samples, pair.plan.rules)
+            for told, pair in zip(("", *(f", {name}" for name in OTHERS)), models, strict=True)
+            for role, one in zip(("edge", "cloud"), pair.pair, strict=True)
+        }
     return row
 
 
@@ -115,7 +122,7 @@ def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tu
 
 
 def rows(
-    clones: Path, side: str, num: int, seed: int = 0, models: Models | None = None
+    clones: Path, side: str, num: int, seed: int = 0, models: Sequence[Models] = ()
 ) -> Iterator[dict]:
     known, chance = table(), random.Random(seed)
     other = np.random.default_rng(seed).standard_normal(SAMPLE_RATE).astype(np.float32)
@@ -149,7 +156,8 @@ def main() -> None:
     parser.add_argument("--cloud", default="embedded")
     args = parser.parse_args()
     config = Config(mode="gated", edge=args.edge, cloud=args.cloud)
-    models = Models(config, calibrates=True) if args.opinions else None
+    spoken = [replace(config, language=name) for name in ("", *OTHERS)] if args.opinions else []
+    models = [Models(each, calibrates=True) for each in spoken]
     part = args.out.with_name(args.out.name + ".part")
     with part.open("w") as file:
         for row in rows(args.clones, args.side, args.num, args.seed, models):

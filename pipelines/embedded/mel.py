@@ -19,21 +19,20 @@ def filters() -> np.ndarray:
 
 
 @cache
+def edges_hz() -> np.ndarray:
+    """Where the bands begin, have their centre and end, [130]."""
+    most = hertz_to_mel(8000.0, mel_scale="slaney")
+    return mel_to_hertz(np.linspace(0.0, most, NUM_MELS + 2), mel_scale="slaney")
+
+
 def band_hz() -> np.ndarray:
     """Centre of each mel band in Hz, [128]."""
-    edges = mel_to_hertz(
-        np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney"
-    )
-    return edges[1:-1].astype(np.float32)
+    return edges_hz()[1:-1].astype(np.float32)
 
 
-@cache
 def band_peak() -> np.ndarray:
     """Height of each Slaney triangle, [128]: 2 / its width in Hz."""
-    edges = mel_to_hertz(
-        np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney"
-    )
-    return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
+    return (2.0 / (edges_hz()[2:] - edges_hz()[:-2])).astype(np.float32)
 
 
 def raw_log_mel(samples: np.ndarray) -> np.ndarray:

@@ -54,9 +54,11 @@ def hear_parts(
         _close(listeners)
 
 
-def hear_turn(thinker: Thinker, samples: Samples, prefills: bool = True) -> Listener:
+def hear_turn(
+    thinker: Thinker, samples: Samples, prefills: bool = True, language: str = ""
+) -> Listener:
     """A listener whose turn was `samples`, no longer than `max_turn_s`; the caller closes it."""
-    listener = Listener(thinker)
+    listener = Listener(thinker, language)
     for item in items_of([samples], thinker.card.max_turn_s):
         hear(listener, item, prefills)
     return listener

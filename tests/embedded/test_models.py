@@ -5,14 +5,19 @@ import random
 
 import numpy as np
 import pytest
+import speech
 import torch
 
 from pipelines.embedded.batches import batch_of
 from pipelines.embedded.data import Turn
 from pipelines.embedded.export import export
+from pipelines.embedded.labels import NUM_LEVELS
+from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.model import SIZES, create, in_windows, tower
 from pipelines.embedded.prompted import Prompted, logits
 from pipelines.embedded.sentences import no_speech
+from streamer.assembly.models import Models
+from streamer.config import Config
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import load, resolve
 
@@ -109,3 +114,12 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
     ]
     right = sum(text == prompted.no_speech for text in said)
     assert right >= 0.94 * len(said), said
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_a_model_has_an_opinion_of_each_attribute_in_each_language(language):
+    models = Models(Config(mode="edge", language=language), calibrates=True)
+    edge, _ = models.pair
+    found = opinions(edge, speech.recording(0), models.plan.rules)
+    assert {name: len(chances) for name, chances in found.items()} == NUM_LEVELS
+    assert all(sum(chances) == pytest.approx(1, abs=0.01) for chances in found.values())
