@@ -30,7 +30,7 @@ def opinions(thinker: Thinker, samples: np.ndarray, rules: Rules) -> dict[str, l
 
 
 class Opinions:
-    """What a listener whose turn is over says, with its doubt about levels."""
+    """The sentence of a listener whose turn is over, with the doubt about its levels."""
 
     def __init__(self, thinker: Thinker, listener: Listener, rules: Rules) -> None:
         card = thinker.card.speaking(rules.language)

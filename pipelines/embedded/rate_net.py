@@ -94,7 +94,7 @@ class Net(nn.Module):
     def take(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Count as the network of these arrays does, which may have fewer channels.
 
-        What is read from channels that it lacks is 0; what they read is left as drawn.
+        Weights from channels that it lacks are 0; weights into them stay as drawn.
         """
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             kernel = torch.from_numpy(arrays[f"kernel{i}"].astype(np.float32))
