@@ -10,11 +10,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import anyio
+import numpy as np
+import soxr
 
 from streamer.config import Config
+from streamer.core.audio.chunker import QUALITY
 from streamer.core.description import Description
 from streamer.describer import Describer
-from streamer.stages.events import TurnFailed
+from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
 from streamer.stages.stream import LiveSession
 
 MAX_FRAMES = 1_000  # that wait, while models load or a turn ends: 10 s of frames of 10 ms
@@ -42,13 +45,15 @@ class BackgroundSession:
         self._before_s = before_s
         self._before: deque[bytes] = deque()
         self._has_begun = False
-        self._rate = 0
+        self._rate = 0  # of the first frame, and of the session
+        self._last_rate: int | None = None  # of the last frame
+        self._resampler: soxr.ResampleStream | None = None  # where these two differ
         self._is_first = anyio.Event()
         self._items: deque[bytes | _End | None] = deque()  # None: speech begins
         self._came = anyio.Event()
         self._is_over = False
         self._waiting: dict[int, _End] = {}
-        self._early: dict[int, Description | TurnFailed] = {}  # before `commit` returned
+        self._early: Description | TurnFailed | None = None  # that came before `commit` returned
 
     async def run(self) -> None:
         """Load the models and serve the calls until cancelled. Raises ModelError."""
@@ -67,17 +72,24 @@ class BackgroundSession:
             self._release()
 
     def feed(self, pcm: bytes, sample_rate: int) -> bool:
-        """Take a frame of PCM16 mono. False: it was left out, since 1,000 frames wait or `run` has
-        ended. Raises ValueError if the rate changes."""
-        if self._rate not in (0, sample_rate):
-            raise ValueError(f"the sample rate changed from {self._rate} to {sample_rate} Hz")
-        self._rate = sample_rate
+        """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
+        was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
+        for what is no such frame."""
+        if not isinstance(pcm, bytes | bytearray | memoryview):
+            raise TypeError(f"feed takes bytes of PCM16, not {type(pcm).__name__}")
+        pcm = bytes(pcm)
+        if len(pcm) % 2:
+            raise ValueError(f"a frame of PCM16 has an even number of bytes, not {len(pcm)}")
+        if sample_rate != self._last_rate:
+            self._change_rate(sample_rate)
+        if self._resampler is not None:
+            pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
         self._is_first.set()
         return self._put(pcm)
 
     def begin(self) -> bool:
         """Speech begins; the turn has the last `before_s` of earlier audio too. Calls within a turn
-        do nothing."""
+        do nothing. False: `run` has ended."""
         return self._put(None)
 
     async def end(self) -> Description | None:
@@ -86,6 +98,14 @@ class BackgroundSession:
         if self._rate and self._put(end):
             await end.is_done.wait()
         return end.found
+
+    def _change_rate(self, rate: int) -> None:
+        SessionOptions(rate)  # raises ValueError
+        self._rate, self._last_rate = self._rate or rate, rate
+        is_same = rate == self._rate
+        self._resampler = (
+            None if is_same else soxr.ResampleStream(rate, self._rate, 1, "int16", QUALITY)
+        )
 
     def _release(self) -> None:
         """Let the calls of `end` return that still wait; later ones return at once."""
@@ -96,7 +116,8 @@ class BackgroundSession:
             end.is_done.set()
 
     def _put(self, item: bytes | _End | None) -> bool:
-        if self._is_over or len(self._items) >= MAX_FRAMES:
+        most = MAX_FRAMES if isinstance(item, bytes) else 2 * MAX_FRAMES  # a turn's end is kept
+        if self._is_over or len(self._items) >= most:
             return False
         self._items.append(item)
         self._came.set()
@@ -107,7 +128,8 @@ class BackgroundSession:
         await self._came.wait()
         self._came = anyio.Event()
         while self._items:
-            await self._serve(session, self._items.popleft())
+            await self._serve(session, self._items[0])
+            self._items.popleft()  # not before: `_release` looks for calls that wait
 
     async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
         if isinstance(item, _End):
@@ -133,11 +155,15 @@ class BackgroundSession:
             end.is_done.set()
             return
         self._has_begun = False
-        self._early.clear()  # parts of a turn that was longer than max_turn_s
-        turn = await session.commit()
+        self._early = None  # a part of a turn that was longer than max_turn_s
+        try:
+            turn = await session.commit()
+        except NothingToCommit:  # no frame came between `begin` and `end`
+            end.is_done.set()
+            return
         self._waiting[turn] = end
-        if turn in self._early:
-            self._deliver(self._early[turn])
+        if self._early is not None and self._early.turn == turn:
+            self._deliver(self._early)
 
     async def _read(self, session: LiveSession) -> None:
         """Hand on each turn's description; read all other events, which would end the session if
@@ -149,7 +175,7 @@ class BackgroundSession:
     def _deliver(self, event: Description | TurnFailed) -> None:
         end = self._waiting.pop(event.turn or 0, None)
         if end is None:
-            self._early[event.turn or 0] = event
+            self._early = event
             return
         end.found = event if isinstance(event, Description) else None
         end.is_done.set()

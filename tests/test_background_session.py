@@ -4,6 +4,8 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
+import soxr
+from patience import PATIENCE_S
 from places import SAMPLES
 
 from streamer import BackgroundSession, Config, Describer, ModelError, voice_line, voice_profile
@@ -54,18 +56,76 @@ async def test_turn_is_that_of_a_session(spoken):
 
 
 async def test_frames_beyond_the_bound_are_left_out(spoken):
-    """Nobody takes them before `run`."""
+    """Nobody takes them before `run`. Where turns begin and end is kept."""
     voice = BackgroundSession(EDGE)
-    taken = say(voice, np.zeros(1_001 * FRAME, np.int16))
-    assert taken == [True] * 1_000 + [False]
-    assert not voice.begin()
+    assert voice.begin()
+    taken = say(voice, np.zeros(1_000 * FRAME, np.int16))
+    assert taken == [True] * 999 + [False]
+    async with anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        found = await voice.end()
+        assert found.audio_s == pytest.approx(999 * FRAME / 16_000)
+        group.cancel_scope.cancel()
 
 
-async def test_rate_must_not_change(spoken):
+async def test_another_rate_is_converted(spoken):
+    """Within a turn, too."""
+    async with Describer.open(EDGE) as describer:
+        whole = await describer.describe((spoken, 16_000), measures=True)
+    voice, at = BackgroundSession(EDGE), len(spoken) // 2 // FRAME * FRAME
+    high = np.clip(soxr.resample(spoken[at:].astype(np.float32), 16_000, 48_000), -32_768, 32_767)
+    async with anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        voice.begin()
+        say(voice, spoken[:at])
+        voice.feed(high.astype(np.int16).tobytes(), 48_000)
+        found = await voice.end()
+        assert found.audio_s == pytest.approx(whole.audio_s, abs=0.1)
+        assert found.attributes == whole.attributes
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("frame", "rate", "says"),
+    [
+        (b"abc", 16_000, "an even number of bytes, not 3"),
+        (bytes(2), 0, "sample_rate_hz is 0"),
+        (bytes(2), 16_000.0, "give whole Hz"),
+        (np.zeros(2, np.int16), 16_000, "bytes of PCM16, not ndarray"),
+    ],
+)
+async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
+    with pytest.raises((TypeError, ValueError), match=says):
+        BackgroundSession(EDGE).feed(frame, rate)
+
+
+async def test_a_turn_without_a_frame_is_none(spoken):
+    """And the next one is described."""
     voice = BackgroundSession(EDGE)
-    voice.feed(bytes(640), 16_000)
-    with pytest.raises(ValueError, match="from 16000 to 8000 Hz"):
-        voice.feed(bytes(640), 8_000)
+    async with anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        for _ in range(2):
+            voice.begin()
+            say(voice, spoken)
+            assert (await voice.end()).text
+            voice.begin()
+            with anyio.fail_after(PATIENCE_S):
+                assert await voice.end() is None
+        group.cancel_scope.cancel()
+
+
+async def test_calls_in_hand_return_when_the_session_ends(spoken):
+    """The end of an open turn waits for its description when `run` is cancelled."""
+    voice = BackgroundSession(EDGE)
+    async with anyio.create_task_group() as waiting:
+        async with anyio.create_task_group() as group:
+            group.start_soon(voice.run)
+            voice.begin()
+            say(voice, spoken)
+            waiting.start_soon(voice.end)
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+    assert not voice.feed(bytes(640), 16_000)
 
 
 async def test_model_that_is_not_there_ends_waiting_calls(tmp_path):
