@@ -1,12 +1,14 @@
-# make run | setup | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
-# make; everything else goes into .venv. `run` installs streamer alone, `setup` what tests and training need, too.
+# make run | setup | plugins | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer
+# and make; everything else goes into .venv. `run` installs streamer alone, `setup` what tests and training need, too.
 PYTHON ?= python3
 BIN := .venv/bin
 # For `setup`. TORCH may name another build or release. It may carry options of pip, such as the index of
 # PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
+PROGRAMS ?= 'livekit-agents>=1.8,<2' 'pipecat-ai>=1.14,<2'
 CORE := .venv/.core
 STAMP := .venv/.ready
+PLUGINS := .cache/plugins
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # compat: else Python, started in the folder above a clone called streamer, would import that folder.
 EDITABLE := --config-settings editable_mode=compat --editable
@@ -19,7 +21,7 @@ export TOKENIZERS_PARALLELISM = false
 # Compiled modules are kept: a test starts hundreds of processes, and each would compile all of ours.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-long docs options train bench clean
+.PHONY: setup run plugins test test-long docs options train bench clean
 setup: $(STAMP)
 
 $(CORE): pyproject.toml
@@ -34,10 +36,21 @@ $(STAMP): $(CORE)
 	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 8 s of CPU time
 	touch $@
 
+# What the plug-ins are tested in, apart: Pipecat wants older releases of soundfile, soxr and protobuf. 257 MB in
+# addition to .venv, whose packages it sees. Its form, a .pth file, keeps its own packages first.
+plugins: $(PLUGINS)/.ready
+
+$(PLUGINS)/.ready: $(STAMP)
+	test -x $(PLUGINS)/bin/python || $(PYTHON) -m venv $(PLUGINS)
+	for way in $(PLUGINS)/lib/python3.*/site-packages; do \
+	  $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$way/dev.pth; done
+	$(PLUGINS)/bin/python -m pip install --quiet --disable-pip-version-check $(PROGRAMS)
+	touch $@
+
 run: $(CORE)
 	$(BIN)/streamer describe samples/*.wav
 
-test: $(STAMP)
+test: $(STAMP) plugins
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
@@ -45,7 +58,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 # Where there is no build of the fuzzer, its tests are skipped, and say so.
-test-long: $(STAMP)
+test-long: $(STAMP) plugins
 	$(PIP) $(EDITABLE) '.[scale]'
 	-$(PIP) $(EDITABLE) '.[fuzz]'
 	$(BIN)/python -m pytest
@@ -69,4 +82,4 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.load
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv $(PLUGINS) build dist *.egg-info

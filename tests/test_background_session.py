@@ -117,14 +117,13 @@ async def test_a_turn_without_a_frame_is_none(spoken):
 async def test_calls_in_hand_return_when_the_session_ends(spoken):
     """The end of an open turn waits for its description when `run` is cancelled."""
     voice = BackgroundSession(EDGE)
-    async with anyio.create_task_group() as waiting:
-        async with anyio.create_task_group() as group:
-            group.start_soon(voice.run)
-            voice.begin()
-            say(voice, spoken)
-            waiting.start_soon(voice.end)
-            await anyio.wait_all_tasks_blocked()
-            group.cancel_scope.cancel()
+    async with anyio.create_task_group() as waiting, anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        voice.begin()
+        say(voice, spoken)
+        waiting.start_soon(voice.end)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
     assert not voice.feed(bytes(640), 16_000)
 
 

@@ -5,33 +5,25 @@ import json
 import os
 import re
 import subprocess
-import sys
-import venv
 
 import pytest
 from places import ROOT, SAMPLES, SUPPORT
 
 import streamer
 
-PACKAGES = ("livekit-agents>=1.8,<2", "pipecat-ai>=1.14,<2")
-HOME = ROOT / ".cache" / "plugins"
+HOME = ROOT / ".cache" / "plugins"  # made by `make test`
 WITHIN_S = 600
 NUMBERS = re.compile(r" \(.*?\)")  # of another turn's end
-pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def run():
     """Runs a script beside the plug-ins: the last line that it prints."""
     python = HOME / "bin" / "python"
-    if not (HOME / "is_ready").exists():
-        venv.create(HOME, with_pip=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
-        subprocess.run(pip, check=True, timeout=WITHIN_S)
-        (HOME / "is_ready").touch()
+    if not (HOME / ".ready").exists():
+        pytest.skip("the programs are not installed; `make plugins` installs them")
     ours = [ROOT / "plugins" / name for name in ("livekit", "pipecat")]
-    packages = [path for path in sys.path if path.endswith("site-packages")]
-    path = os.pathsep.join(map(str, [*ours, ROOT, *packages]))
+    path = os.pathsep.join(map(str, [*ours, ROOT]))
 
     def run(script):
         command = [python, script, SAMPLES[0]]
@@ -57,7 +49,8 @@ def labels(profile):
 
 def test_livekit(run, found_here):
     """Both final transcripts have their profile; metadata of the inner STT stays. The example's
-    agent hears the same."""
+    agent hears the same. A failure of the inner STT is told once; one of the model costs no
+    transcript."""
     wanted, found = (
         labels(streamer.voice_profile(found_here)),
         json.loads(run(SUPPORT / "plugins" / "livekit_voice.py")),
@@ -67,9 +60,14 @@ def test_livekit(run, found_here):
         assert labels(metadata["voice_profile"]) == wanted
         assert metadata["own"] == 1
         assert metadata["voice_line"] == found["instructions"]
-    words, *others = (NUMBERS.sub("", line) for line in (found["instructions"], *found["example"]))
-    assert others == [words, words]
-    assert found["kinds"] == 2 * ["start_of_speech", "final_transcript", "end_of_speech"]
+    words, example = (NUMBERS.sub("", found[name]) for name in ("instructions", "example"))
+    assert example == words
+    kinds = ["start_of_speech", "final_transcript", "end_of_speech", "recognition_usage"]
+    assert found["kinds"] == 2 * kinds
+    assert found["num_metrics"] == 2
+    assert found["inner"] == [["term"], 7]
+    assert found["failing_inner"] == ["APIConnectionError", [True, False]]
+    assert found["failing_model"] == [["words", {"own": 1}]]
 
 
 def test_pipecat(run, found_here):

@@ -1,6 +1,7 @@
 """An agent that hears how the user speaks, in its own `stt_node`: no wrapper around the STT."""
 
 import asyncio
+from contextlib import suppress
 
 from livekit.agents import Agent, stt
 
@@ -8,6 +9,8 @@ from streamer import BackgroundSession, voice_line
 
 
 class Listener(Agent):
+    deadline_s = 0.5  # so long may a final transcript wait
+
     async def stt_node(self, audio, model_settings):
         voice = BackgroundSession()
         running = asyncio.create_task(voice.run())
@@ -21,9 +24,11 @@ class Listener(Agent):
             async for event in Agent.default.stt_node(self, heard(), model_settings):
                 if event.type == stt.SpeechEventType.START_OF_SPEECH:
                     voice.begin()
-                is_final = event.type == stt.SpeechEventType.FINAL_TRANSCRIPT
-                if is_final and (found := await voice.end()):
-                    event.alternatives[0].metadata = {"voice_line": voice_line(found)}
+                if event.type == stt.SpeechEventType.FINAL_TRANSCRIPT:
+                    with suppress(TimeoutError):
+                        if found := await asyncio.wait_for(voice.end(), self.deadline_s):
+                            event.alternatives[0].metadata = {"voice_line": voice_line(found)}
                 yield event
         finally:
             running.cancel()
+            await asyncio.wait([running])

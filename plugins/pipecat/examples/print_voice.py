@@ -9,10 +9,10 @@ import soundfile
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import EndFrame, InputAudioRawFrame
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.runner import PipelineRunner
-from pipecat.pipeline.task import PipelineTask
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.workers.runner import WorkerRunner
 from pipecat_streamer import VoiceProfileFrame, VoiceProfileProcessor
 
 
@@ -35,25 +35,27 @@ def microphone():
     return LocalAudioTransport(LocalAudioTransportParams(audio_in_enabled=True)).input()
 
 
-async def play(task, recording, printed):
+async def play(worker, recording, printed):
     """As a microphone brings it; the end comes when the first utterance is printed."""
     samples, rate = soundfile.read(recording, dtype="int16")
     samples = np.concatenate([samples, np.zeros(2 * rate, np.int16)])
     for at in range(0, len(samples), rate // 50):
         piece = samples[at : at + rate // 50].tobytes()
-        await task.queue_frame(InputAudioRawFrame(piece, rate, 1))
+        await worker.queue_frame(InputAudioRawFrame(piece, rate, 1))
         await asyncio.sleep(0.02)
     await asyncio.wait_for(printed.wait(), 60)
-    await task.queue_frame(EndFrame())
+    await worker.queue_frame(EndFrame())
 
 
 async def main(recording=None):
     printer = Printer()
     heard = [VADProcessor(vad_analyzer=SileroVADAnalyzer()), VoiceProfileProcessor(), printer]
-    task = PipelineTask(Pipeline(heard if recording else [microphone(), *heard]))
-    work = [PipelineRunner().run(task)]
+    worker = PipelineWorker(Pipeline(heard if recording else [microphone(), *heard]))
+    runner = WorkerRunner()
+    await runner.add_workers(worker)
+    work = [runner.run()]
     if recording:
-        work.append(play(task, recording, printer.printed))
+        work.append(play(worker, recording, printer.printed))
     await asyncio.gather(*work)
 
 

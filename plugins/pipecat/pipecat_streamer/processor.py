@@ -49,18 +49,22 @@ class VoiceProfileProcessor(FrameProcessor):
         tells_llm: bool = False,
         language: Literal["en", "zh"] | None = None,
         options: dict[str, Any] | None = None,
+        **others: Any,
     ) -> None:
         """tells_llm: append the line to the LLM's context. language: of the text, the profile and
         the line, which the model must speak; None: the model's first, with an English line.
-        options: those of streamer.Describer.open, such as {"mode": "edge"}. Raises
-        streamer.ConfigError."""
-        super().__init__()
+        options: those of streamer.Describer.open, such as {"mode": "edge"}. others: those of a
+        FrameProcessor, such as name. Raises streamer.ConfigError, and ValueError for another
+        language."""
+        super().__init__(**others)
+        if language not in (None, "en", "zh"):
+            raise ValueError(f"language is {language!r}; give en or zh")
         self._tells_llm = tells_llm
-        config = Config.of(
+        self._config = Config.of(
             None, {**(options or {}), **({"language": language} if language else {})}
         )
-        self._language = "zh" if config.language == "zh" else "en"
-        self._voice = BackgroundSession(config)
+        self._language = "zh" if self._config.language == "zh" else "en"
+        self._voice = BackgroundSession(self._config)
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
 
@@ -72,6 +76,8 @@ class VoiceProfileProcessor(FrameProcessor):
                 samples = np.frombuffer(frame.audio, np.int16).reshape(-1, frame.num_channels)
                 self._voice.feed(samples.mean(1).astype(np.int16).tobytes(), frame.sample_rate)
             case StartFrame():
+                await self._stop()  # of an earlier pipeline
+                self._voice = BackgroundSession(self._config)
                 self._start(self._listen())
             case VADUserStartedSpeakingFrame():
                 self._turn += 1

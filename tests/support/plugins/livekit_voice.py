@@ -1,5 +1,5 @@
-"""The LiveKit plug-in around an STT that invents its words, then the example in an agent: two
-utterances of a recording. In: a recording. Out: a JSON object."""
+"""The LiveKit plug-in around an STT that invents its words, the example in an agent, and the plug-in
+where the inner STT or the model fails. In: a recording. Out: a JSON object."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 from livekit import rtc
-from livekit.agents import AgentSession, stt
-from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
+from livekit.agents import APIConnectionError, AgentSession, stt
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions
 from livekit.agents.voice.io import AudioInput
 from livekit.plugins import streamer
 
@@ -21,9 +21,13 @@ QUIET_FRAMES = 50  # that end an utterance
 
 
 class Words(stt.STT):
-    def __init__(self):
-        capabilities = stt.STTCapabilities(streaming=True, interim_results=False)
+    def __init__(self, fails=False):
+        capabilities = stt.STTCapabilities(streaming=True, interim_results=False, keyterms=True)
         super().__init__(capabilities=capabilities)
+        self.fails, self.keyterms = fails, None
+
+    def _update_session_keyterms(self, keyterms):
+        self.keyterms = keyterms
 
     async def _recognize_impl(self, *_, **__):
         raise NotImplementedError
@@ -36,6 +40,8 @@ class WordStream(stt.RecognizeStream):
     """Speech starts at the first loud frame and ends at a flush, or after QUIET_FRAMES."""
 
     async def _run(self):
+        if self._stt.fails:
+            raise APIConnectionError("no network")
         speaks, quiet = False, 0
         async for item in self._input_ch:
             is_flush = isinstance(item, self._FlushSentinel)
@@ -47,6 +53,10 @@ class WordStream(stt.RecognizeStream):
                     stt.SpeechEvent(Kind.FINAL_TRANSCRIPT, alternatives=[data])
                 )
                 self._event_ch.send_nowait(stt.SpeechEvent(Kind.END_OF_SPEECH))
+                used = stt.RecognitionUsage(audio_duration=1)
+                self._event_ch.send_nowait(
+                    stt.SpeechEvent(Kind.RECOGNITION_USAGE, recognition_usage=used)
+                )
                 speaks = False
             elif is_loud and not speaks:
                 speaks = True
@@ -71,10 +81,12 @@ class Microphone(AudioInput):
 
 
 async def example(samples, rate):
-    """The lines of the example's agent for two utterances."""
+    """The line of the example's agent."""
     lines = asyncio.Queue()
 
     class Heard(runpy.run_path(str(EXAMPLE))["Listener"]):
+        deadline_s = 60
+
         async def stt_node(self, audio, model_settings):
             async for event in super().stt_node(audio, model_settings):
                 if event.type == Kind.FINAL_TRANSCRIPT:
@@ -82,31 +94,58 @@ async def example(samples, rate):
                 yield event
 
     session = AgentSession(stt=Words())
-    session.input.audio = Microphone(np.concatenate(2 * [np.zeros(rate, np.int16), samples]), rate)
+    session.input.audio = Microphone(np.concatenate([np.zeros(rate, np.int16), samples]), rate)
     await session.start(Heard(instructions=""))
-    found = [await asyncio.wait_for(lines.get(), 60) for _ in range(2)]
+    found = await asyncio.wait_for(lines.get(), 60)
     await session.aclose()
     return found
+
+
+async def speak(stream, samples, rate):
+    for at in range(0, len(samples) - rate // 100, rate // 100):
+        data = samples[at : at + rate // 100].tobytes()
+        stream.push_frame(rtc.AudioFrame(data, rate, 1, rate // 100))
+        await asyncio.sleep(0.002)  # five times as fast as speech
+    stream.flush()
+
+
+async def read(stream):
+    return [event async for event in stream]
+
+
+async def failing_inner():
+    """The class of the error, and for each told error whether another try follows."""
+    own = streamer.STT(stt=Words(fails=True), mode="edge")
+    told = []
+    own.on("error", lambda error: told.append(error.recoverable))
+    stream = own.stream(conn_options=APIConnectOptions(max_retry=1, retry_interval=0))
+    error = (await asyncio.gather(read(stream), return_exceptions=True))[0]
+    await stream.aclose()
+    return type(error).__name__, told
+
+
+async def failing_model(samples, rate):
+    """Texts and metadata without a model."""
+    stream = streamer.STT(stt=Words(), edge="/nowhere", mode="edge").stream()
+    await speak(stream, samples[: 2 * rate], rate)
+    stream.end_input()
+    events = await asyncio.wait_for(read(stream), 60)
+    finals = [e.alternatives[0] for e in events if e.type == Kind.FINAL_TRANSCRIPT]
+    return [(data.text, data.metadata) for data in finals]
 
 
 async def main(recording):
     samples, rate = soundfile.read(recording, dtype="int16")
     pause = np.zeros(rate, np.int16)
-    stream = streamer.STT(stt=Words(), deadline_s=60, mode="edge").stream()
-
-    async def speak(samples):
-        for at in range(0, len(samples) - rate // 100, rate // 100):
-            data = samples[at : at + rate // 100].tobytes()
-            stream.push_frame(rtc.AudioFrame(data, rate, 1, rate // 100))
-            await asyncio.sleep(0.002)  # five times as fast as speech
-        stream.flush()
-
-    async def read():
-        return [event async for event in stream]
-
-    reading = asyncio.create_task(read())
+    inner, metrics = Words(), []
+    own = streamer.STT(stt=inner, deadline_s=60, mode="edge")
+    own.on("metrics_collected", metrics.append)
+    own._update_session_keyterms(["term"])
+    stream = own.stream()
+    stream.start_time_offset = 7.0
+    reading = asyncio.create_task(read(stream))
     for _ in range(2):
-        await speak(np.concatenate([pause, samples]))
+        await speak(stream, np.concatenate([pause, samples]), rate)
         await asyncio.sleep(1)
     stream.end_input()
     events = await asyncio.wait_for(reading, 120)
@@ -116,6 +155,10 @@ async def main(recording):
         "texts": [data.text for data in finals],
         "metadata": [data.metadata for data in finals],
         "instructions": stream.context.to_instructions(),
+        "num_metrics": len(metrics),
+        "inner": [inner.keyterms, int(stream._inner.start_time_offset)],
+        "failing_inner": await failing_inner(),
+        "failing_model": await failing_model(samples, rate),
         "example": await example(samples, rate),
     }
     print(json.dumps(found))

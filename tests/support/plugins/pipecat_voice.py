@@ -15,9 +15,9 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.runner import PipelineRunner
-from pipecat.pipeline.task import PipelineTask
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.workers.runner import WorkerRunner
 from pipecat_streamer import VoiceProfileFrame, VoiceProfileProcessor
 
 
@@ -41,7 +41,7 @@ class Sink(FrameProcessor):
 async def main(recording):
     sink = Sink()
     voice = VoiceProfileProcessor(tells_llm=True, language="zh", options={"mode": "edge"})
-    task = PipelineTask(Pipeline([voice, sink]))
+    worker = PipelineWorker(Pipeline([voice, sink]))
     samples, rate = soundfile.read(recording, dtype="int16")
     samples = np.concatenate([np.zeros(rate, np.int16), samples])
     step = rate // 50
@@ -51,16 +51,18 @@ async def main(recording):
         for _ in range(2):
             for at in range(0, len(samples), step):
                 audio = samples[at : at + step].tobytes()
-                await task.queue_frame(InputAudioRawFrame(audio, rate, 1))
+                await worker.queue_frame(InputAudioRawFrame(audio, rate, 1))
                 if at == (rate + step) // step * step:
-                    await task.queue_frame(VADUserStartedSpeakingFrame())
+                    await worker.queue_frame(VADUserStartedSpeakingFrame())
                 await asyncio.sleep(0.004)  # five times as fast as speech
-            await task.queue_frame(VADUserStoppedSpeakingFrame())
+            await worker.queue_frame(VADUserStoppedSpeakingFrame())
             found.append(await asyncio.wait_for(sink.profiles.get(), 60))
-        await task.queue_frame(EndFrame())
+        await worker.queue_frame(EndFrame())
         return found
 
-    _, found = await asyncio.gather(PipelineRunner(handle_sigint=False).run(task), speak())
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    _, found = await asyncio.gather(runner.run(), speak())
     print(
         json.dumps(
             {

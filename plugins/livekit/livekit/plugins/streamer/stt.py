@@ -7,7 +7,9 @@ its profile for `deadline_s` at most, and goes on without one after that.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -46,15 +48,22 @@ class STT(stt.STT):
         profile. language: of the profile and the line, which the model must speak; None: English,
         with any model. options: those of streamer.Describer.open, such as mode="edge".
 
-        Raises ValueError for an inner STT that does not stream, streamer.ConfigError for options.
+        Raises ValueError for an inner STT that does not stream and for a deadline or a language of
+        another kind, streamer.ConfigError for options.
         """
         if not stt.capabilities.streaming:
             raise ValueError("the inner STT does not stream; wrap it in StreamAdapter(stt=, vad=)")
+        if not isinstance(deadline_s, int | float) or not deadline_s >= 0:
+            raise ValueError(f"deadline_s is {deadline_s!r}; give seconds, 0 or more")
+        if language not in (None, "en", "zh"):
+            raise ValueError(f"language is {language!r}; give en or zh")
         super().__init__(capabilities=stt.capabilities)
+        self._recognize_metrics_needed = False  # the inner one's are handed on
         self._inner, self._deadline_s = stt, deadline_s
         self._config = Config.of(None, {**options, "language": language})
-        for name in ("metrics_collected", "error"):
-            stt.on(name, lambda *args, name=name: self.emit(name, *args))
+        self._hand_on_metrics = partial(self.emit, "metrics_collected")
+        stt.on("metrics_collected", self._hand_on_metrics)
+        stt.on("error", self._hand_on_error)
 
     @property
     def model(self) -> str:
@@ -64,37 +73,64 @@ class STT(stt.STT):
     def provider(self) -> str:
         return self._inner.provider
 
+    def _hand_on_error(self, error: stt.STTError) -> None:
+        """One that ends the inner stream ends ours, which tells it then."""
+        if error.recoverable:
+            self.emit("error", error)
+
+    def _update_session_keyterms(self, keyterms: list[str]) -> None:
+        self._inner._update_session_keyterms(keyterms)
+
+    def _push_conversation_item(self, item: object) -> None:
+        self._inner._push_conversation_item(item)
+
     async def _recognize_impl(self, buffer, *, language=NOT_GIVEN, conn_options):
-        return await self._inner.recognize(buffer, language=language, conn_options=conn_options)
+        """The caller, `recognize`, tries again by itself."""
+        once = APIConnectOptions(max_retry=0, timeout=conn_options.timeout)
+        return await self._inner.recognize(buffer, language=language, conn_options=once)
 
     def stream(
         self, *, language=NOT_GIVEN, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> SpeechStream:
         inner = self._inner.stream(language=language, conn_options=conn_options)
-        return SpeechStream(self, inner, self._config, self._deadline_s, conn_options)
+        return SpeechStream(self, inner, conn_options)
 
     def prewarm(self) -> None:
         self._inner.prewarm()
 
     async def aclose(self) -> None:
+        self._inner.off("metrics_collected", self._hand_on_metrics)
+        self._inner.off("error", self._hand_on_error)
         await self._inner.aclose()
 
 
 class SpeechStream(stt.RecognizeStream):
     """Events of the inner stream; final transcripts carry a voice profile."""
 
-    def __init__(
-        self,
-        own: STT,
-        inner: stt.RecognizeStream,
-        config: Config,
-        deadline_s: float,
-        conn_options: APIConnectOptions,
-    ) -> None:
-        super().__init__(stt=own, conn_options=conn_options)
-        self._inner, self._deadline_s = inner, deadline_s
-        self._voice = BackgroundSession(config)
-        self._language = "zh" if config.language == "zh" else "en"
+    def __init__(self, own: STT, inner: stt.RecognizeStream, conn_options: APIConnectOptions):
+        # the inner stream tries again by itself
+        once = APIConnectOptions(max_retry=0, timeout=conn_options.timeout)
+        super().__init__(stt=own, conn_options=once)
+        self._inner, self._deadline_s = inner, own._deadline_s
+        self._voice = BackgroundSession(own._config)
+        self._language = "zh" if own._config.language == "zh" else "en"
+
+    @property
+    def start_time_offset(self) -> float:
+        return self._inner.start_time_offset
+
+    @start_time_offset.setter
+    def start_time_offset(self, value: float) -> None:
+        self._inner.start_time_offset = value
+
+    @property
+    def start_time(self) -> float:
+        return self._inner.start_time
+
+    async def _metrics_monitor_task(self, event_aiter: AsyncIterable[stt.SpeechEvent]) -> None:
+        """The inner stream tells its usage; told here again it would count twice."""
+        async for _ in event_aiter:
+            pass
 
     async def _run(self) -> None:
         """Until the input ends. Errors of the inner stream are its own: they end this one."""
