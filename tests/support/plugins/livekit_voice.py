@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 from livekit import rtc
-from livekit.agents import APIConnectionError, AgentSession, stt
+from livekit.agents import AgentSession, APIConnectionError, stt
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions
 from livekit.agents.voice.io import AudioInput
 from livekit.plugins import streamer
