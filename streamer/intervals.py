@@ -55,6 +55,16 @@ def measure_intervals(
     A measure is None where speech is too short to tell: 200 ms of it are needed, and for a pitch
     200 ms of voice. Raises AudioError, and ValueError for an interval that ends before it begins.
     """
+    return measured_with_warning(source, intervals, channel, track)[0]
+
+
+def measured_with_warning(
+    source: Source,
+    intervals: Iterable[Interval | Sequence[float]],
+    channel: int | None = None,
+    track: int | None = None,
+) -> tuple[list[SpeechMeasures], str | None]:
+    """The same, and a line about the recording, or None."""
     spans = [_span(each) for each in intervals]
     voice, measurer, offset = VoiceActivity(), TurnMeasurer(), OffsetFilter()
     with open_audio(source, track) as audio:
@@ -62,9 +72,11 @@ def measure_intervals(
         for samples in chain([np.zeros(lead, np.float32)], pieces):
             measurer.push(samples, voice.push(samples))
             measurer.work()
+        warning = audio.warning
     measurer.push(NOTHING, voice.finish(NOTHING))
     frames, lead_s = measurer.frames(), lead / SAMPLE_RATE_HZ
-    return [frames.between(start + lead_s, end + lead_s).measures() for start, end in spans]
+    found = [frames.between(start + lead_s, end + lead_s).measures() for start, end in spans]
+    return found, warning
 
 
 def _placed(chunks: Iterator[Samples]) -> tuple[int, Iterable[Samples]]:
@@ -85,7 +97,11 @@ def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
     if isinstance(interval, Interval):
         start, end = interval.start_s, interval.end_s
     else:
-        start, end = float(interval[0]), float(interval[1])
+        try:
+            start, end = map(float, interval)
+        except (TypeError, ValueError):
+            told = f"{interval!r} is no interval; give (start, end) in seconds"
+            raise ValueError(told) from None
     if not 0 <= start <= end < math.inf:
         raise ValueError(f"the interval {start} to {end} s ends before it begins, or is no time")
     return start, end
@@ -155,6 +171,7 @@ def _of_textgrid(text: str) -> list[Interval]:
 def _of_whisper(text: str) -> list[Interval]:
     segments: list[dict[str, Any]] = json.loads(text)["segments"]
     words = [word for segment in segments for word in segment.get("words", ())]
+    words = [word for word in words if {"start", "end"} <= word.keys()]  # else it was not aligned
     return [
         Interval(
             float(row["start"]), float(row["end"]), row.get("word", row.get("text", "")).strip()

@@ -48,6 +48,20 @@ def test_files_are_read(name, text, tmp_path):
     assert read_intervals(tmp_path / name) == WANTED
 
 
+def test_words_without_times_are_left_out(tmp_path):
+    """As whisperX writes those that it could not align."""
+    words = [{"word": "2024"}, {"word": "a", "start": 1, "end": 2}]
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"segments": [{"start": 0, "end": 3, "words": words}]}))
+    assert read_intervals(path) == [Interval(1, 2, "a")]
+
+
+@pytest.mark.parametrize("interval", [(1,), 5, ("a", "b"), (0, 1, 2)])
+def test_what_is_no_interval_is_one_line(interval):
+    with pytest.raises(ValueError, match="is no interval; give"):
+        streamer.measure_intervals(SAMPLES[0], [interval])
+
+
 @pytest.mark.parametrize("command", ["Save as text file", "Save as short text file"])
 @pytest.mark.parametrize("words", ['say "hi"', "你好"])  # the second is UTF-16 there
 def test_textgrids_of_praat_are_read(command, words, tmp_path):

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,13 @@ MOST_CHANNELS = 1024
 PROBE_S = 20.0
 # formats without a length: ffprobe divides their size by a bit rate
 GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts")
+# demuxers that open what a file names: playlists, manifests, descriptions of a session, scripts
+REACHING_OUT = frozenset(
+    {
+        *("applehttp", "concat", "dash", "hls", "imf", "webm_dash_manifest", "vobsub"),
+        *("sdp", "rtp", "rtsp", "sap", "image2", "lavfi", "avisynth", "vapoursynth"),
+    }
+)
 LEFT_OUT_S = 0.5  # a container's length may be that of its pictures
 # ffmpeg's lines, of all its demuxers and decoders, on a packet or a frame that is not whole
 LOST_PART = re.compile(
@@ -97,7 +105,10 @@ class FfmpegAudio(Audio):
 
 def _plain(line: str) -> str:
     """A line of ffmpeg without its source, level and the file, which the message names itself."""
-    return re.sub(r"^/dev/fd/\d+: ", "", line.rpartition("] ")[2]).rstrip(".")
+    told = re.sub(r"^/dev/fd/\d+: ", "", line.rpartition("] ")[2]).rstrip(".")
+    if told.startswith("Format not on whitelist"):
+        return "it names other files, which are not opened"
+    return told
 
 
 def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None) -> FfmpegAudio:
@@ -107,8 +118,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
         raise AudioError(path, f"is no recording that libsndfile can read ({why}); {_way(path)}")
     fd = handle.fileno()
     os.lseek(fd, 0, os.SEEK_SET)
-    # By descriptor: no name is taken for a protocol, and no playlist reaches out.
-    source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
+    source = (*_source(), "-i", f"/dev/fd/{fd}")
     quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
     tracks, track, duration_s = _looked_at(fd, wanted)
     if tracks == 0:
@@ -137,6 +147,15 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
     return audio
 
 
+@cache
+def _source() -> tuple[str, ...]:
+    """Options before a file's descriptor: no name is taken for a protocol, no file opens others."""
+    asked = ("ffmpeg", "-hide_banner", "-demuxers")
+    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    formats = set(re.findall(r"^ D +(\S+)", done.stdout, re.MULTILINE)) - REACHING_OUT
+    return ("-protocol_whitelist", "file", "-format_whitelist", ",".join(sorted(formats)))
+
+
 def _way(path: str) -> str:
     name = shlex.quote(path) if path != "-" and path.isprintable() else "FILE"
     into = Path(path).with_suffix(".wav")
@@ -162,7 +181,7 @@ def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
     shown = "stream=codec_type,duration:stream_tags=DURATION"
     shown += ":stream_disposition=default:format=duration,format_name"
     asked = ("-v", "fatal", "-show_entries", shown, "-of", "json")
-    source = ("-protocol_whitelist", "file", f"/dev/fd/{fd}")
+    source = (*_source(), f"/dev/fd/{fd}")
     try:
         done = subprocess.run(
             ("ffprobe", *asked, *source),

@@ -34,7 +34,7 @@ from streamer.commands.process import fail, interrupted_by_sigterm, pass_over, s
 from streamer.config import Config, ConfigError, combined
 from streamer.core.measures.voice_pitch import PitchReference
 from streamer.core.tags import DATASPEECH
-from streamer.intervals import measure_intervals, read_intervals
+from streamer.intervals import measured_with_warning, read_intervals
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 
@@ -199,8 +199,8 @@ def _measure(kind: str, reference: PitchReference, made: str, file: str) -> Sequ
     beside = Path(file).with_suffix(f".{kind}")
     try:
         intervals = read_intervals(beside)
-        found = measure_intervals(file, intervals)
-        return rows_of_intervals(file, intervals, found, made, reference)
+        found, warning = measured_with_warning(file, intervals)
+        return rows_of_intervals(file, intervals, found, made, reference, warning)
     except AudioError as error:
         return [Row(file=file, error=error.reason)]
     except (ConfigError, ValueError) as error:

@@ -123,7 +123,7 @@ def label_of(found: Description, made_with: str) -> Row:
         duration=round(found.audio_s, 3),
         language=found.language if found.text else None,
         stop_reason=found.stop_reason,
-        warning="; ".join(filter(None, warnings)) or None,
+        warning=_joined(*warnings),
         made_with=made_with,
         **_measured(m),
         **_voice(found.voice_pitch),
@@ -137,8 +137,9 @@ def rows_of_intervals(
     found: Sequence[SpeechMeasures],
     made_with: str,
     reference: PitchReference = None,
+    warning: str | None = None,
 ) -> list[Row]:
-    """A row for each interval of a recording."""
+    """A row for each interval of a recording. warning: about the recording."""
     voice = Voice(reference)
     for each in found:
         voice.add(each)
@@ -151,13 +152,21 @@ def rows_of_intervals(
             interval=i,
             num_intervals=len(intervals),
             duration=round(each.end_s - each.start_s, 3),
-            warning=ENDS if measures.audio_s < each.end_s - each.start_s - 0.02 else None,
+            warning=_joined(warning, _ends(each, measures)),
             made_with=made_with,
             **_measured(measures),
             **_voice(voice.of(measures)),
         )
         for i, (each, measures) in enumerate(zip(intervals, found, strict=True))
     ]
+
+
+def _ends(interval: Interval, measures: SpeechMeasures) -> str | None:
+    return ENDS if measures.audio_s < interval.end_s - interval.start_s - 0.02 else None
+
+
+def _joined(*warnings: str | None) -> str | None:
+    return "; ".join(filter(None, warnings)) or None
 
 
 def _measured(found: SpeechMeasures | None) -> dict[str, Any]:

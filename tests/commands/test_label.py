@@ -207,6 +207,18 @@ def test_tags_are_those_of_dataspeech(tmp_path: Path) -> None:
     assert tuple(csv_of(out)[0]) == NAMES
 
 
+def test_a_warning_about_the_recording_is_in_each_row_of_its_intervals(tmp_path: Path) -> None:
+    data = SAMPLES[0].read_bytes()
+    (tmp_path / "cut.wav").write_bytes(data[: 3 * len(data) // 4])
+    cues = "00:00.000 --> 00:00.500\nyes\n\n00:00.500 --> 00:01.000\nno\n"
+    (tmp_path / "cut.vtt").write_text(cues)
+    done = label(tmp_path, "--out", tmp_path / "labels.csv", "--intervals", "vtt")
+    assert done.returncode == 0, done.stderr
+    warnings = [row["warning"] for row in csv_of(tmp_path / "labels.csv")]
+    assert len(warnings) == 2
+    assert all("is cut short" in warning for warning in warnings)
+
+
 def test_intervals_beside_each_recording_become_rows(tmp_path: Path) -> None:
     """The same numbers as in Python; what a killed run left half done is made anew."""
     for name in ("plain", "pauses"):

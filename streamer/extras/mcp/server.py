@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +104,13 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
 def inside(fence: Sequence[Path], path: str) -> Path:
     """The file at `path`, links followed. A relative path is one of the first folder that has it.
     Raises Refused outside of the fence."""
-    given = Path(path).expanduser()
-    tried = [given] if given.is_absolute() else [folder / given for folder in fence]
-    for file in tried:
-        found = file.resolve()
-        if found.is_file() and any(found.is_relative_to(folder) for folder in fence):
-            return found
+    # what no path can be, a loop of links, a home of nobody's: no recording either
+    with suppress(OSError, RuntimeError, ValueError):
+        given = Path(path).expanduser()
+        tried = [given] if given.is_absolute() else [folder / given for folder in fence]
+        for file in tried:
+            found = file.resolve()
+            if found.is_file() and any(found.is_relative_to(folder) for folder in fence):
+                return found
     folders = ", ".join(map(str, fence))
-    raise Refused(f"{path}: no recording in the allowed folders ({folders})")
+    raise Refused(f"{path[:280]}: no recording in the allowed folders ({folders})")

@@ -5,12 +5,14 @@ The sentence is left out, as it is from logs.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 import streamer
@@ -18,6 +20,8 @@ from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFai
 from streamer.core.readings import readings_of
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
+EVERY_S = 60.0  # between two lines on the collector
+_notices = logging.getLogger("streamer.notice")
 MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one
 TOLD = (
     *("stop_reason", "mode", "language", "audio_s", "ttft_ms", "total_ms", "n_tokens"),
@@ -37,7 +41,7 @@ def tracing(opened: Opened, provider: TracerProvider | None = None) -> Opened:
             try:
                 yield found
             finally:
-                found.end()
+                found.end_spans()
 
     return traced_session
 
@@ -50,11 +54,53 @@ def traced(session: LiveSession, provider: TracerProvider) -> Traced:
 def _sending() -> TracerProvider:
     """Sends spans by OTLP over HTTP; at most 2,048 wait, then new ones are dropped."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):  # several lines for each try
+        logging.getLogger(name).addHandler(logging.NullHandler())
+        logging.getLogger(name).propagate = False
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(Telling(OTLPSpanExporter())))
     return provider
+
+
+class Telling(SpanExporter):
+    """Exports by `inner`, and tells the operator in one line that the collector went away, or is
+    there again, at most once in EVERY_S."""
+
+    def __init__(self, inner: SpanExporter, clock: Callable[[], float] = time.monotonic) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._is_there = True  # as it was logged
+        self._logged_at = -EVERY_S
+        self._num_lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            found = self._inner.export(spans)
+        except Exception:  # whatever its network raises
+            found = SpanExportResult.FAILURE
+        is_there = found is SpanExportResult.SUCCESS
+        self._num_lost += 0 if is_there else len(spans)
+        if is_there != self._is_there and self._clock() - self._logged_at >= EVERY_S:
+            self._log(is_there)
+        return found
+
+    def _log(self, is_there: bool) -> None:
+        where = getattr(self._inner, "_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        if is_there:
+            _notices.warning(
+                f"the collector at {where} is there again; {self._num_lost} spans lost"
+            )
+            self._num_lost = 0
+        else:
+            _notices.warning(f"no collector takes spans at {where}; they are lost until one does")
+        self._is_there, self._logged_at = is_there, self._clock()
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
 
 
 class Traced:
@@ -67,8 +113,8 @@ class Traced:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def end(self) -> None:
-        """End the spans of turns that have no description yet."""
+    def end_spans(self) -> None:
+        """End those of turns that have no description yet."""
         self._turns.end()
 
     def events(self) -> AsyncIterator[Any]:

@@ -1,6 +1,7 @@
 """`streamer mcp` by the official client: its tools, and the fence around the allowed folders."""
 
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -23,6 +24,7 @@ def folder(tmp_path_factory):
     for sample in (FAST, SLOW):
         shutil.copy(sample, found)
     (found / "out.wav").symlink_to(SAMPLES[0])
+    (found / "loop.wav").symlink_to("loop.wav")
     return found
 
 
@@ -63,7 +65,13 @@ async def test_labels_are_in_the_language_that_is_asked_for(folder, profile):
         assert wrong.is_error
 
 
-@pytest.mark.parametrize("path", ["out.wav", str(SAMPLES[0]), "../x.wav", "absent.wav", ""])
+NOT_INSIDE = (
+    *("out.wav", str(SAMPLES[0]), "../x.wav", "absent.wav", "", ".", "loop.wav", "/dev/stdin"),
+    *("a\0b.wav", 5_000 * "a", "~nobody-of-that-name/a.wav"),
+)
+
+
+@pytest.mark.parametrize("path", NOT_INSIDE)
 async def test_nothing_outside_is_heard(folder, path):
     async with Client(server([folder], Config(mode="edge"))) as client:
         refused = await client.call_tool("describe", {"path": path})
@@ -77,6 +85,18 @@ async def test_a_file_that_is_no_recording_is_one_line(folder):
         refused = await client.call_tool("measure", {"path": "notes.wav"})
     assert refused.is_error
     assert len(refused.content[0].text.splitlines()) == 1
+
+
+async def test_a_playlist_opens_no_other_file(folder, tmp_path):
+    """ffmpeg would decode the recording outside that it names."""
+    outside = tmp_path / "outside.ts"
+    subprocess.run(["ffmpeg", "-v", "error", "-i", FAST, outside], check=True)
+    head = "#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,"
+    (folder / "list.m3u8").write_text(f"{head}\n{outside}\n#EXT-X-ENDLIST\n")
+    async with Client(server([folder], Config(mode="edge"))) as client:
+        refused = await client.call_tool("describe", {"path": "list.m3u8"})
+    assert refused.is_error
+    assert "it names other files, which are not opened" in refused.content[0].text
 
 
 async def test_the_command_serves_over_stdio(folder):

@@ -6,11 +6,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from places import SAMPLES
+from websockets.asyncio.client import connect
+from wire import describe, running, session_update, text_of
 
 from streamer import Describer, Description, TurnCommitted, TurnFailed
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras import load
-from streamer.extras.otel.spans import MAX_OPEN, _Turns, traced
+from streamer.extras.otel.spans import EVERY_S, MAX_OPEN, Telling, _Turns, traced, tracing
 from streamer.stages.events import SessionOptions
 
 
@@ -62,6 +64,53 @@ async def test_a_server_s_sessions_are_traced():
         await session.commit()
         assert isinstance(await anext(session.events()), TurnCommitted)
     assert [span.name for span in spans()] == ["streamer.turn"] * 2, "one without a description"
+
+
+async def test_a_traced_server_ends_its_sessions(caplog):
+    """Over a socket: clients close, and no session fails."""
+    spans_to, spans = provider()
+    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    async with Describer.open(mode="edge") as d:
+        await d.load()
+        async with running(tracing(d.stream, spans_to)) as (url, _):
+            for _ in range(2):
+                async with connect(url) as ws:
+                    await ws.send(session_update(rate, binary=True))
+                    assert text_of(await describe(ws, samples.tobytes()))
+    assert len(spans()) == 2
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+class Away(InMemorySpanExporter):
+    """A collector that is away for a while."""
+
+    is_there = True
+
+    def export(self, spans):
+        if not self.is_there:
+            raise OSError("no route")
+        return super().export(spans)
+
+
+def test_a_collector_that_is_away_is_one_line(caplog):
+    now, away = [0.0], Away()
+    sends = TracerProvider()
+    sends.add_span_processor(SimpleSpanProcessor(Telling(away, lambda: now[0])))
+
+    def lines(is_there, at):
+        caplog.clear()
+        away.is_there, now[0] = is_there, at
+        for _ in range(3):
+            sends.get_tracer("test").start_span("turn").end()
+        return [record.getMessage() for record in caplog.records]
+
+    assert lines(True, 0) == []
+    (told,) = lines(False, 1)
+    assert told.startswith("no collector takes spans at")
+    assert lines(True, 2) == lines(False, 30) == []
+    (told,) = lines(True, 2 + EVERY_S)
+    assert told.endswith("is there again; 6 spans lost")
+    assert len(away.get_finished_spans()) == 9
 
 
 def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
