@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import ssl
-import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamer.commands.process import fail, put, tell
-from streamer.commands.serve import cannot_listen, check_free, door_of, shown_host
-from streamer.config import ConfigError
+from streamer.commands.serve import cannot_listen, check_free, config_of, door_of, shown_host
+from streamer.commands.service_options import ServeOptions
+from streamer.config import Config, ConfigError
+from streamer.core.declare import taken
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
 from streamer.extras.fleet.replica import ReplicaPlan
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from streamer.extras.fleet.on_ray import RayPlacement
     from streamer.extras.fleet.replicas import Roster
 
-THREADS_S = 1.0  # for a thread to end after the loop
 ANYWHERE = ("0.0.0.0", "::")
 
 
@@ -57,40 +57,32 @@ def run(options: FleetOptions) -> int:
     placement = RayPlacement(config.ray.address)
     tell("starting Ray ..." if placement.is_local else f"joining Ray at {config.ray.address} ...")
     placement.open()
-    status = 1
     try:
         if options.down:
             status = anyio.run(_end, config, placement)
         else:
             status = anyio.run(_run, config, placement, tls, key)
     finally:
-        if not placement.close() or _is_held_up():
-            os._exit(status)  # nothing of ours is left to end
-    return status
+        placement.close()
+    os._exit(status)  # a thread may still wait for Ray's lost head, and Python for that thread
 
 
 def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
     """Check, before Ray starts, options that fit no replica. Raises ConfigError, and OSError if the
     director's port is taken."""
-    if is_down and config.ray.address == LOCAL:
-        told = "[ray] address is local: that fleet ends with the command that started it (Ctrl-C)"
-        raise ConfigError(f"{told}; --down is for a cluster's")
     if is_down:
+        if config.ray.address == LOCAL:
+            told = "[ray] address is local: that fleet ends with the command that started it"
+            raise ConfigError(f"{told} (Ctrl-C); --down is for a cluster's")
         return
     if config.server is not None:
+        given = plan_of(config, key, "ws://127.0.0.1", "server", 1).given
         try:
-            plan_of(config, key, "ws://127.0.0.1", "server", 1).config()
+            options = ServeOptions(**taken(ServeOptions, given))
+            config_of(options, taken(Config, given))
         except ConfigError as error:
             raise ConfigError(f"[server] {error}") from None
     check_free(config.director)
-
-
-def _is_held_up() -> bool:
-    """Whether a thread still waits for Ray's lost head; Python would wait for that thread."""
-    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-    for thread in others:
-        thread.join(THREADS_S)
-    return any(thread.is_alive() for thread in others)
 
 
 async def _end(config: FleetConfig, placement: RayPlacement) -> int:

@@ -12,18 +12,21 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.extras.fleet.options import KindOptions, PlacingOptions
+from streamer.extras.fleet.options import KindOptions
 from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
 from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import ReplicaStatus
 from streamer.net.service.service import DRAIN_S
+
+if TYPE_CHECKING:
+    from streamer.extras.fleet.on_ray import RayPlacement
 
 TICK_S = 0.25
 PATIENCE_S = 30.0
@@ -118,18 +121,6 @@ def _median_lag_s(staying: Sequence[ReplicaStatus]) -> float:
     return statistics.median_low(s.lag_s for s in staying)
 
 
-class Placement(Protocol):
-    """Starts and stops replicas (on_ray.py)."""
-
-    def running(self) -> Sequence[str]: ...
-
-    async def start(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> str: ...
-
-    async def revive(self, name: str, pid: int) -> str: ...
-
-    async def stop(self, name: str, within_s: float) -> None: ...
-
-
 @dataclass
 class Replica:
     """A wanted replica. address: empty until it serves."""
@@ -146,7 +137,7 @@ class Manager:
 
     def __init__(
         self,
-        placement: Placement,
+        placement: RayPlacement,
         roster: Roster,
         kinds: Mapping[str, KindOptions],
         plan: Callable[[str, int], ReplicaPlan],
@@ -222,34 +213,29 @@ class Manager:
         number = int(replica.name.rpartition("-")[2])
         plan = self._plan(replica.kind, number)
         placing = self._kinds[replica.kind].placing
-        try:
-            replica.address = await self._placement.start(replica.name, plan, placing)
-        except (ReplicaLost, TimeoutError) as error:
-            await self._give_up(replica, error)
-            return
-        self._publish()
-        _logger.warning("%s is at %s", replica.name, replica.address)
+        if await self._serves(replica, self._placement.start(replica.name, plan, placing)):
+            _logger.warning("%s is at %s", replica.name, replica.address)
 
     async def _revive(self, replica: Replica, pid: int) -> None:
         """Its old address is polled meanwhile, so it is found as soon as it answers."""
         _logger.warning("%s is gone; it is started again", replica.name)
-        try:
-            replica.address = await self._placement.revive(replica.name, pid)
-        except (ReplicaLost, TimeoutError) as error:
-            await self._give_up(replica, error)
-            return
-        replica.is_reviving = False
-        self._publish()
-        self._roster.expect(replica.address)
+        if await self._serves(replica, self._placement.revive(replica.name, pid)):
+            replica.is_reviving = False
+            self._roster.expect(replica.address)
 
-    async def _give_up(self, replica: Replica, error: Exception) -> None:
-        """Drop it; the scaler asks for another one after a pause."""
-        _logger.warning("%s; next try in %g s", error, RETRY_S)
-        replica.address = ""
-        await self._placement.stop(replica.name, 0)
-        await anyio.sleep(RETRY_S)
-        del self.replicas[replica.name]
+    async def _serves(self, replica: Replica, starting: Awaitable[str]) -> bool:
+        """Wait for its address. One that cannot be started is dropped, and the scaler asks for
+        another one after a pause."""
+        try:
+            replica.address = await starting
+        except ReplicaLost as error:
+            _logger.warning("%s; next try in %g s", error, RETRY_S)
+            replica.address = ""
+            await self._placement.stop(replica.name, 0)
+            await anyio.sleep(RETRY_S)
+            del self.replicas[replica.name]
         self._publish()
+        return bool(replica.address)
 
     async def _end(self, replica: Replica) -> None:
         """Drain it once it is empty, or after PATIENCE_S."""
@@ -268,7 +254,7 @@ class Manager:
         self._roster.set(r.address for r in self.replicas.values() if r.address)
 
 
-async def drain_all(placement: Placement, names: Sequence[str], kinds: Iterable[str]) -> None:
+async def drain_all(placement: RayPlacement, names: Sequence[str], kinds: Iterable[str]) -> None:
     """Drain servers, then verifiers, which answer the servers' last requests. kinds: in the order
     of a start."""
     for kind in reversed(list(kinds)):

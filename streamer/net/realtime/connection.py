@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import anyio
 from websockets.exceptions import ConnectionClosed
@@ -16,16 +15,15 @@ from streamer.net.service.service import ClientSocket
 ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 EVERY_S = 0.5
-PROBE_S = 8.0  # between pings while nothing is unread
-# for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
-PATIENCE_S = 8.0
+PROBE_S = 4.0  # between two pings
+PATIENCE_S = 8.0  # for a pong
 
 
 class Connection:
     """`run` it to its end; `hand_over` ends it when the client came back by another socket.
 
     Its tasks read, write, watch whether the client still reads, and acknowledge. Not reading on
-    pushes audio back; events that wait are bounded by the Journal, the wait by ReadWatch.
+    pushes audio back; events that wait are bounded by the Journal.
     """
 
     def __init__(self, socket: ClientSocket, session: ClientSession, metrics: Metrics) -> None:
@@ -35,12 +33,11 @@ class Connection:
         self._session = session
         self._metrics = metrics
         self._journal = session.journal
-        self._watch = ReadWatch(socket, session)
+        self._is_taking = False  # a message, which the client's pong may have to wait for
         self._reading = anyio.CancelScope()
 
     async def run(self, first: int, greeting: Sequence[bytes] = ()) -> bool:
         """Serve event `first` and all later ones. Returns whether the client said goodbye."""
-        self._watch.sent(first)
         self._journal.attach(True)
         try:
             async with anyio.create_task_group() as group:
@@ -65,13 +62,13 @@ class Connection:
         with self._reading:
             # A client that sends faster than it is heard never lets the scope be cancelled.
             while not self.is_handed_over:
-                self._watch.wait_begins()
+                self._is_taking = False
                 try:
                     message = await self._socket.recv()
                     await self._journal.room()
                 except ConnectionClosed as closed:
                     return _is_goodbye(closed)
-                self._watch.wait_ends()
+                self._is_taking = True
                 await self._session.take(message)
         return False
 
@@ -86,16 +83,41 @@ class Connection:
                     return
                 await self._socket.send(self._journal[number], text=True)
                 number += 1
-                self._watch.sent(number)
                 self._journal.sent(number)
         except ConnectionClosed:
             return  # the reader notices it too
 
     async def _end_if_deaf(self) -> None:
-        if await self._watch.run():
-            self._metrics.slow_readers.inc()
-            self._socket.transport.abort()
+        """Cut off a client that answers no ping. A socket takes megabytes before a send waits, so
+        nothing else tells."""
+        while await self._is_answered():
+            await anyio.sleep(PROBE_S)
+        self._metrics.slow_readers.inc()
+        self._socket.transport.abort()
         self._journal.attach(False)  # tasks that wait for room go on and notice the end
+
+    async def _is_answered(self) -> bool:
+        """Whether a ping is answered in time. While audio or a thousand requests are being taken,
+        or a large message arrives, the pong waits after them, and patience is not spent."""
+        is_over = anyio.Event()
+        left_s = PATIENCE_S
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._ping, is_over)
+            while left_s > 0 and not is_over.is_set():
+                with anyio.move_on_after(EVERY_S):
+                    await is_over.wait()
+                is_busy = self._is_taking and not self._journal.is_full
+                if not is_busy and not self._socket.is_receiving:
+                    left_s -= EVERY_S
+            group.cancel_scope.cancel()
+        return is_over.is_set()
+
+    async def _ping(self, is_over: anyio.Event) -> None:
+        num_sent = self._journal.num_sent
+        with suppress(ConnectionClosed):  # the reader notices it too
+            await (await self._socket.ping())
+            self._journal.confirm(num_sent)  # everything sent before the ping was read
+        is_over.set()
 
     async def _acknowledge(self) -> None:
         while True:
@@ -113,85 +135,3 @@ def _is_goodbye(closed: ConnectionClosed) -> bool:
     if closed.rcvd is not None:
         return closed.rcvd.code in GOODBYES
     return closed.sent is not None
-
-
-class ReadWatch:
-    """Finds out whether the other side of a socket still reads, and how far.
-
-    A socket takes megabytes before a send waits, so pings between the events serve as marks: a pong
-    means that everything sent before it was read. Patience is spent only while the server waits for
-    the client, for its next message or for room for events: while audio or a thousand requests are
-    being worked on, the pong waits after them, as it does after a large message that is arriving.
-    """
-
-    def __init__(self, socket: ClientSocket, session: ClientSession) -> None:
-        self._socket = socket
-        self._journal = session.journal
-        # seconds in which the reader waited for messages, and since when it does
-        self._waited_s = 0.0
-        self._waits_since = math.inf
-        # events below this number were sent
-        self._num_sent = 0
-        self._has_sent = anyio.Event()
-        self._answered = anyio.Event()
-        self._is_closed = False
-
-    def sent(self, number: int) -> None:
-        """All events below this number were sent."""
-        self._num_sent = number
-        self._has_sent.set()
-
-    def wait_begins(self) -> None:
-        """The reader waits for a message."""
-        self._waits_since = time.monotonic()
-
-    def wait_ends(self) -> None:
-        self._waited_s = self._idle_s()
-        self._waits_since = math.inf
-
-    async def run(self) -> bool:
-        """Returns True if nothing was read for PATIENCE_S, False if the socket is closed."""
-        while True:
-            await self._until_due()
-            num_sent = self._num_sent
-            self._answered = anyio.Event()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._ping)
-                is_answered = await self._wait()
-                group.cancel_scope.cancel()
-            if self._is_closed or not is_answered:
-                return not self._is_closed
-            self._journal.confirm(num_sent)
-
-    async def _until_due(self) -> None:
-        """Wait until something is unread, at most PROBE_S. An idle client costs nothing."""
-        with anyio.move_on_after(PROBE_S):
-            await anyio.sleep(EVERY_S)
-            while self._num_sent <= self._journal.num_read:
-                self._has_sent = anyio.Event()
-                await self._has_sent.wait()
-
-    async def _ping(self) -> None:
-        try:
-            await (await self._socket.ping())
-        except ConnectionClosed:
-            self._is_closed = True
-        self._answered.set()
-
-    async def _wait(self) -> bool:
-        """Whether the pong came in time."""
-        patience_s = PATIENCE_S
-        idle_s = self._idle_s()
-        while patience_s > 0:
-            with anyio.move_on_after(EVERY_S):
-                await self._answered.wait()
-                return True
-            before_s = idle_s
-            idle_s = self._idle_s()
-            if not self._socket.is_receiving:
-                patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
-        return False
-
-    def _idle_s(self) -> float:
-        """Seconds in which the reader has waited, up to now."""
-        return self._waited_s + max(0.0, time.monotonic() - self._waits_since)

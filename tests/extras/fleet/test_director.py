@@ -1,13 +1,17 @@
-"""A director before real servers with scripted sessions: where it sends clients, and refusals."""
+"""A director before real servers with scripted sessions: where it sends clients, what it says about
+replicas, other programs at their ports, and another director's list."""
 
+import contextlib
 import json
 import socket
+import threading
 from contextlib import AsyncExitStack
 
 import anyio
 import openai
 import pytest
 from fake_session import opening
+from far import free_port
 from fleets import KEY, created, directing, fetched, fleet, until
 from patience import PATIENCE_S
 from websockets.asyncio.client import connect
@@ -39,7 +43,7 @@ async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
 async def test_a_client_that_leaves_frees_its_place(monkeypatch):
     monkeypatch.setattr(of_roster, "HANDSHAKE_S", 1.0)
     async with fleet(num=1, max_sessions=1) as (url, _):
-        for _ in range(3):
+        for _ in range(2):
             async with connect(url) as ws:
                 await created(ws)
                 assert (await fetched(url, "/v1/replica"))[0] == 503, "the only place is taken"
@@ -66,22 +70,9 @@ async def test_a_tenant_over_its_share_takes_no_place_of_others():
             await created(other)
 
 
-async def test_a_session_is_resumed_where_it_is_and_nowhere_else():
-    async with fleet(num=3) as (url, servers):
-        ws = await connect(url)
-        session_id = await created(ws)
-        await ws.send(session_update(binary=True))
-        ws.transport.abort()
-        async with connect(f"{url}?resume={session_id}&event=1&bytes=0") as again:
-            assert json.loads(await again.recv())["type"] == "streamer.resumed"
-        assert sum(server._admission.num_admitted for server in servers.values()) == 1
-
-
-async def test_a_session_of_a_lost_replica_ends_at_once():
-    """And so is one of an earlier start of the replica, at the same address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
+    """An id of an earlier start of a replica, at the same address, is gone, too."""
+    port = free_port()
     async with directing(f"ws://127.0.0.1:{port}") as (url, roster):
         ids = []
         for _ in range(2):
@@ -90,8 +81,12 @@ async def test_a_session_of_a_lost_replica_ends_at_once():
                 await until(lambda: roster.answering)
                 for old in ids:
                     assert (await fetched(url, f"/v1/replica?resume={old}"))[0] == 404
-                async with connect(url) as ws:
-                    ids.append(await created(ws))
+                ws = await connect(url)
+                ids.append(await created(ws))
+                await ws.send(session_update(binary=True))
+                ws.transport.abort()
+                async with connect(f"{url}?resume={ids[-1]}&event=1&bytes=0") as again:
+                    assert json.loads(await again.recv())["type"] == "streamer.resumed"
             await until(lambda: not roster.answering)
             status, told, _ = await fetched(url, f"/v1/replica?resume={ids[-1]}")
             assert (status, told) == (404, "the replica of this session is gone; connect anew\n")
@@ -129,9 +124,96 @@ async def test_the_official_client_asks_first_since_it_follows_no_redirect():
         with pytest.raises(SecurityError, match="Cross-origin"):
             await client.realtime.connect(model="streamer").enter()
         address = json.loads((await fetched(url, "/v1/replica"))[1])["url"]
-        client = openai.AsyncOpenAI(
-            api_key="none", websocket_base_url=address.removesuffix("/realtime")
-        )
+        base = address.removesuffix("/realtime")
+        client = openai.AsyncOpenAI(api_key="none", websocket_base_url=base)
         async with client.realtime.connect(model="streamer") as connection:
-            event = json.loads(await connection.recv_bytes())
-            assert event["type"] == "session.created"
+            assert json.loads(await connection.recv_bytes())["type"] == "session.created"
+
+
+async def test_people_find_all_replicas_and_prometheus_its_targets():
+    async with fleet(num=2) as (url, servers):
+        targets = json.loads((await fetched(url, "/v1/targets"))[1])
+        assert {target["targets"][0] for target in targets} == {
+            address.removeprefix("ws://").partition("/")[0] for address in servers
+        }
+        assert {t["labels"]["replica"] for t in targets} == {"server-0", "server-1"}
+        assert {t["labels"]["kind"] for t in targets} == {"server"}
+        rows = json.loads((await fetched(url, "/v1/replicas"))[1])
+        assert [row["status"]["limit"] for row in rows] == [2, 2]
+        assert (await fetched(url, "/readyz"))[0] == (await fetched(url, "/healthz"))[0] == 200
+        metrics = (await fetched(url, "/metrics"))[1]
+        assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
+        assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
+
+
+async def test_a_second_director_follows_the_first_and_outlives_it():
+    async with AsyncExitStack() as stack:
+        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
+        async with directing(address) as (first, known):
+            await until(lambda: known.answering)
+            source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
+            second, roster = await stack.enter_async_context(directing(sources=[source]))
+            await until(lambda: roster.answering)
+            ws = await stack.enter_async_context(connect(first))
+            await created(ws)
+        await anyio.sleep(0)
+        assert await (await ws.ping()) >= 0  # the session never notices
+        async with connect(second) as other:
+            assert incarnation_in(await created(other)) == "one.1"
+
+
+def answering(with_bytes):
+    """A port where each connection gets these bytes, or is never accepted (None): (the listening
+    socket, its address)."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):  # until it is closed
+            while with_bytes is not None:
+                found, _ = listening.accept()
+                with found:
+                    found.recv(4096)
+                    found.sendall(with_bytes)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening, f"ws://127.0.0.1:{listening.getsockname()[1]}"
+
+
+OTHERS = (
+    None,
+    b"",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+)
+
+
+async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_once(
+    monkeypatch, caplog
+):
+    """Other programs have the ports of replicas, or nothing listens: the rest goes on."""
+    monkeypatch.setattr(of_roster, "UNHEARD_S", 0.5)
+    monkeypatch.setattr(of_roster, "SILENCE_S", 1.0)
+    with contextlib.ExitStack() as stack:
+        there = []
+        for told in OTHERS:
+            listening, address = answering(told)
+            stack.enter_context(listening)
+            there.append(address)
+        bad = [*there, "ws://h:port", "ws://[::1", "ws://127.0.0.1:1"]
+        async with (
+            running(opening(), 8, name="one.1") as (address, _),
+            directing() as (url, roster),
+        ):
+            good = address.removesuffix("/v1/realtime")
+            roster.set([*bad, good])
+            await until(lambda: len(caplog.messages) == len(bad))
+            assert [known.address for known in roster.answering] in ([], [good])
+            await until(lambda: roster.answering)
+            async with connect(url) as ws:
+                assert incarnation_in(await created(ws)) == "one.1"
+            await anyio.sleep(1.0)
+    assert len(caplog.messages) == len(bad)
+    why = f"{there[-1]} has never answered as a replica (no status of a replica)"
+    assert f"{why}; is the address right?" in caplog.messages

@@ -6,7 +6,7 @@ from processes import streamer
 
 from streamer.config import ConfigError
 from streamer.extras.fleet.command import plan_of
-from streamer.extras.fleet.options import of, read
+from streamer.extras.fleet.options import DirectorOptions, of, read
 
 LEAST = {"server": {}}
 
@@ -90,3 +90,11 @@ def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, t
     status, out, err = streamer("fleet", "--config", file, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert f"streamer: {file}: {told}" in err
+
+
+@pytest.mark.parametrize(
+    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1"]
+)
+def test_an_address_that_is_none_is_told_at_the_start(url):
+    with pytest.raises(ConfigError, match=r"--replicas is .*; give ws://HOST:PORT of a replica"):
+        DirectorOptions(replicas=(url,))

@@ -10,26 +10,27 @@ import time
 import urllib.request
 
 import pytest
+from far import free_port
 from processes import ENVIRONMENT
 
+from streamer.cli import build_parser
 from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 HOSTED = """
 import time
 from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
 
-ReplicaHost(ReplicaPlan(*{0!r}))
+host = ReplicaHost(ReplicaPlan(*{0!r}))
+while not host.address():
+    time.sleep(0.02)
 print("there", flush=True)
 time.sleep(300)
 """
 
 
 def plan_of(**more):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    given = {"host": "127.0.0.1", "port": port, "name": "verifier-1", **more}
+    given = {"host": "127.0.0.1", "port": free_port(), "name": "verifier-1", **more}
     return ReplicaPlan("verifier", given, "127.0.0.1")
 
 
@@ -50,48 +51,45 @@ def wait_for(is_so):
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def hosted():
-    """(a host, its plan). A drain ends all of it."""
+def test_a_plan_is_a_command_and_no_key_stands_in_it():
+    given = {"allow_origin": ["https://a.org", "https://b.org"], "traces": False, "degrade": True}
+    plan = ReplicaPlan("server", given | {"api_key": "alice", "cloud_key": "bob", "k": 3}, "h")
+    found = vars(build_parser(["serve"]).parse_args(plan.words()))
+    assert (found["allow_origin"], found["degrade"]) == (given["allow_origin"], True)
+    assert found["k"] == 3
+    assert not {"alice", "bob"} & set(" ".join(plan.words()).split())
+    assert plan.environment() == {"STREAMER_API_KEY": "alice", "STREAMER_CLOUD_KEY": "bob"}
+
+
+def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address():
+    """Killed, and hung; a drain ends all of it."""
     plan = plan_of()
     host = ReplicaHost(plan)
-    yield host, plan
+    assert repr(host) == "verifier-1", "Ray puts it before each line"
+    wait_for(host.address)
+    for blow in (signal.SIGKILL, signal.SIGSTOP):
+        address, before = host.address(), status(plan)
+        os.kill(before["pid"], blow)
+        if blow == signal.SIGSTOP:
+            host.revive(before["pid"])
+        wait_for(lambda name=before["name"]: status(plan).get("name", name) != name)
+        wait_for(lambda address=address: host.address() == address)
+        host.revive(before["pid"])
+        assert host.address() == address, "the new one lives on"
     host.drain()
     assert status(plan) == {}
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address(hosted, blow):
-    host, plan = hosted
-    address, before = host.address(), status(plan)
-    os.kill(before["pid"], blow)
-    if blow == signal.SIGSTOP:
-        host.revive(before["pid"])
-    wait_for(lambda: status(plan).get("name", before["name"]) != before["name"])
-    wait_for(lambda: host.address() == address)
-    assert host.revive(before["pid"]) == address, "the new one lives on"
-    assert status(plan)["pid"] != before["pid"]
-
-
-def test_its_lines_are_told_by_its_name(hosted):
-    """Ray puts that before what a replica writes."""
-    assert repr(hosted[0]) == "verifier-1"
-
-
 def test_one_that_cannot_start_says_why():
-    host = ReplicaHost(plan_of(cloud="/nowhere/at/all"))
-    with pytest.raises(RuntimeError, match="no such model directory"):
-        host.address()
-    host.drain()
-
-
-def test_one_whose_port_is_taken_says_so_and_the_way_out():
     with socket.create_server(("127.0.0.1", 0)) as other:
-        host = ReplicaHost(plan_of(port=other.getsockname()[1]))
-        with pytest.raises(
-            RuntimeError, match=r"cannot listen on .+; choose another first_port in \[verifier\]"
+        for wrong, told in (
+            ({"cloud": "/nowhere/at/all"}, "no such model directory"),
+            ({"port": other.getsockname()[1]}, r"cannot listen on .+; choose another --port"),
         ):
-            host.address()
+            host = ReplicaHost(plan_of(**wrong))
+            with pytest.raises(RuntimeError, match=told):
+                wait_for(host.address)
+            host.drain()
 
 
 def test_nothing_is_left_of_a_host_that_is_killed():
@@ -102,5 +100,4 @@ def test_nothing_is_left_of_a_host_that_is_killed():
         assert hosting.stdout.readline() == b"there\n"
         pid = status(plan)["pid"]
         hosting.kill()
-    wait_for(lambda: status(plan) == {})
     wait_for(lambda: not os.path.exists(f"/proc/{pid}"))

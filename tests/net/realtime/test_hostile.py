@@ -39,7 +39,7 @@ FLOODS = {"pings": frame(PING, b"ping") * 20_000, "events": frame(TEXT, b"{}") *
 @pytest.fixture
 def impatient(monkeypatch):
     """Clients that do not read are cut off within a second."""
-    assert connection.PROBE_S + 2 * connection.EVERY_S + connection.PATIENCE_S < 20, "as documented"
+    assert connection.PROBE_S + 2 * connection.EVERY_S + connection.PATIENCE_S < 15, "as documented"
     monkeypatch.setattr(connection, "PATIENCE_S", 0.4)
     monkeypatch.setattr(connection, "EVERY_S", 0.05)
     monkeypatch.setattr(connection, "PROBE_S", 0.2)
