@@ -107,19 +107,6 @@ def test_what_went_unverified_is_told(tmp_path):
     assert "\nstreamer_turns_unverified_total 2.0\n" in counters
 
 
-def test_an_mp3_is_read_straight_on(server, tmp_path):
-    """As describe reads it: soundfile's seeks between blocks make the decoder start afresh, and
-    complain."""
-    chance = np.random.default_rng(0)
-    noisy = 0.1 * chance.standard_normal(320_000).astype(np.float32)
-    noisy[:80_000] = speech(5, 1)
-    soundfile.write(tmp_path / "noisy.mp3", noisy, 16_000, format="MP3", subtype="MPEG_LAYER_III")
-    (wanted,) = describe_files([tmp_path / "noisy.mp3"], "exact")
-    status, out, err = client(tmp_path / "noisy.mp3", "--url", server, "--speed", 100, "--json")
-    assert (status, err) == (0, "")
-    assert json.loads(out)["text"] == wanted["text"]
-
-
 @pytest.mark.parametrize("package", ["numpy", "soundfile", "websockets"])
 def test_a_missing_package_is_told_in_one_line(package, tmp_path):
     missing = f"raise ModuleNotFoundError('there is none', name={package!r})"

@@ -14,7 +14,6 @@ from fake_microphone import line
 from patience import PATIENCE_S
 from places import ROOT
 from speech import SAMPLES, speech
-from websockets.asyncio.server import serve
 from wire import describe_files, http, serving, url_of
 
 from bench.proxy import Proxy
@@ -78,31 +77,6 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
     assert client.returncode == 0
     assert out.decode() == wanted["text"] + "\n"
     assert err.decode().count("started anew; once more from the beginning") == 1
-
-
-async def test_a_server_that_is_full_when_it_is_there_anew_is_waited_for(tmp_path):
-    """Behind a director, when a replica is lost: the others may be full for a moment."""
-    soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
-    with contextlib.ExitStack() as servers:
-        url, process = servers.enter_context(serving("--mode", "edge"))
-        port = urlsplit(url).port
-        client = await start(tmp_path / "speech.wav", "--url", url, *SLOWLY)
-        await line(client.stderr, " s: ")
-        process.kill()
-        process.wait()
-        is_refused = asyncio.Event()
-
-        def refuse(connection, request):
-            if "resume=" in request.path:
-                return connection.respond(404, "no such session\n")
-            is_refused.set()
-            return connection.respond(503, "all 1 sessions are taken\n")
-
-        async with serve(lambda _: None, "127.0.0.1", port, process_request=refuse):
-            await asyncio.wait_for(is_refused.wait(), PATIENCE_S)
-        servers.enter_context(serving("--mode", "edge", "--port", port))
-        out, _ = await asyncio.wait_for(client.communicate(), PATIENCE_S)
-    assert (client.returncode, out.decode()[-2:]) == (0, "。\n")
 
 
 async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():

@@ -2,7 +2,6 @@
 hardware, and only that."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -37,18 +36,6 @@ async def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(server, listening
     assert (status, "streamer_client" in err) == (0, False)
 
 
-async def test_a_terminal_shows_the_level(server, listening):
-    """Bars while someone speaks, none in silence; never within a sentence."""
-    master, slave = os.openpty()
-    await listening(server, "--live-updates", "0", stderr=slave)
-    os.close(slave)
-    seen = b""
-    while "▮".encode() * 10 not in seen or not seen.endswith(b"\x1b[2m\x1b[0m"):
-        seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), PATIENCE_S)
-    os.close(master)
-    assert "。".encode() not in seen, "sentences go to stdout alone"
-
-
 async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):
     mic = await listening(server, "--live-updates", "1", recording=SAMPLES[0])
     await line(mic.stderr, " s: ")
@@ -78,14 +65,6 @@ async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, l
             proxy.cut()
         assert await line(cut.stdout) == await line(whole.stdout)
         assert (await end(cut))[0] == 0
-
-
-async def test_what_went_unverified_is_told(listening):
-    with serving("--cloud", "ws://127.0.0.1:9", "--threshold", "0") as (url, _):
-        mic = await listening(url.removesuffix("/v1/realtime"), "--live-updates", "0")
-        assert (await line(mic.stdout)).endswith("。\n")
-        told = await line(mic.stderr, "streamer_client.py: ")
-        assert told.endswith("that the gate wanted verified went unverified\n")
 
 
 def test_what_is_missing_is_told_in_one_line(tmp_path):

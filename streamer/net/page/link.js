@@ -3,7 +3,7 @@
 // The server acknowledges messages; after a break `?resume=ID&event=M&bytes=N` goes on where both sides stopped. If the
 // session is gone (a restart), another one begins and gets the messages that the last one had not taken.
 
-// A message for the user: a word of words.js. wantsKey: another API key would help.
+// A message for the user: a word of words.json. wantsKey: another API key would help.
 export class Problem extends Error {
   constructor(...word) {
     super(word[0]);
@@ -23,7 +23,7 @@ export function ofMicrophone(error) {
 const REFUSED = {
   401: (_, key) => [key ? "wrong-key" : "no-key"],
   403: () => ["origin"],
-  503: (response) => ["full", response.headers.get("Retry-After")],
+  503: (response) => (response.headers.has("Retry-After") ? ["full-for", response.headers.get("Retry-After")] : ["full"]),
 };
 
 // A browser hides why a websocket was refused. The same request without the upgrade tells: {status, problem}.
@@ -196,7 +196,7 @@ export class Link {
     const wasOpen = this.#isOpen;
     this.#isOpen = false;
     if (wasOpen && (code === 1000 || code === 1008 || code >= 4000)) {
-      this.#end(new Problem("closed", reason));
+      this.#end(reason ? new Problem("closed-why", reason) : new Problem("closed"));
       return;
     }
     const isFirst = this.#brokenAt === null;

@@ -73,19 +73,16 @@ class Connection:
         return False
 
     async def _write(self, number: int, greeting: Sequence[bytes]) -> None:
-        try:
+        with suppress(ConnectionClosed):
             for text in greeting:
                 await self._socket.send(text, text=True)
-            while True:
+            while not self._socket.transport.is_closing():  # asyncio would log each further write
                 await self._journal.more(number)
                 number = max(number, self._journal.first)
-                if self._socket.transport.is_closing():  # asyncio would log each further write
-                    return
                 await self._socket.send(self._journal[number], text=True)
                 number += 1
                 self._journal.sent(number)
-        except ConnectionClosed:
-            return  # the reader notices it too
+        self._journal.attach(False)  # wakes a reader that waits for room, to notice the end
 
     async def _end_if_deaf(self) -> None:
         """Cut off a client that answers no ping. A socket takes megabytes before a send waits, so
@@ -94,7 +91,6 @@ class Connection:
             await anyio.sleep(PROBE_S)
         self._metrics.slow_readers.inc()
         self._socket.transport.abort()
-        self._journal.attach(False)  # tasks that wait for room go on and notice the end
 
     async def _is_answered(self) -> bool:
         """Whether a ping is answered in time. While audio or a thousand requests are being taken,

@@ -82,25 +82,6 @@ async def test_a_verifier_that_drops_every_connection_is_not_stormed():
             group.start_soon(watch, after_s)
 
 
-async def test_a_verifier_that_rejects_every_turn_is_asked_ever_more_seldom():
-    opens = []
-
-    def reply(message, _):
-        opens.append(anyio.current_time())
-        return [wire.Rejected(False, "all sessions are taken")]
-
-    async with lying(reply) as port, linked(port) as link:
-        target = link.listen()
-        await hear(target, np.ones(1, np.float32))
-        await until(lambda: opens)
-        await anyio.sleep(5.0)
-        assert not target.is_up
-        assert link.is_up, "other turns may have a place"
-        assert link.trouble == "all sessions are taken"
-    assert 3 <= len(opens) <= 6
-    assert opens[-1] - opens[-2] > opens[1] - opens[0]
-
-
 ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
 
 
@@ -181,38 +162,6 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
         target.close()
         await until(lambda: not link.is_up)
         assert link.trouble == "HTTP 503 (full)"
-
-
-async def test_a_link_that_is_ended_leaves_no_connection_behind():
-    """Also where the way to the verifier hangs."""
-    async with lying(honest) as far, Proxy(far, Toxics()) as proxy:
-        async with linked(proxy.port) as link:
-            await until(lambda: link.is_up)
-            target = link.listen()
-            await hear(target, sound(0.1))
-            await until(lambda: target.turn.num_heard)
-            await until(lambda: link._spare is not None)
-            transport = link._spare.transport
-            proxy.toxics = Toxics(is_hung=True)
-        assert transport.is_closing()
-        assert not link._taken
-
-
-async def test_a_cut_in_mid_turn_is_no_failure():
-    """The turn resumes on another connection, and its audio is not sent again."""
-    async with serving_judges() as (far, server), Proxy(far) as proxy, linked(proxy.port) as link:
-        target = link.listen()
-        await hear(target, sound(2.0))
-        await until(lambda: target.turn.num_heard == 32_000)
-        before = proxy.num_up
-        proxy.cut()
-        await until(lambda: server.metrics.resumed._value.get() == 1)
-        assert link.breaker.num_failures == 0
-        await finish(target)
-        with anyio.fail_after(PATIENCE_S):
-            assert (await target.verify(FIRST)).next_id == 5
-        assert proxy.num_up - before < 4_000
-        assert link.num_cuts >= 1
 
 
 async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
@@ -325,29 +274,6 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
             )
         async with serving_judges(port=port):
             await until(lambda: link.is_up)
-            await speak_and_ask(link, 0.1, 5)
-
-
-async def test_one_that_was_there_is_waited_for_once():
-    """A turn that misses it waits for its budget: it may be starting again. Later turns do not
-    wait, until it is there again."""
-    port = free_port()
-    async with linked(port) as link:
-        async with serving_judges(port=port):
-            await until(lambda: link.is_up)
-        await until(lambda: not link.is_linked)
-        await until(lambda: link._num_tries >= MAX_TRIES)
-        first = link.listen()
-        async with anyio.create_task_group() as group:
-            group.start_soon(first.verify, FIRST)
-            await anyio.wait_all_tasks_blocked()
-            first.failed()  # its budget is over
-            group.cancel_scope.cancel()
-        first.close()
-        with pytest.raises(TargetLost, match="is not there"):
-            await link.listen().verify(FIRST)
-        async with serving_judges(port=port):
-            await until(lambda: link.is_up, 15.0)
             await speak_and_ask(link, 0.1, 5)
 
 

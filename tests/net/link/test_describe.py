@@ -3,14 +3,10 @@
 import json
 import os
 import re
-import shutil
 import sys
-import warnings
-from dataclasses import replace
 
 import anyio
 import pytest
-import soundfile
 import tiny
 from far import verifying
 from processes import ENVIRONMENT, describe, run_here
@@ -19,17 +15,11 @@ from websockets.asyncio.client import connect
 from wire import describe as describe_live
 from wire import serving, session_update, text_of, until
 
-from bench.arms import opened
 from bench.proxy import Proxy, Toxics
-from streamer import Config, Describer
-from streamer.assembly.models import Models, PromiseWarning
+from streamer import Describer
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
 from streamer.core.audio.trim import trimmed
-from streamer.core.decoding.plan import Gate
-from streamer.model.checkpoint.card import ModelWarning
-from streamer.model.thinker import EMBEDDED
-from streamer.recording import describe_recording
 from streamer.stages.ports import TargetLost
 
 
@@ -126,35 +116,6 @@ async def test_each_turn_has_its_language(tmp_path):
             assert (await d.describe(source)).ids == wanted[0].ids
 
 
-async def test_an_edge_without_phrases_asks_for_no_form(verifier, tmp_path):
-    """As with the same cloud in this process: it says any sentence. Else every turn was refused."""
-    edge = shutil.copytree(EMBEDDED / "edge", tmp_path / "edge")
-    card = json.loads((edge / "streamer.json").read_text("utf-8"))
-    del card["attributes"], card["languages"]
-    (edge / "streamer.json").write_text(json.dumps(card), "utf-8")
-    source, ids = (speech(4, 3), RATE_HZ), []
-    for cloud in ("embedded", verifier):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ModelWarning)  # of two cards that differ
-            warnings.simplefilter("ignore", PromiseWarning)
-            async with Describer.open(mode="exact", edge=str(edge), cloud=cloud) as d:
-                ids.append((await d.describe(source)).ids)
-    assert ids[0] == ids[1]
-
-
-@pytest.mark.parametrize("seconds", [30, pytest.param(75, marks=pytest.mark.long)])
-async def test_long_turns_and_their_parts(verifier, tmp_path, seconds):
-    sound = speech(seconds, 2, crescendo=True)
-    soundfile.write(tmp_path / "a.wav", sound, RATE_HZ, subtype="PCM_16")
-    async with (
-        Describer.open(mode="exact") as near,
-        Describer.open(mode="exact", cloud=verifier) as far,
-    ):
-        one, two = await near.describe(tmp_path / "a.wav"), await far.describe(tmp_path / "a.wav")
-        assert (one.ids, one.text) == (two.ids, two.text)
-        assert len(one.parts) == len(two.parts)
-
-
 async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
     """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole
     turn, once."""
@@ -181,30 +142,3 @@ async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted
             assert events[-1].verified_share > 0.5
             if mode == "exact":
                 assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-
-
-class NeverDoubts(Models):
-    """Their gate never fires."""
-
-    @property
-    def plan(self):
-        return replace(super().plan, gate=Gate(entropy=99.0, density=None, loop=False))
-
-
-async def test_lazy_audio_of_a_turn_without_requests_never_crosses(verifier):
-    """Nothing goes up, whatever the verifier could say."""
-    options = {"cloud": verifier, "mode": "gated", "cloud_audio": "lazy"}
-    async with opened(NeverDoubts(Config.from_mapping(options))) as parts:
-        for file in SAMPLES:
-            found = await describe_recording(parts, file)
-            assert (found.bytes_up, found.bytes_down, found.cloud_calls) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("engine", ["stable", pytest.param("int8", marks=pytest.mark.long)])
-def test_a_verifier_takes_the_engines_of_describe(engine):
-    """The same engine here and there says the same."""
-    with verifying("--engine", engine) as (url, _):
-        far = describe(SAMPLES[0], "--mode", "cloud", "--cloud", url, "--verify-budget-s", 60)
-    near = describe(SAMPLES[0], "--mode", "cloud", "--engine", engine)
-    assert far[0] == near[0] == 0
-    assert far[1][0]["ids"] == near[1][0]["ids"]

@@ -1,22 +1,16 @@
 """A verifier that is wrong: bad ids, garbage, silence. Gated goes on within its budget, exact ends
 with an error within its limit, and what was committed stays."""
 
-from dataclasses import dataclass
-from functools import partial
-
 import anyio
 import pytest
 from far import honest, lying
 from speech import SAMPLES
-from watched import Between, Passing
 
-from bench.arms import models_of, opened
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.thinker import EMBEDDED, shapes_of
-from streamer.recording import describe_recording
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import TargetLost
 
@@ -117,40 +111,6 @@ async def test_gated_goes_on_and_exact_says_so(lie, wanted):
             assert "\n" not in events[-1].message
             with anyio.fail_after(MOST_S), pytest.raises(TargetLost):
                 await describer.describe(SAMPLES[0])
-
-
-@dataclass(frozen=True)
-class Noted(Passing):
-    """A turn's target, and the requests that it was given."""
-
-    wanted: list
-
-    async def verify(self, request):
-        self.wanted.append(request)
-        return await self.inner.verify(request)
-
-
-async def test_a_turn_rejected_for_good_asks_no_more():
-    """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and
-    may fall back."""
-    asked, wanted = [], []
-
-    def reply(message, chance):
-        asked.extend([message] * isinstance(message, wire.Verify))
-        return HOSTILE["rejects for good"](message, chance)
-
-    async with lying(reply) as port:
-        for options in ({"mode": "gated", "threshold": 0.0}, {"mode": "exact", "degrade": True}):
-            asked.clear()
-            wanted.clear()
-            models = models_of(cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options)
-            async with opened(models) as parts:
-                noted = Between(parts, target_of=partial(Noted, wanted=wanted))
-                found = await describe_recording(noted, SAMPLES[0])
-                assert len(asked) == len(wanted) == 1
-                assert (found.cloud_calls, found.n_uploaded) == (1, len(asked[0].draft))
-                assert (found.verified_share, found.stop_reason) == (0.0, "sentence")
-                assert parts.cloud.is_up, "another turn may be served"
 
 
 async def test_what_never_left_was_not_uploaded(verifier, wanted):

@@ -10,7 +10,6 @@ from far import TERMS, verifying
 from patience import PATIENCE_S
 from speech import SAMPLES
 from tls import certificate
-from wire import serving
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
@@ -79,22 +78,6 @@ async def test_tls_where_there_is_none():
     with verifying() as (url, _):
         line = await told_of_a_file(url.replace("ws:", "wss:"))
     assert "(it ends the handshake of TLS; give ws:// if it has no certificate)" in line
-
-
-async def test_a_host_that_nobody_knows():
-    """Without a network no host is known: so it is one that is not there."""
-    line = await told_of_a_file("ws://nowhere.invalid:8766")
-    assert "the verifier at ws://nowhere.invalid:8766 is not there (" in line
-    async with Describer.open(cloud="ws://nowhere.invalid:8766", threshold=0.0) as describer:
-        found = await describer.describe(SAMPLES[0])
-    assert found.text
-    assert "the verifier at ws://nowhere.invalid:8766 gave no verdict (" in found.warning
-
-
-async def test_a_streamer_serve_is_no_verifier():
-    with serving("--mode", "edge") as (url, _):
-        line = await told(cloud=url.removesuffix("/v1/realtime"))
-        assert line.endswith("it is a `streamer serve`; give the address of a `streamer verifier`")
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])

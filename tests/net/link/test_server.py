@@ -3,7 +3,6 @@ how it goes down."""
 
 import contextlib
 import signal
-import time
 
 import anyio
 import msgspec
@@ -88,23 +87,6 @@ async def test_a_judge_that_fails_ends_one_turn():
     assert all(judge.is_closed for judge in judges)
 
 
-async def test_a_turn_outlives_its_websocket_and_a_repeat_is_answered_again(verifier, tokenizer):
-    """Also where the first websocket is there still: the later one has the turn."""
-    rules = wire_rules(PHRASES)
-    opened = opening(b"repeated request", tokenizer=tokenizer, rules=rules)
-    async with raw(verifier) as old, raw(verifier) as new:
-        await say(old, opened, SILENCE, wire.Finish(16_000, {}), REQUEST, REQUEST)
-        replies = [await told(old, wire.Judged) for _ in range(2)]
-        assert replies[0] == replies[1]
-        await say(new, opened)
-        assert (await told(new)).num_samples == 16_000
-        assert await told(new) == wire.Heard(16_000, True)
-        await say(new, wire.Finish(16_000, {}), REQUEST)
-        assert await told(new, wire.Judged) == replies[0]
-        with pytest.raises(ConnectionClosed):
-            await told(old, wire.Opened)
-
-
 async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
     """After a cut the verifier is further on than its edge, and says again what was lost."""
     rules = wire_rules(PHRASES)
@@ -168,23 +150,6 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
             over.set()
     assert all(judge.is_closed for judge in judges)
     assert server._admission.num_sessions == 0
-
-
-@pytest.mark.parametrize("leaves_again", [False, True])
-async def test_one_that_comes_back_just_as_its_hold_is_over_keeps_its_turn(leaves_again):
-    """The event loop is held up, so both are due when it goes on."""
-    hold_s = 0.3
-    async with serving_judges(hold_s=hold_s) as (port, server), raw(url_of(port)) as second:
-        await hold(port, 1, server)
-        over_at = anyio.current_time() + hold_s
-        await say(second, opening(bytes(16)))
-        time.sleep(max(0.0, over_at + 0.01 - anyio.current_time()))
-        assert (await told(second)).num_samples in (0, 320)
-        if leaves_again:
-            await cut(second)
-            await until(lambda: server.num_held == 1)
-        assert len(server._turns) == 1
-        assert server._admission.num_sessions == 1
 
 
 async def test_keys_share_places_and_turns_of_others_are_out_of_reach():

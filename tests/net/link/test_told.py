@@ -8,7 +8,7 @@ import pytest
 from far import QUERY, free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
-from processes import describe, started
+from processes import started
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -19,26 +19,6 @@ from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, join_parts, turn_warning
 from streamer.core.link import wire
 from streamer.net.service.notices import EVERY_S, Notices
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        (["--threshold", 0], " that the gate wanted verified"),
-        (["--mode", "exact", "--degrade"], ""),
-    ],
-)
-def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wanted):
-    url = f"ws://127.0.0.1:{free_port()}"
-    status, rows, told = describe(SAMPLES[0], "--cloud", url, "--verify-budget-s", 0.3, *options)
-    (row,) = rows
-    assert (status, row["verified_share"]) == (0, 0), "it was described"
-    cause = f"the verifier at {url} gave no verdict (Connection refused): "
-    assert row["warning"].startswith(cause)
-    assert row["warning"].endswith(f"blocks{wanted} went unverified")
-    # after that of the gate's promise
-    assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"
-    assert not row["is_cut"]
 
 
 def test_warnings_of_parts_and_of_the_file_are_one_line():

@@ -154,25 +154,6 @@ async def test_a_transcription_session_answers_by_itself():
         assert error["code"] == "unsupported"
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-async def test_our_own_events_come_only_where_they_are_asked_for(is_asked):
-    async with talking() as talk:
-        asked = session_update(binary=True, events=is_asked, acks=is_asked)
-        events = await talk.say(asked, SOUND, COMMIT, ANSWER)
-        talk.session.acknowledge()
-        events += await talk.say()
-        found = [event for event in events if event["type"].startswith("streamer.")]
-        for event in events:
-            if event not in found:
-                validate(event)
-        assert [event["type"].removeprefix("streamer.") for event in found] == (
-            ["delta", "delta", "delta", "description", "ack"] if is_asked else []
-        )
-        if is_asked:
-            assert found[3]["description"]["text"] == "320"
-            assert found[4] | {"bytes": 320, "messages": 4} == found[4]
-
-
 async def test_clients_of_the_beta_hear_its_names():
     async with talking(is_beta=True) as talk:
         events = await talk.say(update(turn_detection=None), ours(binary=True), SOUND, COMMIT)
@@ -376,15 +357,6 @@ async def test_a_message_of_a_session_that_ends_is_given_up():
             await anyio.wait_all_tasks_blocked()
             talk.session.end((1000, ""))
             await talk.session.over.wait()
-
-
-async def test_events_wait_for_a_client_that_does_not_read(monkeypatch):
-    monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
-    async with talking(num_said=2_000, is_attached=True) as talk:
-        assert talk.session.journal.num_bytes < 25_000
-        talk.session.journal.attach(False)
-        await anyio.wait_all_tasks_blocked()
-        assert talk.session.journal.num_bytes > 200_000
 
 
 async def test_a_resume_says_what_was_taken_and_what_is_lost(monkeypatch):

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from browser import LOOP, save_speech, taken, visiting
-from speech import SAMPLES, recording
+from browser import LOOP, save_speech, visiting
+from speech import recording
 
 from streamer.extras.coach.options import Baseline
 
@@ -89,22 +89,6 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
 
 
-async def test_a_browser_that_blocks_storage_is_coached_all_the_same(server, tmp_path):
-    """Whatever it remembers is out of reach, so that nothing is kept; the page goes on."""
-    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
-    blocked = """for (const name of ["localStorage", "sessionStorage"])
-        Object.defineProperty(window, name, { get() { throw new DOMException("", "SecurityError"); } })"""
-    async with visiting(server, tmp_path / "speech.wav") as guest:
-        await guest.page.add_init_script(blocked)
-        await guest.page.reload()
-        await guest.page.wait_for_selector("#attributes li:nth-child(7)")
-        await guest.speaks("en")
-        await guest.coached()
-        await guest.page.click("#mic")
-        await guest.until_said("#learning", "learning how you usually speak")
-        assert await guest.until_described()
-
-
 @pytest.mark.parametrize(
     ("begin", "end", "usual", "told"),
     [
@@ -127,15 +111,3 @@ async def test_a_report_begins_with_what_changed(server, browser, begin, end, us
         await guest.speaks("en")
         found = re.search('<p class="headline">(.*?)</p>', await guest.page.evaluate(make, kept))
         assert (found and found[1]) == told
-
-
-@LOOP
-async def test_without_a_coach_the_page_asks_for_none(server, measured, browser):
-    async with visiting(server, browser=browser) as guest:
-        await guest.page.set_input_files("#file", SAMPLES[0])
-        assert await guest.until_described() == measured[SAMPLES[0].name]["text"]
-        asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]
-        assert asked.keys() == {
-            *("events", "binary", "acks", "measures", "live_update_s", "language")
-        }
-        assert not await guest.page.is_visible("#coach")

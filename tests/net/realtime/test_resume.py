@@ -54,25 +54,6 @@ async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
     pytest.fail(f"only {done} cuts")
 
 
-async def test_a_new_socket_takes_over_from_one_that_is_not_missed_yet():
-    """Messages that the old one has sent are taken first, and it is closed with 4409."""
-    async with running(opening(feed_s=0.02), max_sessions=1) as (url, server), connect(url) as old:
-        session = await session_of(old)
-        for message in (UPDATE, *[bytes(100)] * 10):
-            await old.send(message)
-        await until(old, "session.updated")
-        async with connect(f"{url}?resume={session}&event=2&bytes=0") as new:
-            told = json.loads(await new.recv())
-            assert told["bytes"] == 100 * (told["messages"] - 1)
-            with pytest.raises(ConnectionClosed) as closed:
-                await until(old, "never")
-            assert closed.value.rcvd.code == 4409
-            for message in (*[bytes(100)] * (11 - told["messages"]), COMMIT):
-                await new.send(message)
-            assert text_of(await until(new, "response.done")) == "1000"
-        assert server._admission.num_sessions <= 1
-
-
 async def test_of_fifty_that_resume_at_once_the_newest_has_the_session():
     """Each of the others is closed with 4409, also the first, which sends faster than it is
     heard."""
@@ -146,42 +127,6 @@ async def test_a_session_without_a_client_keeps_its_place():
             assert (await until(back, "streamer.resumed"))[-1]["event"] == 1
         await wait_until(lambda: len(sessions) == 1)  # a goodbye ends it at once
         await wait_until(lambda: "streamer_sessions 1.0" in server.metrics.text().decode())
-
-
-async def test_of_many_that_come_at_once_some_are_served_and_the_rest_refused():
-    """Never more than there are places, and none is closed for another."""
-    sessions = []
-    async with running(opening(sessions), max_sessions=4, hold_s=600) as (url, _):
-        found = await asyncio.gather(*(connect(url) for _ in range(64)), return_exceptions=True)
-        refused = [error.response.status_code for error in found if isinstance(error, Exception)]
-        served = [ws for ws in found if not isinstance(ws, Exception)]
-        assert (len(served), refused, len(sessions)) == (4, [503] * 60, 4)
-        for ws in served:
-            await ws.send(UPDATE)
-            await until(ws, "session.updated")
-            await ws.close()
-
-
-async def test_a_session_that_goes_from_socket_to_socket_among_new_clients():
-    """None is closed with an internal error."""
-    async with running(opening(), max_sessions=1, hold_s=600) as (url, server):
-        async with connect(url) as first:
-            session = await session_of(first)
-
-            async def newcomer():
-                with contextlib.suppress(InvalidStatus):
-                    async with connect(url) as ws:
-                        with pytest.raises(ConnectionClosed):
-                            await until(ws, "never")
-                        assert ws.close_code == 1013
-
-            for _ in range(20):
-                newcomers = [asyncio.create_task(newcomer()) for _ in range(4)]
-                async with connect(f"{url}?resume={session}&event=1") as back:
-                    await until(back, "streamer.resumed")
-                    back.transport.abort()
-                await asyncio.gather(*newcomers)
-        assert "streamer_sessions_failed_total 0.0" in server.metrics.text().decode()
 
 
 async def test_a_client_that_does_not_count_gets_the_events_that_were_not_sent():

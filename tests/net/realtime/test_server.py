@@ -64,17 +64,6 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
             assert found["attributes"] == row["attributes"]
 
 
-async def test_many_clients_get_their_own_words(server, wanted):
-    async def one(i):
-        file = SAMPLES[i % len(SAMPLES)]
-        async with connect(server) as ws:
-            await ws.send(session_update(binary=True))
-            return text_of(await describe(ws, samples_of(file), i)) == wanted[file.name]["text"]
-
-    assert len({row["text"] for row in wanted.values()}) > 1
-    assert all(await asyncio.gather(*(one(i) for i in range(16))))
-
-
 @pytest.mark.parametrize("law", ["pcmu", "pcma"])
 async def test_telephone_audio_is_heard_as_its_levels(server, law):
     """G.711 by both of its names, cut at any byte, gives the sentence of the same levels as
