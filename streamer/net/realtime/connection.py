@@ -15,8 +15,9 @@ from streamer.net.service.service import ClientSocket
 ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 EVERY_S = 0.5
-PROBE_S = 4.0  # between two pings
-PATIENCE_S = 8.0  # for a pong
+PROBE_S = 8.0  # between pings while nothing is unread
+# for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
+PATIENCE_S = 8.0
 
 
 class Connection:
@@ -88,7 +89,9 @@ class Connection:
         """Cut off a client that answers no ping. A socket takes megabytes before a send waits, so
         nothing else tells."""
         while await self._is_answered():
-            await anyio.sleep(PROBE_S)
+            with anyio.move_on_after(PROBE_S):  # an idle client costs little
+                await anyio.sleep(EVERY_S)
+                await self._journal.more(self._journal.num_read)
         self._metrics.slow_readers.inc()
         self._socket.transport.abort()
 

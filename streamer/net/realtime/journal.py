@@ -1,8 +1,8 @@
 """Numbers a session's events and keeps those that its client may still have to read.
 
 A client that comes back asks for the next event by its number. Everything is bounded in bytes:
-`room` waits while MAX_UNSENT_BYTES wait for an attached socket, and the newest MAX_HELD_BYTES are
-kept. `streamer.resumed` says how many were dropped.
+`room` waits while MAX_UNSENT_BYTES wait for an attached socket. KEPT_BYTES of read events are kept,
+and the newest MAX_HELD_BYTES of all events. `streamer.resumed` says how many were dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from streamer.net.realtime.server_events import Event
 # reading comes after everything that the client sent before, perhaps thousands of requests, which
 # the server must take first.
 MAX_UNSENT_BYTES = 256 << 10
-MAX_HELD_BYTES = 1 << 20
+KEPT_BYTES = 128 << 10  # the client's library has read them; the client itself may not have
+MAX_HELD_BYTES = 3 << 20
 OBJECT_BYTES = 64  # memory for an event beside its text
 
 _encode = msgspec.json.Encoder().encode
@@ -36,8 +37,8 @@ class Journal:
         self.num_read = 0
         # whether a socket is attached
         self.is_attached = False
-        # bytes of memory: of all events, and of those not sent
-        self.num_bytes = self._unsent_bytes = 0
+        # bytes of memory: of all events, of those not sent, and of those read
+        self.num_bytes = self._unsent_bytes = self._read_bytes = 0
         self._name = name
         self._events: deque[bytes] = deque()
         self._changed = anyio.Event()
@@ -76,11 +77,17 @@ class Journal:
 
     def confirm(self, num_read: int) -> None:
         """The client has read every event below `num_read`."""
-        self.num_read = max(self.num_read, min(num_read, self.end))
-        self.sent(self.num_read)
+        num_read = min(num_read, self.end)
+        self.sent(num_read)
+        while self.num_read < num_read:
+            self._read_bytes += _cost(self[self.num_read])
+            self.num_read += 1
+        while self._read_bytes > KEPT_BYTES:
+            self._drop_oldest()
+        self._wake()
 
     def attach(self, is_attached: bool) -> None:
-        """A socket came or went; without one, `room` and `all_sent` do not wait."""
+        """A socket came or went; without one, `room` and `all_read` do not wait."""
         self.is_attached = is_attached
         self._wake()
 
@@ -94,9 +101,9 @@ class Journal:
         while self.end <= number:
             await self._changed.wait()
 
-    async def all_sent(self) -> None:
-        """Wait until a socket was given everything, or none is attached."""
-        while self.is_attached and self.num_sent < self.end:
+    async def all_read(self) -> None:
+        """Wait until the client has read everything, or no socket is attached."""
+        while self.is_attached and self.num_read < self.end:
             await self._changed.wait()
 
     def _drop_oldest(self) -> None:
@@ -106,8 +113,11 @@ class Journal:
         if self.num_sent == self.first:
             self.num_sent += 1
             self._unsent_bytes -= cost
+        if self.num_read == self.first:
+            self.num_read += 1
+        else:
+            self._read_bytes -= cost
         self.first += 1
-        self.num_read = max(self.num_read, self.first)
 
     def _wake(self) -> None:
         self._changed.set()

@@ -155,7 +155,7 @@ class RealtimeServer(Service):
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """Wait until turns in progress are answered; then close with 1012."""
+        """Wait until turns in progress are answered and read; then close with 1012."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
@@ -235,7 +235,7 @@ async def _drain(place: Place, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         await place.session.drain()
         if place.connection is not None:
-            await place.session.journal.all_sent()
+            await place.session.journal.all_read()
     place.session.end(RESTART)
     with anyio.move_on_after(CLOSE_S):
         await place.session.over.wait()

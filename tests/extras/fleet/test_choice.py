@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 
-from streamer.extras.fleet.replicas import Known, choose, find
+from streamer.extras.fleet.replicas import Known, choose
 from streamer.net.service.admission import ReplicaStatus
 
 
@@ -46,12 +46,3 @@ def test_an_edge_comes_back_to_its_own_and_edges_spread():
     counts = Counter(first.values())
     assert len(counts) == 8
     assert max(counts.values()) < 1.5 * 100
-
-
-def test_a_session_s_replica_is_found_though_it_is_full_or_leaving():
-    found = [replica(1, 8, kind="server"), replica(2, kind="server", is_leaving=True)]
-    assert find(found, "server-1.0") is found[0]
-    assert find(found, "server-2.0") is found[1]
-    assert find(found, "server-1.1") is None  # another incarnation
-    nameless = Known("ws://x", ReplicaStatus("", "server", 1, False, 0, 1, 0, 0.0))
-    assert find([nameless], "") is None

@@ -85,13 +85,6 @@ def answer(roster, taken=0, limit=10, but=()):
             known.heard(status, 0.0)
 
 
-async def test_the_least_are_started_each_with_a_port_of_its_own():
-    placement = Placement()
-    async with managing(placement) as (_, roster, _):
-        await until(lambda: len(roster.known) == 2)
-    assert placement.log == [("start", "server-1", 9_100), ("start", "server-2", 9_101)]
-
-
 async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
     placement = Placement()
     async with managing(placement, least=1) as (manager, roster, clock):
@@ -109,20 +102,6 @@ async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
         await until(lambda: ("stop", "server-3") in placement.log)
         await until(lambda: "server-3" not in manager.replicas)
         assert {known.address for known in roster.known} == {"ws://server-1", "ws://server-2"}
-
-
-async def test_one_that_is_lost_is_revived_once():
-    placement = Placement()
-    async with managing(placement) as (_, roster, _):
-        await until(lambda: len(roster.known) == 2)
-        answer(roster)
-        answer(roster, but=["server-1"])
-        await until(lambda: ("revive", "server-1", PID) in placement.log)
-        assert len(roster.known) == 2, "it is asked for where it was, until it is there again"
-        answer(roster)
-        await anyio.sleep(0.1)
-    assert placement.log.count(("revive", "server-1", PID)) == 1
-    assert ("revive", "server-2", PID) not in placement.log
 
 
 async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():

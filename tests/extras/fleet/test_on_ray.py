@@ -23,7 +23,6 @@ from wire import ANSWER, COMMIT, describe_files, session_update, text_of
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
 pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
 
-START_S = 300.0
 TOML = """
 [director]
 port = {0}

@@ -3,8 +3,6 @@
 import itertools
 import math
 
-import pytest
-
 from streamer.extras.fleet.manager import Scaler, Scaling, ScalingDecision
 from streamer.net.service.admission import ReplicaStatus
 
@@ -67,14 +65,6 @@ def test_the_emptiest_goes_when_the_others_had_places_to_spare_for_long_enough()
     decision = policy.decide(replicas(3, 1, 5), 0, 160.0)
     assert (decision.drain, decision.why) == ("ws://127.0.0.1:9102", "1 places of it taken")
     assert policy.decide(replicas(3, 5), 0, 161.0) == ScalingDecision(), "the wait begins anew"
-
-
-@pytest.mark.parametrize(("num_starting", "least", "lag_s"), [(0, 2, 0), (1, 1, 0), (0, 1, 2.0)])
-def test_none_goes_below_the_least_while_one_starts_or_while_speech_waits(
-    num_starting, least, lag_s
-):
-    policy, found = scaler(least, 2), replicas(0, 0, lag_s=lag_s)
-    assert {policy.decide(found, num_starting, float(t)).drain for t in range(200)} == {""}
 
 
 def test_an_hour_up_and_down_again():

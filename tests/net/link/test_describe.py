@@ -2,20 +2,17 @@
 
 import json
 import os
-import re
-import sys
 
-import anyio
 import pytest
 import tiny
 from far import verifying
-from processes import ENVIRONMENT, describe, run_here
+from processes import describe
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import describe as describe_live
 from wire import serving, session_update, text_of, until
 
-from bench.proxy import Proxy, Toxics
+from bench.proxy import Proxy
 from streamer import Describer
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
@@ -44,29 +41,6 @@ async def test_a_server_whose_cloud_is_elsewhere(verifier, wanted):
             for file in SAMPLES[:2]:
                 events = await describe_live(ws, file.read_bytes()[44:])
                 assert text_of(events) == wanted["exact"][file.name]["text"]
-
-
-@pytest.mark.parametrize(
-    ("bytes_per_s", "options", "is_told"),
-    [(50_000, [], True), (50_000, ["--quiet"], False), (None, [], False)],
-)
-async def test_a_slow_upload_is_told(verifier, wanted, bytes_per_s, options, is_told):
-    """The link takes 3 s for the file; no time of the result counts it, so it is said, and the
-    sentence is the same."""
-    words = ["describe", str(SAMPLES[0]), "--mode", "exact", *options]
-    async with Proxy(int(verifier.rsplit(":", 1)[1]), Toxics(bandwidth=bytes_per_s)) as proxy:
-        words += ["--cloud", f"ws://127.0.0.1:{proxy.port}"]
-        if is_told:  # as a process of its own, which starts as users' do
-            command = [sys.executable, "-m", "streamer", *words]
-            done = await anyio.run_process(command, env=ENVIRONMENT)
-            out, err = done.stdout.decode(), done.stderr.decode()
-        else:
-            status, out, err = await anyio.to_thread.run_sync(run_here, *words)
-            assert status == 0
-    assert out == wanted["exact"][SAMPLES[0].name]["text"] + "\n"
-    told = "waiting until the verifier has heard all: [1-5] s of audio are on their way"
-    waits = re.findall(rf"^streamer: .+: {told}$", err, re.M)
-    assert (len(waits), err.count("\n")) == (is_told, is_told)
 
 
 async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):

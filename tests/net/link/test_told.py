@@ -15,27 +15,8 @@ from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
 from wire import http, link_gauges, session_update, until
 
-from streamer.core.decoding.plan import Counts
-from streamer.core.description import Description, join_parts, turn_warning
 from streamer.core.link import wire
 from streamer.net.service.notices import EVERY_S, Notices
-
-
-def test_warnings_of_parts_and_of_the_file_are_one_line():
-    def part(n):
-        counts = Counts(blocks_unverified=n)
-        warning = turn_warning(counts, "gated", 2.0, "V", "gone")
-        said = {"file": "a", "text": "x", "stop_reason": "sentence", "mode": "gated"}
-        return Description(**said, counts=counts, audio_s=2.0, attributes={}, warning=warning)
-
-    unverified = "1 block that the gate wanted verified went unverified"
-    assert part(1).warning == f"V gave no verdict (gone): {unverified}"
-    assert part(0).warning is None
-    assert join_parts("a", [part(0)]).warning is None
-    both = join_parts("a", [part(2), part(0), part(1)], "cut short", is_cut=True)
-    assert both.warning == f"cut short; {part(2).warning} (so in 2 of 3 parts)"
-    assert both.is_cut
-    assert not join_parts("a", [part(2)]).is_cut
 
 
 def test_notices_are_few_and_the_last_state_is_told(caplog):

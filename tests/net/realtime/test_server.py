@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import io
-import itertools
 import json
-from dataclasses import fields
 
 import numpy as np
 import openai
@@ -15,7 +13,7 @@ import soxr
 import tiny
 from documents import block_of
 from patience import PATIENCE_S
-from speech import RATE_HZ, SAMPLES, recording, speech
+from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import (
     ANSWER,
@@ -31,7 +29,6 @@ from wire import (
 )
 
 from streamer.core.audio.pcm import from_g711
-from streamer.extras.coach.options import Baseline, Coach
 
 VAD = {"type": "server_vad"}
 BETA = {"OpenAI-Beta": "realtime=v1"}
@@ -229,34 +226,6 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path)
             await ws.send(session_update(language="de"))
             refused = (await until(ws, "error"))[-1]["error"]
             assert refused["message"] == "language is 'de'; this server speaks en and zh"
-
-
-USUAL = Baseline(5, 120, 2.0, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
-
-
-async def test_a_coach_speaks_where_it_is_asked_for(server):
-    """Nudges, the baseline and its measures, at most 5 times a second; the options that are in
-    force are in the answer."""
-    quiet = np.zeros(24_000, np.float32)
-    asked = {"baseline": USUAL, "silence_s": 1, "gap_s": 0}
-    async with connect(server) as ws:
-        await ws.send(session_update(binary=True, coach=asked))
-        told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]["coach"]
-        assert told.keys() == {field.name for field in fields(Coach)}
-        assert (told | asked, told["fast_ratio"]) == (told, 1.8)
-        for message in (pcm(np.concatenate([recording(2) * 0.05, quiet])), COMMIT, ANSWER):
-            await ws.send(message)
-        events = await until(ws, "response.done")
-        while not {"too_soft", "long_silence"} <= {event.get("kind") for event in events}:
-            events.append(json.loads(await asyncio.wait_for(ws.recv(), PATIENCE_S)))
-    ours = {"nudge": [], "baseline": [], "coach": []}
-    for event in events:
-        if event["type"].startswith("streamer."):
-            ours[event["type"].removeprefix("streamer.")].append(event)
-    assert [event["baseline"] for event in ours["baseline"]] == [USUAL]
-    times = [event["t_s"] for event in ours["coach"]]
-    assert all(b - a >= 0.199 for a, b in itertools.pairwise(times))
-    assert ours["coach"][-1]["last"]["level_dbfs"] < -40
 
 
 @own_warning
