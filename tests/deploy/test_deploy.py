@@ -50,7 +50,7 @@ PODS = {
 
 def metric_names():
     """Names of all series of a server, a verifier and a director."""
-    texts = [*all_metrics(), Director(Roster()).metrics().decode()]
+    texts = [*all_metrics(), Director(Roster(), None, None).metrics.text().decode()]
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
+import anyio
 from fake_session import opening
 from patience import until
 from wire import http, running
@@ -21,16 +23,15 @@ async def directing(*addresses, api_key=None, sources=()):
     """A director over these: (its websocket address, its roster)."""
     roster = Roster()
     roster.set(a.removesuffix("/v1/realtime") for a in addresses)
+    beside = partial(follow, roster, sources, None) if sources else anyio.sleep_forever
     port = asyncio.get_running_loop().create_future()
-    work = [roster.run(), Director(roster, api_key).run(Address(port=0), port.set_result)]
-    work += [follow(roster, sources, None)] if sources else []
-    tasks = [asyncio.create_task(each) for each in work]
+    director = Director(roster, api_key, beside)
+    task = asyncio.create_task(director.run(Address(port=0), port.set_result))
     try:
         yield f"ws://127.0.0.1:{await port}/v1/realtime", roster
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager

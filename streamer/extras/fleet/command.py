@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamer.commands.process import fail, put, tell
-from streamer.commands.serve import cannot_listen, check_free, config_of, door_of, shown_host
+from streamer.commands.serve import (
+    cannot_listen,
+    check_free,
+    config_of,
+    door_of,
+    run_opened,
+    shown_host,
+)
 from streamer.commands.service_options import ServeOptions
 from streamer.config import Config, ConfigError
 from streamer.core.declare import taken
@@ -136,33 +143,17 @@ async def run_director(
 ) -> int:
     """A director, and `beside`, which sets the addresses, until SIGTERM: 0, or 1 if the port is
     taken."""
-    import anyio
-
     from streamer.extras.fleet.director import Director
-    from streamer.net.service.service import Address
 
     s = "s" if tls else ""
 
-    def ready(port: int) -> None:
-        put(f"listening on ws{s}://{shown_host(options.host)}:{port} (a director)")
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Director]:
+        yield Director(roster, key, beside)
 
-    trouble: Any = None
-    try:
-        # a second signal changes nothing
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async with anyio.create_task_group() as group:
-                group.start_soon(beside)
-                group.start_soon(roster.run)
-                address = Address(options.host, options.port, tls)
-                group.start_soon(Director(roster, key).run, address, ready)
-                async for _ in signals:
-                    break
-                group.cancel_scope.cancel()
-    except* OSError as errors:
-        trouble = errors.exceptions[0]
-    if trouble is not None:
-        fail(cannot_listen(options, trouble))
-    return 0 if trouble is None else 1
+    return await run_opened(
+        options, tls, opened(), lambda _, at: f"listening on ws{s}://{at} (a director)"
+    )
 
 
 def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:

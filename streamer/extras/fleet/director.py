@@ -9,31 +9,22 @@ their way, so several may run, and no session notices when one is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from urllib.parse import parse_qs, urlencode, urlsplit
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
-import anyio
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import Headers, MultipleValuesError
+from anyio.abc import TaskGroup
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
 from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Known, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
-from streamer.net.service.admission import (
-    HANDSHAKE_S,
-    Admission,
-    HttpRefusal,
-    busy,
-    incarnation_in,
-    sign,
-)
-from streamer.net.service.http import answer, is_websocket, refused, url_of
-from streamer.net.service.metrics import STATUSES
-from streamer.net.service.service import Address, Query
+from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
+from streamer.net.service.http import answer
+from streamer.net.service.metrics import STATUSES, ServiceMetrics
+from streamer.net.service.service import ClientSocket, Query, Service
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"
@@ -43,42 +34,51 @@ RETRY_AFTER_S = 1  # places come and go within seconds
 GONE = "the replica of this session is gone; connect anew"
 
 
-class Director:
-    """`run` it over a roster that runs elsewhere."""
+class DirectorMetrics(ServiceMetrics):
+    """The metrics of a director."""
 
-    def __init__(self, roster: Roster, api_key: str | None = None) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = (SERVER, VERIFIER)
+        self.sent = self._counter("fleet_sent", "Clients sent on", "kind", kinds)
+        self.refusals = self._counter("fleet_refused", "Clients refused", "status", STATUSES)
+
+
+class Director(Service):
+    """`run` it. beside: runs with it and sets the roster's addresses."""
+
+    metrics: DirectorMetrics
+
+    max_message_bytes = 1  # it opens no websocket
+    kind = "director"
+    ping_interval_s = None
+    lag_s = 0.0
+
+    def __init__(
+        self, roster: Roster, api_key: str | None, beside: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        super().__init__(Admission((*PATHS, ASK), 0, api_key), DirectorMetrics())
         self._roster = roster
-        self._admission = Admission((*PATHS, ASK), 1, api_key)
-        self._registry = r = CollectorRegistry()
-        self._sent = Counter("streamer_fleet_sent", "Clients sent on", ["kind"], registry=r)
-        self._refused = Counter("streamer_fleet_refused", "Clients refused", ["status"], registry=r)
-        for status in STATUSES:
-            self._refused.labels(status)
-        replicas = Gauge("streamer_fleet_replicas", "Replicas that answer", ["kind"], registry=r)
-        free = Gauge("streamer_fleet_places_free", "Places of these", ["kind"], registry=r)
-        for kind in (SERVER, VERIFIER):
-            self._sent.labels(kind)
-            replicas.labels(kind).set_function(partial(self._num_of, kind))
-            free.labels(kind).set_function(partial(self._num_free, kind))
+        self._beside = beside
+        for name, help, read in (
+            ("replicas", "Replicas that answer", self._num_of),
+            ("places_free", "Places of these", self._num_free),
+        ):
+            reads = {kind: partial(read, kind) for kind in (SERVER, VERIFIER)}
+            self.metrics.watch_each(f"streamer_fleet_{name}", help, "kind", reads)
 
-    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until cancelled. Raises OSError if the port is taken."""
-        async with serve(
-            _never,
-            address.host,
-            address.port,
-            ssl=address.tls,
-            process_request=self._request,
-            open_timeout=HANDSHAKE_S,
-            ping_interval=None,
-            server_header="streamer",
-        ) as server:
-            ready(server.sockets[0].getsockname()[1])
-            await anyio.sleep_forever()
+    def start(self, group: TaskGroup) -> None:
+        group.start_soon(self._beside)
+        group.start_soon(self._roster.run)
 
-    def metrics(self) -> bytes:
-        """For Prometheus."""
-        return generate_latest(self._registry)
+    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
+        raise AssertionError("a director gives no place")
+
+    async def serve(self, socket: ClientSocket, query: Query) -> None:
+        raise AssertionError("a director opens no websocket")
+
+    async def drain(self, within_s: float) -> None:
+        """It has no session."""
 
     def _num_of(self, kind: str) -> int:
         return len(self._of(kind))
@@ -89,42 +89,25 @@ class Director:
     def _of(self, kind: str) -> list[Known]:
         return [r for r in self._roster.answering if r.status and r.status.kind == kind]
 
-    def _request(self, socket: ServerConnection, request: Request) -> Response:
-        try:
-            url = url_of(request)
-            # other upgrades, such as h2c, are offers that a server may ignore
-            if not is_websocket(request) and (plain := self._plain(url.path)):
-                return plain
-            query = parse_qs(url.query)
-            found = self._sent_on(url.path, url.query, query, request.headers)
-        except ValueError:
-            found = HttpRefusal(400, "the address cannot be read")
-        except MultipleValuesError as error:
-            found = HttpRefusal(400, f"{error.args[0]} is there twice; send it once")
-        if isinstance(found, HttpRefusal):
-            self._refused.labels(str(found.status)).inc()
-            return refused(found)
-        return found
-
-    def _sent_on(
-        self, path: str, text: str, query: Query, headers: Headers
-    ) -> Response | HttpRefusal:
+    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> HttpRefusal:
         """A redirect, or the address for ASK, or a refusal."""
-        tenant = self._admission.check(path, headers)
+        tenant = self._admission.check(url.path, request.headers)
         if isinstance(tenant, HttpRefusal):
             return tenant
-        kind = PATHS.get(path) or query.get("kind", [SERVER])[0]
+        query = parse_qs(url.query)
+        kind = PATHS.get(url.path) or query.get("kind", [SERVER])[0]
         if kind not in PATHS.values():
             return HttpRefusal(400, f"kind is one of {' and '.join(PATHS.values())}")
         replica = self._replica_for(kind, query, tenant)
         if isinstance(replica, HttpRefusal):
             return replica
-        self._sent.labels(kind).inc()
+        self.metrics.sent.labels(kind).inc()
         where = REALTIME if kind == SERVER else VERIFY
-        url = _address(f"{replica.address}{where}", text, replica, tenant)
-        if path == ASK:
-            return answer(200, msgspec.json.encode({"url": url}), JSON)
-        return answer(307, f"{url}\n", more={"Location": url})
+        to = _address(f"{replica.address}{where}", url.query, replica, tenant)
+        if url.path == ASK:
+            found = msgspec.json.encode({"url": to}).decode()
+            return HttpRefusal(200, found, {"Content-Type": JSON})
+        return HttpRefusal(307, to, {"Location": to})
 
     def _replica_for(self, kind: str, query: Query, tenant: str) -> Known | HttpRefusal:
         replicas = self._roster.answering
@@ -143,25 +126,16 @@ class Director:
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        """Answers that need no key, as at the replicas."""
-        match path:
-            case "/healthz":
-                return answer(200, "ok\n")
-            case "/readyz":
-                is_ready = bool(self._roster.answering)
-                return answer(200, "ready\n") if is_ready else answer(503, "no replica answers\n")
-            case "/metrics":
-                return answer(200, self.metrics())
-            case _ if path == LIST:
-                return answer(200, msgspec.json.encode(self._list()), JSON)
-            case _ if path == TARGETS:
-                return answer(200, msgspec.json.encode(self._targets()), JSON)
-            case "/":
-                page = choose(self._roster.answering, SERVER)
-                if page is not None:
-                    where = f"{page.address.replace('ws', 'http', 1)}/"
-                    return answer(307, f"{where}\n", more={"Location": where})
-        return None
+        if path == "/readyz" and not self._roster.answering:
+            return answer(503, "no replica answers\n")
+        if path in (LIST, TARGETS):
+            found = self._list() if path == LIST else self._targets()
+            return answer(200, msgspec.json.encode(found), JSON)
+        page = choose(self._roster.answering, SERVER) if path == "/" else None
+        if page is not None:
+            where = f"{page.address.replace('ws', 'http', 1)}/"
+            return answer(307, f"{where}\n", more={"Location": where})
+        return super()._plain(path)
 
     def _list(self) -> list[dict[str, object]]:
         """Every address with its last status, for other directors and for people."""
@@ -195,8 +169,3 @@ def _address(url: str, text: str, replica: Known, tenant: str) -> str:
     own = [part for part in text.split("&") if part and not part.startswith(ours)]
     query = "&".join([*own, ticket] if ticket else own)
     return f"{url}?{query}" if query else url
-
-
-async def _never(socket: ServerConnection) -> None:
-    """Every request has an HTTP answer; no websocket is opened."""
-    raise AssertionError("a director opens no websocket")

@@ -30,6 +30,7 @@ LOCAL_WORKERS = 1  # that a local Ray starts ahead; there, replicas ask for no p
 REACH_S = 5.0  # for a cluster's head to take a connection
 CLOSE_S = 20.0  # to leave Ray
 CALL_S = 70.0  # for Ray to end an actor
+TRIES = 4  # of starting a local Ray: its own patience of 30 s is short on a busy machine
 CALLS = 4  # of an actor at once: one drains, others ask
 NAMESPACE = "streamer"  # of the replicas' names
 SETTINGS = {
@@ -66,12 +67,16 @@ class RayPlacement:
         more: dict[str, Any] = {"address": self._where}
         if self.is_local:
             more |= {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
-        try:
-            self._ray.init(namespace=NAMESPACE, logging_level="ERROR", **more)
-        except Exception as error:  # Ray has no class of its own for it
-            self._ray.shutdown()
-            way = "look into /tmp/ray" if self.is_local else "start one with `ray start`"
-            raise ConfigError(f"[ray] no Ray at {self._where!r} ({error}); {way}") from None
+        for num_left in reversed(range(TRIES if self.is_local else 1)):
+            try:
+                self._ray.init(namespace=NAMESPACE, logging_level="ERROR", **more)
+                return
+            except Exception as error:  # Ray has no class of its own for it
+                self._ray.shutdown()
+                if not num_left:
+                    way = "look into /tmp/ray" if self.is_local else "start one with `ray start`"
+                    told = f"no Ray at {self._where!r} ({error}); {way}"
+                    raise ConfigError(f"[ray] {told}") from None
 
     def close(self) -> None:
         """Leave Ray, and end a local one; within CLOSE_S if Ray waits for a lost head."""

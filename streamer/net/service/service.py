@@ -286,7 +286,8 @@ class Service(ABC):
             refusal = HttpRefusal(400, f"{error.args[0]} is there twice; send it once")
         if refusal is None:
             return None
-        self.metrics.refusals.labels(str(refusal.status)).inc()
+        if refusal.status >= 400:  # a director's answers are lower
+            self.metrics.refusals.labels(str(refusal.status)).inc()
         if self._notices is not None:
             host = (socket.remote_address or ("somebody",))[0]
             self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
