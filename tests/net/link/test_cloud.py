@@ -101,16 +101,6 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
         assert "401" in link.lost
 
 
-async def test_an_older_verifier_is_told_apart():
-    """Version 4 closes the connection at a message that it cannot read."""
-
-    async def handle(websocket):
-        async for _ in websocket:
-            await websocket.close(1008, "not a message of this protocol")
-
-    async with answering(handle) as port, linked(port) as link:
-        with pytest.raises(TargetLost, match=r"refuses: it does not .* version 5 of the link; upd"):
-            await link.listen().verify(FIRST)
 
 
 @pytest.mark.parametrize(
