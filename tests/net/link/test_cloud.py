@@ -28,7 +28,6 @@ from bench.proxy import Proxy, Toxics
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES
 from streamer.net.link import client
-from streamer.net.link.connections import MAX_TRIES
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.ports import TargetLost
 
@@ -99,8 +98,6 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
         await link.settled(5.0)
         assert link.lost.isprintable()
         assert "401" in link.lost
-
-
 
 
 @pytest.mark.parametrize(
