@@ -33,7 +33,7 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     if options.filled_pauses and "-" in files:
         raise ConfigError("--filled-pauses reads a recording once more; give a file, not -")
-    takes = [take for file in files for take in takes_of(file, options)]
+    takes = [take for i, file in enumerate(files) for take in takes_of(file, options, i)]
     if options.timeline is not None:
         check_target(options.timeline)
         if len(files) != 1:
@@ -49,12 +49,12 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     return anyio.run(_describe_all, takes, config, options)
 
 
-def takes_of(file: str, options: DescribeOptions) -> list[Take]:
+def takes_of(file: str, options: DescribeOptions, number: int) -> list[Take]:
     """One take for all channels, or one for each. An error of opening is reported later."""
     if options.channels == "apart":
         with suppress(AudioError), open_audio(file, options.track) as audio:
-            return [Take(file, channel) for channel in range(audio.channels)]
-    return [Take(file)]
+            return [Take(file, channel, number) for channel in range(audio.channels)]
+    return [Take(file, number=number)]
 
 
 def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
@@ -94,8 +94,8 @@ class _Batch:
         self._num_failed = 0
         self._shares: dict[int, float] = {}  # heard, of recordings in hand
         self._lost: Exception | None = None  # why stdout cannot be written
-        # of a file whose channels are described apart, as they come
-        self._channels: dict[str, list[Description | None]] = {}
+        # number of a file -> its channels that are described apart, as they come
+        self._channels: dict[int, list[Description | None]] = {}
 
     async def run(self) -> int:
         todo = iter(enumerate(self._takes))
@@ -169,11 +169,11 @@ class _Batch:
 
     def _gather(self, take: Take, result: Description | None) -> list[Description]:
         """All channels of a file when the last of them is described, if none failed; else []."""
-        found = self._channels.setdefault(take.file, [])
+        found = self._channels.setdefault(take.number, [])
         found.append(result)
-        if take.channel is not None and len(found) < sum(o.file == take.file for o in self._takes):
+        if len(found) < sum(other.number == take.number for other in self._takes):
             return []
-        whole = [each for each in self._channels.pop(take.file) if each is not None]
+        whole = [each for each in self._channels.pop(take.number) if each is not None]
         return sorted(whole, key=lambda each: each.channel or 0) if len(whole) == len(found) else []
 
     async def _show_intervals(self, take: Take) -> None:

@@ -30,10 +30,11 @@ NO_VOICE = f"{ABSOLUTE} alone: auto needs two turns or more, or give HZ"
 
 @dataclass(frozen=True)
 class Take:
-    """A recording, or one channel of it."""
+    """A recording, or one channel of it. number: of the recording, among those that were given."""
 
     file: str
     channel: int | None = None
+    number: int = 0
 
     def __str__(self) -> str:
         return self.file if self.channel is None else f"{self.file}, channel {self.channel}"

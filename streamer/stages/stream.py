@@ -77,6 +77,8 @@ class LiveSession:
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
         self._turns = OpenTurns(parts)
         self.num_bytes_fed = 0
+        # the usual pitch of its speaker
+        self.voice = Voice(options.pitch_reference)
         self._parts = parts
         self._options = options
         self._clock = clock
@@ -212,13 +214,7 @@ class LiveSession:
         observers = Observers(hearing, outlet, parts.threads.measuring, wants_measures)
         self._chunk = Chunk(self._taken, items, observers, outlet, hearing, parts.threads)
         self._answers = AnswerStage(
-            ready,
-            outlet,
-            parts,
-            self._turns,
-            self._clock,
-            Voice(self._options.pitch_reference),
-            self._baseline_hz,
+            ready, outlet, parts, self._turns, self._clock, self.voice, self._baseline_hz
         )
         jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
             self._chunk.run,

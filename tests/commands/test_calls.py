@@ -45,6 +45,16 @@ def test_json_has_an_object_of_the_call(call, capsys):
     assert all("conversation" not in row for row in capsys.readouterr().out.splitlines())
 
 
+def test_a_call_that_is_given_twice_is_described_twice(call, capsys):
+    arguments = ["describe", str(call), str(call), "--channels", "apart", "--mode", "edge"]
+    assert main([*arguments, "--measures", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    first, second = (row["conversation"] for row in rows if "conversation" in row)
+    assert first == second
+    assert first["turns"] == [1, 1]
+    assert len(rows) == 6
+
+
 def test_the_timeline_holds_each_channel_and_what_is_between(call, tmp_path, capsys):
     arguments = ["describe", str(call), "--channels", "apart", "--mode", "edge", "--json"]
     assert main([*arguments, "--timeline", str(tmp_path / "s.json"), "--jobs", "2"]) == 0

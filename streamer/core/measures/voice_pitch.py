@@ -70,6 +70,10 @@ class Voice:
         self._hz = None if is_name else float(reference)  # type: ignore[arg-type]
         self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # semitones, seconds
 
+    def go_on(self, before: Voice) -> None:
+        """The same speaker as `before`: with its turns."""
+        self._turns.extend(before._turns)
+
     def add(self, found: SpeechMeasures | None) -> None:
         """One more turn of the speaker."""
         if found is not None and found.pitch_median_hz is not None:

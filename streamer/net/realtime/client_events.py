@@ -8,9 +8,11 @@ lone surrogates are not valid UTF-8.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -241,9 +243,32 @@ def decode(message: str | bytes) -> ClientEvent:
         why = str(error)
         if "unknown field" in why:
             why += f"; known are {', '.join(OPTIONS)}"
+        if allowed := _allowed(why):
+            why += f"; it may be {', '.join(allowed)}"
         if is_long and "$.type" in why:
             why = f"only an append of audio may be longer than {MAX_EVENT_BYTES >> 20} MiB"
         raise BadEvent(f"no event of the protocol: {why}", _id_of(message)) from None
+
+
+def _allowed(why: str) -> list[str]:
+    """The values that a field may have, of msgspec's line on one that is none of them."""
+    found = re.search(r"Invalid enum value .* at `\$\.([\w.]+)`$", why, re.DOTALL)
+    if found is None:
+        return []
+    first, *names = found[1].split(".")
+    kinds = [kind for kind in get_args(ClientEvent) if first in kind.__struct_fields__]
+    for name in (first, *names):
+        kinds = [
+            hint
+            for kind in kinds
+            if name in getattr(kind, "__struct_fields__", ())
+            for hint in _parts(get_type_hints(kind)[name])
+        ]
+    return [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _id_of(message: str | bytes) -> str | None:

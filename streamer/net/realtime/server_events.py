@@ -26,9 +26,9 @@ UNCOMMITTED: Event = {
         "message": "audio was appended and not committed; commit it, then create a response",
     },
 }
-MAX_MESSAGE_CHARACTERS = 280  # of an error, which may quote the client
+MAX_MESSAGE_CHARACTERS = 220  # of an error; what it quotes of the client has under 200
 GAP = " ... "
-TAIL = 95  # characters kept of the end, where the way out stands
+TAIL = 80  # characters kept of the end, where the way out stands
 
 
 def session(kind: str, session_id: str, options: SessionOptions, extensions: Event) -> Event:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import anyio
 import msgspec
 
+from streamer.core.measures.voice_pitch import Voice
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Action, Conversation, Do
 from streamer.net.realtime.journal import Journal
@@ -73,8 +74,9 @@ class ClientSession:
         self._send(self.conversation.opened())
         try:
             with self._life:
+                voice: Voice | None = None
                 while True:
-                    await self._listen()
+                    voice = await self._listen(voice)
         finally:
             self.over.set()
             self._metrics.forget(id(self))
@@ -130,23 +132,28 @@ class ClientSession:
         self.goodbye = goodbye
         self._life.cancel()
 
-    async def _listen(self) -> None:
-        """One stream by the options in force, until they change."""
+    async def _listen(self, before: Voice | None) -> Voice:
+        """One stream by the options in force, until they change: its speaker. before: of the stream
+        before it."""
         self._change = anyio.Event()
         self._pumped = anyio.Event()
         async with anyio.create_task_group() as group:
             async with self._open(self.conversation.options) as self._stream:
+                if before is not None:
+                    self._stream.voice.go_on(before)
                 group.start_soon(self._pump, self._stream)
                 self._ready.set()
                 options = self.conversation.options
                 await self._change.wait()
                 await self._stream.end()
                 await self._pumped.wait()  # finished turns are answered first
+            voice = self._stream.voice
             num_bytes = self._stream.num_bytes_fed
             self._num_bytes += num_bytes
             self._stream = None
             self.conversation.reopened(num_bytes, options)
             group.cancel_scope.cancel()
+        return voice
 
     async def _pump(self, stream: LiveSession) -> None:
         try:

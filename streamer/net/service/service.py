@@ -15,9 +15,11 @@ import socket as socket_module
 import ssl
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -33,6 +35,7 @@ from websockets.typing import Subprotocol
 from streamer.net.service.admission import HANDSHAKE_S, Admission, HttpRefusal, ReplicaStatus, busy
 from streamer.net.service.http import (
     END,
+    UPGRADE,
     answer,
     for_method,
     is_websocket,
@@ -50,7 +53,9 @@ MAX_QUEUE = 1
 RECEIVE_BYTES = 128 << 10
 LARGE_BYTES = 256 << 10  # a message of this size delays the pong after it
 HEAD_BYTES = 8 << 10  # websockets refuses longer heads
-MAX_WAITING = 512  # connections before their upgrade; one more closes the oldest
+MAX_WAITING = 1_024  # connections before their upgrade; one more closes the oldest
+MAX_UPGRADES = 8  # of one round of the event loop: 0.7 ms each
+MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
 SPARE_FILES = 8
 DRAIN_S = 30.0
@@ -92,6 +97,7 @@ class ClientSocket(ServerConnection):
         # the request had a body, which is not read
         self._drops_body = False
         self._securing: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None  # the deadline of the request's head
 
     @property
     def is_receiving(self) -> bool:
@@ -107,6 +113,8 @@ class ClientSocket(ServerConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._service.handshake_ends(self)
+        if self._late is not None:
+            self._late.cancel()
         if self._is_open:
             super().connection_lost(exc)
 
@@ -122,7 +130,16 @@ class ClientSocket(ServerConnection):
             data, self._head = bytes(self._head), None
             if end >= 0 and (bare := without_body(data[: end + len(END)])) is not None:
                 data, self._drops_body = bare, True
+            if UPGRADE in data.lower():
+                self.transport.pause_reading()
+                self._service.upgrade_in_turn(partial(self._upgrade, data))
+                return
         super().data_received(data)
+
+    def _upgrade(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+            self.transport.resume_reading()
 
     def eof_received(self) -> None:
         if self._head and self._is_open:
@@ -133,8 +150,13 @@ class ClientSocket(ServerConnection):
 
     def _open(self, transport: Any) -> None:
         self._is_open = True
+        self._late = self.loop.call_later(HANDSHAKE_S, self._is_late)
         super().connection_made(transport)
         self.data_received(b"")  # the request may have come with the end of the TLS handshake
+
+    def _is_late(self) -> None:
+        if self._head is not None:
+            self.transport.abort()
 
     async def _secure(self, transport: Any, tls: ssl.SSLContext) -> None:
         try:
@@ -171,6 +193,7 @@ class Service(ABC):
         self._files: dict[str, Response] = {}
         # connections before their upgrade, oldest first, with the transport to close them by
         self._waiting: dict[ClientSocket, asyncio.Transport] = {}
+        self._upgrades = deque[Callable[[], None]]()  # of waiting connections
         self._served: set[ClientSocket] = set()
         self._max_waiting = MAX_WAITING
         self._max_served = MAX_FILES
@@ -223,14 +246,18 @@ class Service(ABC):
             max_size=self.max_message_bytes,
             compression=None,
             ping_interval=self.ping_interval_s,
-            open_timeout=HANDSHAKE_S,
+            open_timeout=None,  # ClientSocket has its own, for what the client has to do
             close_timeout=CLOSE_S,
             max_queue=MAX_QUEUE,
             logger=_quiet,
             server_header="streamer",
         )
-        for listening in server.sockets:  # accepted ones inherit it
+        for listening in server.sockets:
+            # accepted ones inherit it
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
+            # asyncio's own 100 overflow when many come at once, and a client tries again after 1 s
+            with socket_module.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(MAX_PENDING)
         # In this order: a run that is cancelled ends its sessions first, so no socket is held for a
         # client that may come back.
         async with self._closing(server), anyio.create_task_group() as group:
@@ -255,6 +282,19 @@ class Service(ABC):
     def handshake_ends(self, socket: ClientSocket) -> None:
         """The connection is upgraded or lost."""
         self._waiting.pop(socket, None)
+
+    def upgrade_in_turn(self, upgrade: Callable[[], None]) -> None:
+        """Call it after the upgrades before it. The loop takes a few, and looks at all sockets
+        before the next ones: plain requests, such as /healthz, do not wait for a thousand."""
+        self._upgrades.append(upgrade)
+        if len(self._upgrades) == 1:
+            asyncio.get_running_loop().call_soon(self._next_upgrades)
+
+    def _next_upgrades(self) -> None:
+        for _ in range(min(MAX_UPGRADES, len(self._upgrades))):
+            self._upgrades.popleft()()
+        if self._upgrades:
+            asyncio.get_running_loop().call_soon(self._next_upgrades)
 
     def _connection(self, *arguments: Any, **options: Any) -> ClientSocket:
         return ClientSocket(self, *arguments, **options)

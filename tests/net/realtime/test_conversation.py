@@ -54,7 +54,7 @@ async def errors_of(talk, *messages):
     for event in events:
         validate(event)
         assert len(json.dumps(event)) < 1_000
-    assert all(e["message"].isprintable() and len(e["message"]) <= 280 for e in found)
+    assert all(e["message"].isprintable() and len(e["message"]) <= 220 for e in found)
     return found
 
 
@@ -277,6 +277,11 @@ WRONG = [
     (coach(baseline=LARGE * 4), "invalid_event", "only an append of audio may be longer than 1"),
     (ours(evnts=True), "invalid_event", f"`evnts` - at `$.session.streamer`; known are {KNOWN}"),
     (update(**flat(threshold=2)), "invalid_value", "threshold is 2"),
+    (pcm_at(24_000, "audio/ogg"), "invalid_event", "it may be audio/pcm, audio/pcmu, audio/pcma"),
+    (update(**flat(type="none")), "invalid_event", "it may be server_vad, semantic_vad"),
+    (update(input_audio_format="mp3"), "invalid_event", "be pcm16, g711_ulaw, g711_alaw"),
+    (ours(profile="half"), "invalid_event", "it may be full, acoustic"),
+    (ours(pitch_reference="high"), "invalid_event", "it may be auto"),
     (update(type="transcription"), "invalid_value", "connect anew"),
     (pcm_at(4_000), "invalid_value", "audio rate 4000 is outside 8000..48000 Hz"),
     (pcm_at(16_000, "audio/pcmu"), "invalid_value", "16000 is none of audio/pcmu; it is 8000 Hz"),

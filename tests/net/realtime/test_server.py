@@ -171,6 +171,21 @@ async def test_an_update_ends_the_turn_of_voice_activity(server):
         assert kinds == ["session.updated"]
 
 
+async def test_an_update_keeps_the_usual_pitch_of_the_speaker(server):
+    """`auto` learns from turns before and after it."""
+    wanted = {"events": True, "measures": True, "binary": True, "pitch_reference": "auto"}
+    found = []
+    async with connect(server) as ws:
+        for changed in ({}, {"acks": True}, {"live_update_s": None}):
+            await ws.send(session_update(**wanted, **changed))
+            for message in (pcm(speech(4, 1)), COMMIT, ANSWER):
+                await ws.send(message)
+            found.append((await until(ws, "streamer.description"))[-1]["description"])
+    first, *later = (each.get("voice_pitch") for each in found)
+    assert first is None
+    assert [each["reference"] for each in later] == ["turns", "turns"]
+
+
 @pytest.mark.parametrize("is_asked", [True, False])
 async def test_measures_and_live_updates_come_where_they_are_asked_for(server, is_asked):
     """Those of the turn in progress, and those in its description."""
