@@ -11,13 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from streamer.core.text.characters import (
-    PUNCTUATION,
-    REDUPLICATED,
-    SENTENCE_ENDS,
-    is_content,
-    is_han,
-)
+from streamer.core.text.characters import PUNCTUATION, REDUPLICATED, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 
 
@@ -39,7 +33,7 @@ class Quality:
 def measure(vocabulary: Vocabulary, ids: Sequence[int]) -> Quality:
     """The quality of one answer, given as its ids."""
     text = vocabulary.text_of(ids)
-    characters = [c for c in text if is_content(c)]
+    characters = [c for c in text if c.isalnum()]
     content = [i for i in ids if vocabulary.has_content[i]]
     return Quality(
         num_characters=len(text),

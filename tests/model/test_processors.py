@@ -65,7 +65,7 @@ def random_model(seed: int) -> Qwen2ForCausalLM:
     )
     model = Qwen2ForCausalLM(config).eval()
     if seed % 2:
-        ends = [i for i in range(SIZE) if VOCABULARY.table.end[i] or i in VOCABULARY.eos]
+        ends = [i for i in range(SIZE) if VOCABULARY.ends[i] or i in VOCABULARY.eos]
         model.lm_head.weight.data[ends] *= 0.05
     if seed == 3:
         for layer in model.model.layers:

@@ -75,7 +75,7 @@ def first_stop(
 def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:
     if vocabulary.invalid[candidate]:
         return not SENTENCE_ENDS.isdisjoint(vocabulary.piece(answer, candidate))
-    return bool(vocabulary.table.end[candidate])
+    return bool(vocabulary.ends[candidate])
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:

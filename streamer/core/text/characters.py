@@ -1,4 +1,4 @@
-"""The class bits of a character for the rules, and small tables of characters.
+"""Small tables of characters for the rules, and counts of content.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content, and a "letter" is
 any other one, which spells words. A word counts as WORD characters of content. Punctuation is the
@@ -9,32 +9,23 @@ punctuation.
 from __future__ import annotations
 
 import functools
-import unicodedata
+import re
 
 COMMA_LIKE = frozenset("，、：:；;,")
 SENTENCE_ENDS = frozenset("。.！？!?")
 PUNCTUATION = COMMA_LIKE | SENTENCE_ENDS
 REPLACEMENT = "\ufffd"
-
-# bits of `character_class`
-CONTENT = 1
-HAN = 2
-COMMA = 4
-END = 8
-CONTROL = 16
-LETTER = 32
-
 WORD = 4  # content of a word that letters spell, as of a Chinese clause that a comma may end
 
-# First and last code point of each Han range, in the order of how often they occur (Unicode 15,
-# Blocks.txt).
-_HAN_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x3007, 0x3007),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x323AF),
-)
+# Ranges of Han characters (Unicode 15, Blocks.txt).
+HAN = "\u4e00-\u9fff\u3400-\u4dbf\u3007\uf900-\ufaff\U00020000-\U000323af"
+# Never shown: line breaks, other control characters (a terminal obeys them), U+FFFD.
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd"
+IS_HAN = re.compile(f"[{HAN}]+")
+ENDED = re.compile(f"[{re.escape(''.join(sorted(SENTENCE_ENDS)))}]")
+MARKED = re.compile(f"[{re.escape(''.join(sorted(PUNCTUATION)))}]")
+HAS_CONTENT = re.compile(r"[^\W_]")  # what str.isalnum accepts
+UNCLEAN = re.compile(f"[{CONTROL}]|{ENDED.pattern}.", re.DOTALL)
 
 # Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small
 # vocabulary spells them from single characters, so its own ids cannot show that the double is a
@@ -45,16 +36,10 @@ REDUPLICATED = frozenset(
 )
 
 
-def is_content(character: str) -> bool:
-    """A Unicode letter or digit."""
-    return character.isalnum()
-
-
 @functools.lru_cache(maxsize=1 << 16)
 def is_han(character: str) -> bool:
     """A Han character: what the fix reports call Chinese content."""
-    code = ord(character)
-    return code >= 0x3007 and any(first <= code <= last for first, last in _HAN_RANGES)
+    return IS_HAN.fullmatch(character) is not None
 
 
 def is_letter(character: str) -> bool:
@@ -62,27 +47,9 @@ def is_letter(character: str) -> bool:
     return character.isalpha() and not is_han(character)
 
 
-def is_control(character: str) -> bool:
-    """Never shown: line breaks, other control characters (a terminal obeys them), U+FFFD."""
-    return character == REPLACEMENT or unicodedata.category(character) in ("Cc", "Zl", "Zp")
-
-
-def character_class(character: str) -> int:
-    """The class bits of one character."""
-    if character in COMMA_LIKE:
-        return COMMA
-    if character in SENTENCE_ENDS:
-        return END
-    if is_han(character):
-        return HAN | CONTENT
-    if is_content(character):
-        return CONTENT | LETTER if character.isalpha() else CONTENT
-    return CONTROL if is_control(character) else 0
-
-
-def trailing_run(text: str) -> int:
-    """How many times the last character of `text` stands at its end; 0 for an empty text."""
-    return len(text) - len(text.rstrip(text[-1])) if text else 0
+def is_clean(text: str, tail: bytes = b"") -> bool:
+    """No control character, and nothing after a sentence end. tail: an open character after it."""
+    return not UNCLEAN.search(text + "-" if tail else text)
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:

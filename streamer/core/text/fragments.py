@@ -10,7 +10,7 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamer.core.text.characters import REPLACEMENT, SENTENCE_ENDS, is_control
+from streamer.core.text.characters import REPLACEMENT, is_clean
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
@@ -99,12 +99,6 @@ def _code(data: bytes) -> int:
     for byte in data[1:]:
         code = code << 6 | byte & 0x3F
     return code
-
-
-def is_clean(text: str, tail: bytes = b"") -> bool:
-    """No control character, and nothing after a sentence end."""
-    body = text if tail else text[:-1]
-    return not any(map(is_control, text)) and not any(c in SENTENCE_ENDS for c in body)
 
 
 def take_apart(token_id: int, data: bytes) -> Fragment | None:

@@ -1,4 +1,4 @@
-"""The vocabulary as the rules see it. In: ids' bytes, special and EOS ids. Out: text, table, mask.
+"""The vocabulary as the rules see it. In: ids' bytes, special and EOS ids. Out: text, flags, mask.
 
 Built once per tokenizer (0.6 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 """
@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.text.characters import REDUPLICATED, REPLACEMENT, is_han
-from streamer.core.text.fragments import Fragment, Fragments, is_clean, take_apart
-from streamer.core.text.table import Table, build_table
+from streamer.core.text.characters import (
+    ENDED,
+    HAS_CONTENT,
+    IS_HAN,
+    REDUPLICATED,
+    REPLACEMENT,
+    is_clean,
+    is_han,
+)
+from streamer.core.text.fragments import Fragment, Fragments, take_apart
 
 Ids = NDArray[np.int64]
 MAX_CACHED = 512  # id sets: 0.1 MB each at most with clean rules, and one process needs some 60
@@ -35,9 +42,11 @@ class Vocabulary:
     # [num_ids]: not to be emitted, except after an open split character; not EOS
     never: NDArray[np.bool_]
     invalid: NDArray[np.bool_]  # [num_ids]: not valid UTF-8 alone
-    table: Table  # [num_ids] counts of characters
+    ends: bytes  # [num_ids] 0/1: holds a sentence end
     # [num_ids]: "" for special, padded and empty ids, None for those not valid UTF-8 alone
     texts: tuple[str | None, ...]
+    # [num_ids]: the same; of an id that opens a character the characters before it
+    bodies: tuple[str, ...]
     # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
     doubles: frozenset[str]
     fragments: Fragments
@@ -83,7 +92,7 @@ class Vocabulary:
     @cached_property
     def may_end(self) -> bytes:
         """[num_ids] 0/1: an answer may end with it: EOS, sentence ends, pieces of characters."""
-        may_end = self.invalid | self.table.end
+        may_end = self.invalid | np.frombuffer(self.ends, bool)
         may_end[list(self.eos)] = True
         return may_end.astype(np.uint8).tobytes()
 
@@ -143,29 +152,27 @@ def _build(
     plain += [b""] * (num_ids - len(plain))
     texts = [_text(data) for data in plain]
     apart = {i: take_apart(i, plain[i]) for i, text in enumerate(texts) if text is None}
-    # A fragment that starts a new character counts with what stands before it; one that goes on
-    # counts as nothing.
-    counted = [text if text is not None else _body(apart[i]) for i, text in enumerate(texts)]
-    table = build_table(counted)
-    invalid = np.fromiter((text is None for text in texts), dtype=bool, count=num_ids)
-    empty = np.fromiter((not data for data in plain), dtype=bool, count=num_ids)
+    # A fragment that goes on with a character counts as nothing.
+    bodies = [text if text is not None else _body(apart[i]) for i, text in enumerate(texts)]
     fragments = _fragments(texts, apart.values())
-    never = empty | table.control | (table.after_end > 0)
+    never = [not text or not is_clean(text) for text in texts]
     for i, fragment in apart.items():
-        never[i] |= not _may_start(fragment, fragments)
-    never[list(eos)] = False
+        never[i] = not _may_start(fragment, fragments)
+    for i in eos:
+        never[i] = False
     return Vocabulary(
         num_ids=num_ids,
         eos=eos,
-        never=never,
-        invalid=invalid,
-        table=table,
+        never=np.array(never),
+        invalid=np.array([text is None for text in texts]),
+        ends=bytes(ENDED.search(body) is not None for body in bodies),
         texts=tuple(texts),
-        doubles=_doubles(counted),
+        bodies=tuple(bodies),
+        doubles=_doubles(bodies),
         fragments=fragments,
         fingerprint=fingerprint,
-        has_content=(table.content > 0).astype(np.uint8).tobytes(),
-        is_pure_han=(table.pure_han & ~invalid).astype(np.uint8).tobytes(),
+        has_content=bytes(HAS_CONTENT.search(body) is not None for body in bodies),
+        is_pure_han=bytes(IS_HAN.fullmatch(text or "") is not None for text in texts),
         _bytes=tuple(plain),
     )
 
