@@ -15,7 +15,7 @@ from streamer.assembly.models import PromiseWarning
 from streamer.cli import main
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.description import Description
-from streamer.core.rules.clauses import marks_of
+from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
 
 CARD = card("tiny")

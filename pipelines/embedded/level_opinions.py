@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamer.core.rules.clauses import marks_of
-from streamer.core.rules.form import BEGIN, Place
+from streamer.core.rules.form import BEGIN, State, marks_of
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.offline import hear_turn
@@ -62,7 +61,7 @@ class Opinions:
             state = after
         return found
 
-    def _named(self, state: Place) -> list[str]:
+    def _named(self, state: State) -> list[str]:
         clause = self._clause(state)
         return [n for n, levels in self._phrases.items() if any(clause in own for own in levels)]
 
@@ -82,14 +81,14 @@ class Opinions:
     def _logits(self) -> np.ndarray:
         return drive(self._listener.engine, self._listener.feed(1))[-1]
 
-    def _clause(self, state: Place) -> str | None:
+    def _clause(self, state: State) -> str | None:
         """The clause that stands there, without its opening; None before the opening is said."""
         if not state.is_first:
             return state.clause
         said = [each for each in self._openings if state.clause.startswith(each)]
         return state.clause.removeprefix(max(said, key=len)) if said else None
 
-    def _reachable(self, state: Place) -> dict[str, set[int]]:
+    def _reachable(self, state: State) -> dict[str, set[int]]:
         """attribute -> levels whose phrases the clause that stands there may become."""
         clause = self._clause(state)
         if clause is None:
@@ -101,19 +100,19 @@ class Opinions:
                     found.setdefault(name, set()).add(i)
         return found
 
-    def _parts(self, state: Place, name: str) -> bool:
+    def _parts(self, state: State, name: str) -> bool:
         """Whether the next id tells levels of an attribute apart."""
         levels = self._reachable(state).get(name, set())
         return any(some != levels for _, some in self._ways(state, name).values())
 
-    def _ways(self, state: Place, name: str) -> dict[int, tuple[Place, set[int]]]:
+    def _ways(self, state: State, name: str) -> dict[int, tuple[State, set[int]]]:
         """Each next id that may lead to the attribute, the state after it, and the levels left."""
         steps = {int(id_): self._form.step(state, int(id_)) for id_ in self._form.allowed(state)}
         ways = {id_: (after, self._reachable(after).get(name)) for id_, after in steps.items()}
         return {id_: (after, levels) for id_, (after, levels) in ways.items() if levels}
 
     def _leaves(
-        self, state: Place, logits: np.ndarray, name: str, share: float
+        self, state: State, logits: np.ndarray, name: str, share: float
     ) -> Iterator[tuple[int, float]]:
         """(level, chance) of each way on, until one level is left."""
         ways = self._ways(state, name)

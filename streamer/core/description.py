@@ -14,7 +14,7 @@ from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
 from streamer.core.readings import card, readings_of
-from streamer.core.rules.clauses import marks_of
+from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on

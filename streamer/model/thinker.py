@@ -21,8 +21,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.declare import EngineName
 from streamer.core.installed import missing
-from streamer.core.rules.clauses import marks_of
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra

@@ -35,7 +35,6 @@ ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
 _MARKUP = re.compile(r"^[\W_]+")
 _TRIPLE = re.compile(r"(.)\1\1", re.DOTALL)
-_ALL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,13 +111,14 @@ def _breaks_marks(rules: Rules, text: str, piece: str, index: int) -> set[str]:
     if index < rules.min_new_tokens - 1 and not SENTENCE_ENDS.isdisjoint(piece):
         broken.add("early")
     is_ended = False
-    for i, character in enumerate(piece):
-        said = text + piece[:i]
-        if character in COMMA_LIKE and content_since(said, PUNCTUATION, _ALL) < rules.comma_gap:
-            broken.add("commas")
-        if character in SENTENCE_ENDS and not is_ended and "early" not in broken:
+    for mark in MARKED.finditer(piece):
+        said = text + piece[: mark.start()]
+        if mark[0] in COMMA_LIKE:
+            if content_since(said, PUNCTUATION, rules.comma_gap) < rules.comma_gap:
+                broken.add("commas")
+        elif not is_ended and "early" not in broken:
             is_ended = True
-            if content_since(said, _ends_of(rules), _ALL) < rules.end_gap:
+            if content_since(said, _ends_of(rules), rules.end_gap) < rules.end_gap:
                 broken.add("lowered")
     return broken
 

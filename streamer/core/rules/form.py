@@ -4,7 +4,7 @@ A sentence is an opening and one phrase of each attribute, in any order, with co
 phrases and an end after the last. No attribute is missing, none stands twice, and no phrase is a
 mixture of two. There is no other sentence: voice activity alone judges whether somebody speaks, and
 a turn without speech is not described. Each language has its own phrases, openings and marks, and
-so a form of its own.
+so a form of its own. Where a card lists no opening, a sentence begins with its first phrase.
 
 The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
 among the allowed ones alone, by logit plus bias (streamer/model/sampler.py). The other rules are
@@ -15,18 +15,14 @@ change a sentence of the form.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.clauses import BEGIN, CHINESE, MAX_OPENING, Clauses, Marks, Move, Place
-from streamer.core.rules.constrain import Ids
 from streamer.core.rules.settings import UNITS_PER_NAT, LevelWeights
-from streamer.core.text.characters import is_han
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Ids, Vocabulary
 
 # attribute -> levels, each with its phrases, as core/attributes.py reads them
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -34,26 +30,49 @@ MAX_ROWS = 1 << 10  # states whose row is kept
 MAX_MOVES = 1 << 14  # pairs of state and id that are kept
 
 
-State = Place
+class Marks(NamedTuple):
+    """The punctuation of a language. gap: before each phrase."""
+
+    comma: str
+    end: str
+    gap: str = ""
 
 
-class Kind(NamedTuple):
-    """The effect of an id on the weights: phrases that it completes, and those that the last
-    clause can still become after it."""
-
-    completed: tuple[str, ...]
-    open: frozenset[str]
+CHINESE = Marks("，", "。")
+LATIN = Marks(",", ".", " ")
 
 
-Kinds = tuple[list[Kind], NDArray[np.int64], frozenset[str]]
+def marks_of(language: str) -> Marks:
+    """The marks of a language by its code, such as zh, zh-Hans or en."""
+    return CHINESE if language.partition("-")[0] in ("zh", "yue", "ja") else LATIN
+
+
+class State(NamedTuple):
+    """The attributes said, as bits, and the text after the last comma."""
+
+    said: int
+    clause: str
+    is_first: bool
+    is_over: bool = False
+
+
+BEGIN = State(0, "", is_first=True)
+
+
+class Move(NamedTuple):
+    """The state after an id, and the phrases that the id completes by a comma or an end."""
+
+    state: State
+    phrases: tuple[str, ...] = ()
 
 
 class SentenceForm:
     """The sentences of `phrases`, as a vocabulary can spell them.
 
-    said: the attributes that a sentence names; all where it is empty. openings: see Clauses; marks
-    with a gap need some. `can_be_said` is False where the vocabulary spells no phrase of some
-    attribute, or no opening: then the form must not be used. Threads may share a form.
+    said: the attributes that a sentence names; all where it is empty. openings: a sentence begins
+    with one of these; marks with a gap need some. `can_be_said` is False where the vocabulary
+    spells no phrase of some attribute, or no opening: then the form must not be used. Threads may
+    share a form.
     """
 
     def __init__(
@@ -67,27 +86,28 @@ class SentenceForm:
         self._vocabulary = vocabulary
         self._marks = marks
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
-        named = list(self._named.values())
-        bits = {
-            marks.gap + phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)
+        self._whole = (1 << len(self._named)) - 1
+        self._spells = _spelling(vocabulary)
+        # the text of a clause -> its phrase, and the bit of the phrase's attribute
+        self._later = {
+            marks.gap + phrase: (phrase, 1 << i)
+            for i, levels in enumerate(self._named.values())
+            for level in levels
+            for phrase in level["phrases"]
+            if marks.comma not in phrase and marks.end not in phrase
         }
-        whole = (1 << len(named)) - 1
-        every = [phrase for levels in phrases.values() for phrase in _all(levels)]
-        self._spells = Spelling(vocabulary)
         spelled = [opening for opening in openings if self._spells(opening)]
-        self._clauses = Clauses(bits, whole, every, marks, spelled)
-        own = set(marks.comma + marks.end).union(*bits, *openings)
-        self._own = OwnIds(vocabulary, own, marks.comma + marks.end)
-        # Without this every sentence would stop short: an attribute that cannot be said.
-        clauses = {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
+        begins = spelled if openings else [""]
+        self._first = {begin + text: of for begin in begins for text, of in self._later.items()}
+        bits = {bit for text, (_, bit) in self._later.items() if self._spells(text)}
         needs_opening = bool(openings) or marks.gap != ""
-        self.can_be_said = whole == sum(clauses) and (bool(spelled) or not needs_opening)
+        # Without this every sentence would stop short: an attribute that cannot be said.
+        self.can_be_said = self._whole == sum(bits) and (bool(spelled) or not needs_opening)
         self._moves: dict[tuple[State, int], Move | None] = {}
         self._rows: dict[State, Ids] = {}
-        self._kinds: dict[State, Kinds] = {}
-        self._weight_of: dict[str, int] = {}  # of each phrase whose weight is not 0
-        self._biases: dict[State, NDArray[np.float64]] = {}
-        self._best: dict[frozenset[str], int] = {}  # of phrases that are still open
+        self._open: dict[State, frozenset[str]] = {}
+        self._past_marks: list[int] | None = None
+        self._weigh({})
 
     def weighted(self, weights: LevelWeights) -> SentenceForm:
         """This form under level weights. The table of ids is shared; only the biases differ.
@@ -95,7 +115,7 @@ class SentenceForm:
         Weights of an attribute that has another number of levels here are ignored.
         """
         weight_of = {
-            self._marks.gap + phrase: weight
+            phrase: weight
             for name, levels in self._named.items()
             if len(weights.get(name, ())) == len(levels)
             for level, weight in zip(levels, weights[name], strict=True)
@@ -105,14 +125,12 @@ class SentenceForm:
         if weight_of == self._weight_of:
             return self
         found = copy.copy(self)
-        found._weight_of = weight_of
-        found._biases = {}
-        found._best = {}
+        found._weigh(weight_of)
         return found
 
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
-        move = self._clauses.go(Place(0, "", is_first=True), text)
+        move = self._go(BEGIN, text)
         return move is not None and move.state.is_over
 
     def after(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
@@ -133,9 +151,17 @@ class SentenceForm:
         """All ids that keep the form there, ascending [n] int64; at least one."""
         found = self._rows.get(state)
         if found is None:
-            kept = [token for token in self._likely(state) if self._make(state, token) is not None]
+            kept = [token for token in self._likely(state) if self._move(state, token) is not None]
             found = np.array(sorted(kept), dtype=np.int64)
             _keep(self._rows, state, found, MAX_ROWS)
+        return found
+
+    def open_phrases(self, state: State) -> frozenset[str]:
+        """The phrases that the last clause can still become."""
+        found = self._open.get(state)
+        if found is None:
+            found = frozenset(phrase for phrase, rest in self._rests(state) if self._spells(rest))
+            _keep(self._open, state, found, MAX_ROWS)
         return found
 
     def biases(self, state: State) -> NDArray[np.float64] | None:
@@ -150,48 +176,39 @@ class SentenceForm:
             return None
         found = self._biases.get(state)
         if found is None:
-            kinds, which, still_open = self._kinds_of(state)
-            before = self._best_of(still_open)
-            gains = [self._best_of(kind.open) - before for kind in kinds]
-            for i, kind in enumerate(kinds):
-                for phrase in kind.completed:
-                    gains[i] += self._weight_of.get(phrase, 0)
-            found = np.array(gains, np.float64)[which] / UNITS_PER_NAT
+            gains = [self._gain(state, token) for token in self.allowed(state).tolist()]
+            found = np.array(gains, np.float64) / UNITS_PER_NAT
             _keep(self._biases, state, found, MAX_ROWS)
         return found
 
-    def _kinds_of(self, state: State) -> Kinds:
-        """The kinds of the ids that are allowed there, each id's place among them [n], and the
-        phrases that the last clause can still become before them."""
-        found = self._kinds.get(state)
-        if found is None:
-            numbers: dict[Kind, int] = {}
-            which = []
-            for token in self.allowed(state).tolist():
-                move = self._move(state, token)
-                assert move is not None, "the id is allowed"
-                kind = Kind(move.phrases, self._open_after(move.state))
-                which.append(numbers.setdefault(kind, len(numbers)))
-            found = list(numbers), np.array(which, np.int64), self._open_after(state)
-            _keep(self._kinds, state, found, MAX_ROWS)
-        return found
+    def _weigh(self, weight_of: dict[str, int]) -> None:
+        self._weight_of = weight_of  # of each phrase whose weight is not 0
+        self._biases: dict[State, NDArray[np.float64]] = {}
+        self._best: dict[frozenset[str], int] = {}  # the best weight of some phrases
 
-    def _open_after(self, state: State) -> frozenset[str]:
-        """The phrases that the last clause can still become."""
-        rests = () if state.is_over else self._clauses.rests(state)
-        return frozenset(phrase for phrase, rest in rests if self._spells(rest))
+    def _gain(self, state: State, token: int) -> int:
+        move = self._move(state, token)
+        assert move is not None, "the id is allowed"
+        completed = sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
+        return completed + self._best_after(move.state) - self._best_after(state)
 
-    def _best_of(self, phrases: frozenset[str]) -> int:
-        """The best weight of some phrases; 0 where there is none."""
+    def _best_after(self, state: State) -> int:
+        """The best weight among the phrases that are open there; 0 where there is none."""
+        phrases = self.open_phrases(state)
         found = self._best.get(phrases)
         if found is None:
             found = max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
             _keep(self._best, phrases, found, MAX_ROWS)
         return found
 
-    def _can_be_clause(self, phrase: str) -> bool:
-        comma, end, _ = self._marks
-        return comma not in phrase and end not in phrase and self._spells(phrase)
+    def _rests(self, state: State) -> Iterator[tuple[str, str]]:
+        """The phrases that the clause can still become, each with the text that is missing."""
+        if state.is_over:
+            return
+        clause = state.clause
+        for text, (phrase, bit) in (self._first if state.is_first else self._later).items():
+            if not bit & state.said and text.startswith(clause):
+                yield phrase, text[len(clause) :]
 
     def _move(self, state: State, token: int) -> Move | None:
         try:
@@ -205,98 +222,76 @@ class SentenceForm:
         if token in self._vocabulary.eos:
             return Move(state) if state.is_over else None
         piece = self._vocabulary.texts[token]
-        if not piece:
+        move = self._go(state, piece) if piece else None
+        is_dead = move is not None and not move.state.is_over and not self.open_phrases(move.state)
+        return None if is_dead else move
+
+    def _go(self, state: State, piece: str) -> Move | None:
+        """The state after `piece`; None where no sentence goes on so."""
+        if state.is_over:
             return None
-        move = self._clauses.go(state, piece)
-        if move is None or move.state.is_over:
-            return move
-        rests = self._clauses.rests(move.state)
-        return move if any(self._spells(rest) for _, rest in rests) else None
+        body, end, rest = (state.clause + piece).partition(self._marks.end)
+        *clauses, last = body.split(self._marks.comma)
+        said = state.said
+        completed = []
+        for i, clause in enumerate([*clauses, last] if end else clauses):
+            clauses_here = self._first if state.is_first and i == 0 else self._later
+            phrase, bit = clauses_here.get(clause, ("", 0))
+            if not bit or said & bit or rest:
+                return None
+            said |= bit
+            completed.append(phrase)
+        if end:
+            over = Move(State(said, "", False, is_over=True), tuple(completed))
+            return over if said == self._whole else None
+        if said == self._whole:
+            return None  # a comma where the end belongs
+        return Move(State(said, last, state.is_first and not clauses), tuple(completed))
 
     def _likely(self, state: State) -> set[int]:
-        """All ids that may keep the form there, and few others.
-
-        An id is the beginning of a missing text, or it goes on past a mark.
-        """
-        missing = {rest for _, rest in self._clauses.rests(state)}
-        begun = {rest[:n] for rest in missing for n in range(1, len(rest) + 1)}
-        heads = {head for rest in missing for head in rest[:1] or self._marks[:2]}
-        own = self._own
-        found = set(self._vocabulary.eos)
-        found.update(*(own.of_text.get(text, ()) for text in begun))
-        found.update(*(own.past_marks.get(head, ()) for head in heads))
-        if self._clauses.may_open(state):
-            found.update(own.openings, *own.of_text.values())
-        return found
-
-
-class OwnIds:
-    """The ids that can stand in a sentence of `characters`, `marks` among them, and an opening.
-
-    A vocabulary of 150,000 ids is searched once; searching it for each state would take
-    milliseconds.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, characters: set[str], marks: str) -> None:
-        self._vocabulary = vocabulary
-        self._own = characters
-        self._marks = frozenset(marks)
-
-    @cached_property
-    def of_text(self) -> Mapping[str, Sequence[int]]:
-        """The ids of own characters alone, by their text."""
-        found: dict[str, list[int]] = {}
-        for token in self._where(lambda piece: piece != "" and self._own.issuperset(piece)):
-            found.setdefault(self._vocabulary.texts[token] or "", []).append(token)
-        return found
-
-    @cached_property
-    def past_marks(self) -> Mapping[str, Sequence[int]]:
-        """Those of them that hold a mark, by their first character."""
-        found: dict[str, list[int]] = {}
-        for text, ids in self.of_text.items():
-            if not self._marks.isdisjoint(text):
-                found.setdefault(text[0], []).extend(ids)
-        return found
-
-    @cached_property
-    def openings(self) -> Sequence[int]:
-        """The ids whose other characters may stand in an opening."""
-
-        def opens(piece: str) -> bool:
-            others = [i for i, character in enumerate(piece) if character not in self._own]
-            opening = piece[: others[-1] + 1] if others else ""
-            return 0 < len(opening) <= MAX_OPENING and all(map(is_han, opening))
-
-        return self._where(opens)
-
-    def _where(self, fits: Callable[[str], bool]) -> list[int]:
-        texts = self._vocabulary.texts
-        ids: list[int] = np.flatnonzero(~self._vocabulary.never).tolist()
-        return [token for token in ids if fits(texts[token] or "")]
+        """All ids that may keep the form there, and few others: an id is the beginning of a missing
+        text, or it holds a mark."""
+        if state.is_over:
+            return set(self._vocabulary.eos)
+        ids_of: Mapping[str, list[int]] = self._vocabulary.cached(
+            "ids by text", lambda: _ids_by_text(self._vocabulary)
+        )
+        if self._past_marks is None:
+            own = set("".join([*self._marks, *self._first]))
+            marks = set(self._marks[:2])
+            self._past_marks = [
+                token
+                for text, ids in ids_of.items()
+                if own.issuperset(text) and not marks.isdisjoint(text)
+                for token in ids
+            ]
+        rests = {rest for _, rest in self._rests(state)}
+        begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
+        return set(self._past_marks).union(*(ids_of.get(text, ()) for text in begun))
 
 
-class Spelling:
+def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for token in np.flatnonzero(~vocabulary.never).tolist():
+        if text := vocabulary.texts[token]:
+            found.setdefault(text, []).append(token)
+    return found
+
+
+def _spelling(vocabulary: Vocabulary) -> Callable[[str], bool]:
     """Whether a text can be joined from texts of ids."""
+    texts = frozenset(filter(None, vocabulary.texts))
+    lengths = range(1, 1 + max(map(len, texts), default=0))
+    known = {"": True}
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._texts = frozenset(filter(None, vocabulary.texts))
-        self._lengths = range(1, 1 + max(map(len, self._texts), default=0))
-        self._known: dict[str, bool] = {"": True}
-
-    def __call__(self, text: str) -> bool:
-        known = self._known.get(text)
-        if known is None:
-            known = any(
-                text[:n] in self._texts and self(text[n:]) for n in self._lengths if n <= len(text)
+    def spells(text: str) -> bool:
+        if text not in known:
+            known[text] = any(
+                text[:n] in texts and spells(text[n:]) for n in lengths if n <= len(text)
             )
-            self._known[text] = known
-        return known
+        return known[text]
 
-
-def _all(levels: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every phrase of an attribute's levels."""
-    return [phrase for level in levels for phrase in level["phrases"]]
+    return spells
 
 
 def _keep(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:

@@ -30,8 +30,7 @@ from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, Traini
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 from transformers.trainer_callback import PrinterCallback
 
-from streamer.core.rules.clauses import CHINESE
-from streamer.core.rules.form import Phrases
+from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import TuneError, Turn, as_bytes
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
