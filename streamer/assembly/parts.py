@@ -20,8 +20,7 @@ from streamer.assembly.models import Models
 from streamer.core.attributes import ATTRIBUTES, Phrases, fused_confidence, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.in_flight import Pace
-from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.machine import Pace, Speculator
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
 from streamer.core.measures.levels import learnt, level_chances, level_weights

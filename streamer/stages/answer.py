@@ -271,7 +271,7 @@ class TurnRequests:
                     spec.refused(refusal)
                 case Verdict() as verdict:
                     self._asked.pop(verdict.number, None)
-                    spec.verdict(verdict, self._clock())
+                    spec.verdict(verdict)
 
     def see_failures(self, spec: Speculator) -> None:
         """Tell the target that it was too slow, or away."""

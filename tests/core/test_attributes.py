@@ -1,12 +1,24 @@
-"""Sentences read back into levels."""
+"""Sentences read back into levels, and how sure each level is."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamer.core.attributes import ATTRIBUTES, chosen, level_names, parse
+from streamer.core.attributes import (
+    ATTRIBUTES,
+    SaidToken,
+    chosen,
+    fused_confidence,
+    level_names,
+    masses_of,
+    parse,
+)
 from streamer.core.rules.settings import ALL
 
 PHRASES: dict[str, Any] = {
@@ -54,18 +66,19 @@ def test_unknown_names_are_refused(names: Any, profile: Any, among: Any, error: 
         chosen(names, profile, among)
 
 
-def test_a_sentence() -> None:
-    levels = parse("说话人语速很快，音调平稳低沉，情绪平稳。", PHRASES)
-    assert list(levels) == ["rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal"]
-    assert levels == dict.fromkeys(ATTRIBUTES) | {"rate": 2, "pitch": 0, "arousal": 0}
-
-
-def test_longest_first_without_overlap() -> None:
-    assert parse("不太快", PHRASES)["rate"] == 0
-    assert parse("快活", PHRASES) == dict.fromkeys(ATTRIBUTES) | {"arousal": 1}, (
-        "another attribute's longer phrase"
-    )
-    assert parse("快活地快", PHRASES)["rate"] == 2
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("说话人语速很快，音调平稳低沉，情绪平稳。", {"rate": 2, "pitch": 0, "arousal": 0}),
+        ("不太快", {"rate": 0}),
+        ("快活", {"arousal": 1}),  # another attribute's longer phrase
+        ("快活地快", {"rate": 2, "arousal": 1}),
+    ],
+)
+def test_longest_first_without_overlap(text: str, levels: dict[str, int]) -> None:
+    found = parse(text, PHRASES)
+    assert list(found) == list(ATTRIBUTES)
+    assert found == dict.fromkeys(ATTRIBUTES) | levels
 
 
 def test_names_of_levels_in_both_languages() -> None:
@@ -80,3 +93,64 @@ def test_names_of_levels_in_both_languages() -> None:
         "en": None,
         "de": "很慢",
     }
+
+
+SPOKEN: dict[str, Any] = {
+    "rate": [
+        {"name": "slow", "phrases": ["说得比较慢", "语速偏慢"]},
+        {"name": "fast", "phrases": ["说得比较快", "语速偏快"]},
+        {"name": "very fast", "phrases": ["说得非常快", "语速极快"]},
+    ],
+    "pitch": [{"name": "low", "phrases": ["音调低沉"]}, {"name": "high", "phrases": ["尖"]}],
+}
+LEVELS = {
+    "rate": [{"name": f"level {i}", "phrases": [f"rate {word}"]} for i, word in enumerate("abc")]
+}
+
+
+def sure(level: int, mass: float, chances: list[float], opinion: float) -> float:
+    pieces = [SaidToken("rate ", -0.5), SaidToken("abc"[level], math.log(mass))]
+    found = fused_confidence(pieces, LEVELS, {"rate": np.array(chances)}, {"rate": opinion})
+    return found["rate"]
+
+
+@given(st.integers(0, 2), st.floats(1e-6, 0.999999), st.floats(0, 2))
+def test_it_is_a_chance_that_grows_with_the_model_s_mass(level, mass, opinion) -> None:
+    chances = [0.2, 0.5, 0.3]
+    found = sure(level, mass, chances, opinion)
+    assert 0 < found < 1
+    assert found <= sure(level, min(0.999999, 1.01 * mass), chances, opinion) + 1e-12
+
+
+def test_without_an_opinion_it_is_the_measures_chance() -> None:
+    for level, chance in enumerate([0.2, 0.5, 0.3]):
+        assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
+
+
+def test_other_levels_than_the_card_s_say_nothing() -> None:
+    pieces = [SaidToken("rate a", -0.5)]
+    assert fused_confidence(pieces, LEVELS, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}
+    assert fused_confidence(pieces, LEVELS, {}, {}) == {}
+
+
+def pieces(*told: tuple[str, float | None]) -> list[SaidToken]:
+    return [SaidToken(*each) for each in told]
+
+
+def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart() -> None:
+    said = pieces(
+        *(("他", -5), ("说得", -4), ("比较", -0.25), ("快", -0.5), ("，", -3), ("尖", -0.125))
+    )
+    assert masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
+
+
+def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
+    said = pieces(("语速", -4), ("", -1), ("极", -2), ("", -8), ("快", -16), ("", -32))
+    assert masses_of(said, SPOKEN)["rate"] == -27
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """Of one token of a phrase no log-probability: nothing of its attribute."""
+    assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
+    assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
+    assert masses_of([], SPOKEN) == {}

@@ -9,8 +9,7 @@ from drawn import rules_and_sampling
 from fakes import ToyDrafter, ToyModel, ToyStream
 from toy_parts import EDGE_PROMPT, MODEL, VOCABULARY, cloud_verifier, replies_of
 
-from streamer.core.decoding.in_flight import Pace
-from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.machine import Pace, Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
@@ -168,7 +167,7 @@ class Edge:
                 ids, signals = self.drafter.draft(n)
                 self.machine.drafted(ids, signals, now)
             case Verify(request):
-                self.answered(link.turn.ask(request), now)
+                self.answered(link.turn.ask(request))
             case Wait() if may_cut:
                 link.cut(False)  # what was lost is asked again on a new link
             case Emit(ids, verified):
@@ -181,9 +180,9 @@ class Edge:
                 return reason
         return None
 
-    def answered(self, reply, now):
+    def answered(self, reply):
         if isinstance(reply, Verdict):
-            self.machine.verdict(reply, now)
+            self.machine.verdict(reply)
         elif isinstance(reply, Refusal):
             self.machine.refused(reply)
 
@@ -222,6 +221,6 @@ def run(
             return edge.shown, reason, edge.machine, link
         assert edge.machine.num_in_flight <= plan.credits
         for reply in link.move():
-            edge.answered(reply, None)
+            edge.answered(reply)
         edge.check()
     raise AssertionError("no end")

@@ -14,8 +14,7 @@ import numpy as np
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
-from streamer.core.decoding.in_flight import Pace
-from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.machine import Pace, Speculator
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash

@@ -1,13 +1,14 @@
-"""The speculative state machine: what to do next, from drafts with signals, verdicts and the time.
+"""The speculative state machine: the next action, from drafts with signals, verdicts and the time.
 
 It is pure. `Speculator.next(now)` returns DraftMore, Verify, Emit, Wait or Done; the caller does it
 and reports back with `drafted`, `verdict`, `refused`, `failed` or `cancel`. docs/decoding.md draws
 it. Mode `exact` verifies every block, `gated` those whose gate fires, `edge` none. Mode `cloud`
 drafts nothing and asks the target for one id at a time.
 
-Drafting ahead (`Plan.ahead`): while a block is on its way the edge drafts on. Its first id there is
-its guess at the target's bonus token. A verdict that accepts all and gives that id keeps the work;
-any other verdict drops it.
+Drafting ahead (`Plan.ahead`): while a block is on its way the edge drafts on. After a block that is
+asked about stands one id, the edge's guess at the target's own next id. A verdict that accepts all
+and gives that id keeps the work; any other verdict drops it. A block that passed the gate has no
+guess after it. The first block that waits is always one that is asked about.
 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
@@ -15,14 +16,16 @@ any other verdict drops it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence as Ids
+from dataclasses import dataclass, replace
 
-from streamer.core.decoding.in_flight import Flight, Flights, Pace, Tail
 from streamer.core.decoding.plan import (
     Action,
     Counts,
     Done,
     DraftMore,
+    Emit,
     Plan,
     Signal,
     Verify,
@@ -30,14 +33,60 @@ from streamer.core.decoding.plan import (
     fires,
 )
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, Verdict
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, num_same, prefix_hash
+from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
+AT_ONCE_S = 0.008  # length of one drafting step: ids are shown, and verdicts applied, after it
+MOST_AT_ONCE = 32
+TRACK = 0.3  # weight of the newest time
+
+
+class Pace:
+    """The moving average of seconds per drafted id, shared by all turns."""
+
+    def __init__(self, draft_s: float = 0.002) -> None:
+        self.draft_s = draft_s
+
+    def drafted(self, n: int, seconds: float) -> None:
+        """Take the time of one step that drafted `n` ids."""
+        self.draft_s += TRACK * (max(1e-5, seconds / n) - self.draft_s)
+
+    @property
+    def num_at_once(self) -> int:
+        """How many ids to draft in one step where something waits for its end."""
+        return max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / self.draft_s)))
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A closed block of `n` ids that is not committed yet.
+
+    request: None for a block that passed the gate; it waits for those before it.
+    is_unverified: the gate or the mode wanted it verified, and it is not.
+    """
+
+    n: int
+    request: VerifyRequest | None = None
+    is_sent: bool = False
+    deadline: float | None = None
+    verdict: Verdict | None = None
+    is_refused: bool = False
+    is_unverified: bool = False
+    num_refusals: int = 0
+
+    @property
+    def span(self) -> int:
+        """Its ids, and the guess after them."""
+        return self.n + (self.request is not None)
 
 
 class Speculator:
-    """Drives one answer on `sequence`, whose answer must have started, and alone cuts it."""
+    """Drives one answer on `sequence`, whose answer must have started, and alone cuts it.
+
+    num_failures: verdicts that did not come within the budget, or were refused for good.
+    """
 
     def __init__(
         self, plan: Plan, vocabulary: Vocabulary, sequence: Sequence, pace: Pace | None = None
@@ -46,38 +95,36 @@ class Speculator:
         self.vocabulary = vocabulary
         self.sequence = sequence
         self.pace = pace or Pace()
-        # verdicts that did not come within the budget, or were refused for good
+        self.counts = Counts()
+        self.stop_reason: str | None = None
         self.num_failures = 0
-        self._tail = Tail(plan, vocabulary, sequence)
-        self._flights = Flights()
-        self._block = DraftBlock(plan, self._tail, self._flights, self.pace)
+        self._signals: list[Signal] = []  # of each id that is drafted and not committed
+        self._emits: deque[Emit] = deque()  # committed and not shown yet
+        self._drafted_stop: Stop | None = None  # how the last id drafted ends the answer
+        self._flights: deque[Flight] = deque()
+        self._number = 0  # of the latest request
+        self._known = 0  # answer ids that the target holds and the edge committed
         self._last: Action = Done("")  # the last action of `next`, and when
         self._last_at = 0.0
-
-    @property
-    def counts(self) -> Counts:
-        return self._tail.counts
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self._tail.stop_reason
+        self._begin_block()
 
     @property
     def num_in_flight(self) -> int:
         """Blocks whose verdict is on its way."""
-        return self._flights.num_asked
+        return sum(flight.request is not None for flight in self._flights)
 
     def next(self, now: float, is_up: bool = True) -> Action:
         """The action at time `now` (seconds of any clock). is_up: the target can be asked."""
         if isinstance(self._last, Wait):
             self.counts.stall_ms += 1000 * (now - self._last_at)
-        if self._flights.is_late(now):
+        head = self._head
+        if head is not None and head.deadline is not None and now >= head.deadline:
             self.num_failures += 1
             self.failed()
         action: Action | None = None
         while action is None:
-            if self._tail.emits:
-                action = self._tail.emits.popleft()
+            if self._emits:
+                action = self._emits.popleft()
             elif self.stop_reason is not None:
                 action = Done(self.stop_reason)
             else:
@@ -87,7 +134,8 @@ class Speculator:
         return action
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """Record that `ids`, with one signal each, now stand at the sequence's end.
+        """Record that `ids`, with one signal each, now stand at the sequence's end. Kept are those
+        that the block has room for, up to one that stops the answer.
 
         now: when drafting ended; None leaves the pace as it is. Raises ValueError for no ids, and
         for another number of signals.
@@ -98,30 +146,44 @@ class Speculator:
                 f"a draft needs at least one id and a signal each, got {n}, {len(signals)}"
             )
         # The first step feeds the prompt's end too, and says nothing about the pace.
-        is_first = not self.counts.n_drafted
-        if now is not None and not is_first:
+        if now is not None and self.counts.n_drafted:
             self.pace.drafted(n, now - self._last_at)
-        self._tail.extend(signals, self._block.room)
+        answer = self.sequence.answer
+        begin = len(answer) - n
+        n_kept = n if self._room <= 0 else min(n, self._room)
+        found = first_stop(self.vocabulary, self.plan.rules, answer, begin)
+        self._drafted_stop = None
+        if found is not None and found[0] - begin < n_kept:
+            n_kept = found[0] - begin + 1
+            self._drafted_stop = found[1]
+        if n_kept < n:
+            self.sequence.replace_tail(self.sequence.answer_start + begin + n_kept)
+        self.counts.n_drafted += n
+        self.counts.n_wasted += n - n_kept
+        self._signals += signals[:n_kept]
 
-    def verdict(self, verdict: Verdict, now: float | None = None) -> None:
-        """Apply the target's reply to a block on its way; ignore one to any other request."""
-        flight = self._flights.answer(verdict, self.vocabulary.num_ids)
+    def verdict(self, verdict: Verdict) -> None:
+        """Apply the target's reply to a block on its way; ignore one to any other request. Raises
+        ValueError for one that cannot be."""
+        flight = self._find(verdict.number)
         if flight is None:
             return
-        if now is not None and flight.sent_at is not None:
-            self.pace.answered(now - flight.sent_at)
+        is_id = 0 <= verdict.next_id < self.vocabulary.num_ids
+        if not (0 <= verdict.n_accepted <= flight.n and is_id):
+            raise ValueError(f"verdict {verdict} does not fit a block of {flight.n} ids")
+        flight.verdict = verdict
         self._land_all()
 
     def refused(self, refusal: Refusal) -> None:
         """The target holds other ids: send it all of them when it is this block's turn."""
-        flight = self._flights.find(refusal.number)
+        flight = self._find(refusal.number)
         if flight is not None:
             flight.is_refused = True
             self._land_all()
 
     def failed(self) -> None:
         """No verdict will come for blocks on their way: go on unverified if allowed, else end."""
-        head = self._flights.head
+        head = self._head
         if head is None or self.stop_reason is not None:
             return
         if not self._may_go_on:
@@ -142,18 +204,21 @@ class Speculator:
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """An action; None where something was committed or closed, and there may be more to do."""
-        if (flight := self._flights.unsent) is not None:
-            return self._hand_out(flight, now)
+        for flight in self._flights:
+            if flight.request is not None and not flight.is_sent:
+                flight.is_sent = True
+                flight.deadline = flight.deadline or now + self.plan.verify_budget_s
+                return Verify(flight.request)
         may_ask = is_up or not self._may_go_on
         if may_ask and self._asks_for_an_id:
             self._ask(0)
             return None
         if self.plan.mode != "cloud":
-            if self._block.is_whole and self._close(may_ask):
+            if self._is_whole and self._close(may_ask):
                 return None
-            if (n := self._block.num_to_draft(now)) > 0:
+            if (n := self._num_to_draft) > 0:
                 return DraftMore(n)
-        head = self._flights.head
+        head = self._head
         assert head is not None, "nothing to do and nothing to wait for"
         assert head.deadline is not None
         return Wait(head.deadline)
@@ -163,46 +228,132 @@ class Speculator:
         """Without a draft: always in mode cloud; in exact for the first id, so that it comes as
         soon as there, while the edge drafts ahead of it."""
         if self.plan.mode == "exact" and self.plan.ahead:
-            return self._flights.num_ever == 0
+            return self._number == 0
         return self.plan.mode == "cloud" and not self._flights
+
+    # The block being drafted. It begins after all blocks on their way.
+
+    def _begin_block(self) -> None:
+        """The next block: k ids; at the edge alone as many as are quick, the answer's first id by
+        itself."""
+        self._must_be_verified = False  # gate or mode said so, and the block is counted
+        self._size = self.plan.k
+        if self.plan.mode == "edge":
+            self._size = self.pace.num_at_once if self.counts.n_committed else 1
+
+    @property
+    def _span(self) -> int:
+        """Ids that all blocks on their way take after the commit, each guess included."""
+        return sum(flight.span for flight in self._flights)
+
+    @property
+    def _room(self) -> int:
+        """Ids until the block is whole, the guess before it included."""
+        return self._span + self._size - len(self._signals)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the block has all its ids, or the last one drafted ends the answer."""
+        if self._drafted_stop is not None:
+            return len(self._signals) > self._span
+        return self._room <= 0
+
+    @property
+    def _num_to_draft(self) -> int:
+        """Ids to draft in one step: ahead of a verdict few enough that it need not wait."""
+        if self._drafted_stop is not None:
+            return 0
+        if self._head is None:
+            return self._room
+        n_ahead = len(self._signals) - self._head.n
+        return min(self._room, self.pace.num_at_once, self.plan.ahead - n_ahead)
 
     def _close(self, may_ask: bool) -> bool:
         """Upload, commit unverified, or queue the block. False: it must wait for a credit."""
-        block = self._block
-        block.judge()
-        n = block.num_open
-        if not (block.must_be_verified and may_ask):
-            self._pass_on(n, is_unverified=block.must_be_verified and n > 0)
-        elif self._flights.num_asked == self.plan.credits:
+        n = min(self._size, len(self._signals) - self._span)
+        if not self._must_be_verified:
+            is_single = self.plan.mode == "edge"  # there each id is a block of its own
+            self.counts.blocks += n if is_single else 1
+            is_gated = self.plan.mode == "gated"
+            self._must_be_verified = self.plan.mode == "exact" or (is_gated and self._fires(n))
+        if not (self._must_be_verified and may_ask):
+            self._pass_on(n, is_unverified=self._must_be_verified and n > 0)
+        elif self.num_in_flight == self.plan.credits:
             return False
         else:
             self._ask(n)
-        block.begin()
+        self._begin_block()
         return True
 
+    def _fires(self, n: int) -> bool:
+        at = self._span
+        begin = self.sequence.n_committed + at
+        answer = self.sequence.answer
+        block = answer[begin : begin + n], self._signals[at : at + n]
+        return fires(self.plan.gate, self.vocabulary, answer[:begin], *block) is not None
+
+    # Blocks on their way.
+
+    @property
+    def _head(self) -> Flight | None:
+        return self._flights[0] if self._flights else None
+
+    def _find(self, number: int) -> Flight | None:
+        for flight in self._flights:
+            if flight.request is not None and flight.request.number == number:
+                return flight
+        return None
+
     def _ask(self, n: int) -> None:
-        request = self._flights.ask(self.sequence.answer, self.sequence.n_committed, n)
+        """Request a verdict on the `n` ids after those on their way."""
+        answer = self.sequence.answer
+        base = self._known
+        at = self.sequence.n_committed
+        for flight in self._flights:
+            at += flight.span
+            if flight.request is not None:
+                base = at  # if all goes well, the target will hold the block and its own next id
+        self._number += 1
+        request = VerifyRequest(
+            number=self._number,
+            base=base,
+            prefix=prefix_hash(answer[:base]),
+            unverified=tuple(answer[base:at]),
+            draft=tuple(answer[at : at + n]),
+        )
+        self._flights.append(Flight(n, request))
         self.counts.cloud_calls += 1
         self.counts.n_uploaded += len(request.draft)
 
-    def _hand_out(self, flight: Flight, now: float) -> Action:
-        assert flight.request is not None
-        flight.is_sent = True
-        flight.sent_at = now
-        flight.deadline = flight.deadline or now + self.plan.verify_budget_s
-        return Verify(flight.request)
+    def _ask_again(self, head: Flight) -> None:
+        """The target holds none of the answer: ask again for all on their way, the head with all
+        committed ids."""
+        head.num_refusals += 1
+        if head.num_refusals > MAX_REFUSALS:
+            self.num_failures += 1
+            self.failed()
+            return
+        self._known = 0
+        committed = tuple(self.sequence.answer[: self.sequence.n_committed])
+        for flight in self._flights:
+            if flight.request is not None:
+                self._number += 1
+                flight.request = replace(flight.request, number=self._number)
+                flight.is_sent = flight.is_refused = False
+                flight.verdict = None
+        assert head.request is not None
+        head.request = replace(head.request, base=0, prefix=prefix_hash(()), unverified=committed)
 
     def _pass_on(self, n: int, is_unverified: bool) -> None:
         """Commit the next `n` ids without a verdict, or after the blocks on their way."""
         if self._flights:
-            self._flights.skip(n, is_unverified)
+            self._flights.append(Flight(n, is_unverified=is_unverified))
         else:
-            self.counts.blocks_unverified += is_unverified
-            self._settle(self._tail.ids[:n], n, verified=False)
+            self._commit_unverified(n, is_unverified)
 
     def _land_all(self) -> None:
         """Apply the verdicts that are here, oldest first."""
-        while (head := self._flights.head) is not None and head.verdict is not None:
+        while (head := self._head) is not None and head.verdict is not None:
             if self.stop_reason is not None:
                 return
             self._land(head, head.verdict)
@@ -213,103 +364,95 @@ class Speculator:
         """Commit what stands of the oldest block, keep the ids drafted ahead if they fit."""
         self.counts.n_accepted += verdict.n_accepted
         self.counts.n_corrected += verdict.n_accepted < flight.n
-        self._flights.land(verdict)
-        tail = self._tail.ids
+        request = flight.request
+        assert request is not None
+        self._flights.popleft()
+        self._known = request.base + len(request.unverified) + verdict.n_accepted + 1
+        tail = self._tail
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         is_guessed = verdict.n_accepted == flight.n and ids == tail[: len(ids)]
         self._settle(ids, flight.n + is_guessed, verified=True, log_probs=verdict.log_probs)
-        while self.stop_reason is None and (passed := self._flights.pop_passed()) is not None:
-            self.counts.blocks_unverified += passed.is_unverified
-            self._settle(self._tail.ids[: passed.n], passed.n, verified=False)
+        while self.stop_reason is None and self._flights and self._flights[0].request is None:
+            passed = self._flights.popleft()
+            self._commit_unverified(passed.n, passed.is_unverified)
 
-    def _ask_again(self, head: Flight) -> None:
-        """Ask again for all on their way, the head from the answer's beginning."""
-        head.num_refusals += 1
-        if head.num_refusals > MAX_REFUSALS:
-            self.num_failures += 1
-            self.failed()
+    # The ids after the commit.
+
+    @property
+    def _tail(self) -> list[int]:
+        """Ids drafted and not committed."""
+        return self.sequence.answer[self.sequence.n_committed :]
+
+    def _commit_unverified(self, n: int, is_unverified: bool) -> None:
+        self.counts.blocks_unverified += is_unverified
+        log_probs = [signal.log_prob for signal in self._signals[:n]]
+        self._settle(self._tail[:n], n, verified=False, log_probs=log_probs)
+
+    def _settle(self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float]) -> None:
+        """Commit `ids` in place of the first `n_settled`, up to one that stops the answer. The ids
+        drafted after them stay where `ids` were drafted there."""
+        tail = self._tail
+        kept, stopped = self._up_to_stop(ids, tail)
+        stands = stopped is None and kept == tail[:n_settled]
+        if stands:
+            del self._signals[:n_settled]
         else:
-            self._flights.ask_again(self.sequence.answer, self.sequence.n_committed)
-
-    def _settle(
-        self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float] = ()
-    ) -> None:
-        if not self._tail.settle(ids, n_settled, verified, log_probs):
+            last = None if stopped is None or stopped.keep else ids[len(kept)]
+            self._drop_after(tail, kept, n_settled, last)
+        self.stop_reason = None if stopped is None else stopped.reason
+        self._commit(kept, verified, tuple(log_probs[: len(kept)]))
+        if not stands:
             self._forget_ahead()
 
+    def _up_to_stop(self, ids: Ids[int], tail: list[int]) -> tuple[list[int], Stop | None]:
+        """`ids` up to the first one that stops the answer, and that stop."""
+        n_committed = self.sequence.n_committed
+        if list(ids) == tail[: len(ids)]:
+            # They were tested when they were drafted: only the last one of the tail may stop.
+            stopped = self._drafted_stop if len(ids) == len(tail) else None
+            at = len(ids) - 1
+        else:
+            answer = [*self.sequence.answer[:n_committed], *ids]
+            found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
+            stopped = None if found is None else found[1]
+            at = 0 if found is None else found[0] - n_committed
+        if stopped is None:
+            return list(ids), None
+        return list(ids[: at + stopped.keep]), stopped
+
+    def _commit(self, kept: list[int], verified: bool, log_probs: tuple[float, ...]) -> None:
+        self.sequence.commit(len(kept))
+        self.counts.n_committed += len(kept)
+        self.counts.n_verified += len(kept) if verified else 0
+        size = 1 if self.plan.mode == "edge" else max(1, len(kept))  # each id a block of its own
+        for at in range(0, len(kept), size):
+            part = slice(at, at + size)
+            self._emits.append(Emit(tuple(kept[part]), verified, log_probs[part]))
+
+    def _drop_after(self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None) -> None:
+        """End the sequence with `kept`; equal ids stay cached. last: stopped, not shown."""
+        n_used = num_same(tail, kept)
+        at = self.sequence.answer_start + self.sequence.n_committed
+        self.sequence.replace_tail(at + n_used, kept[n_used:])
+        if last is not None and list(tail[n_used : n_used + 1]) == [last]:
+            n_used += 1  # a drafted EOS or a loop's last id did its work without being shown
+        self.counts.n_wasted += max(0, n_settled - n_used)
+        self.counts.n_ahead_wasted += len(tail) - max(n_settled, n_used)
+        self._signals = []
+        self._drafted_stop = None
+
     def _end(self, reason: str) -> None:
-        head = self._flights.head
-        self._tail.end(reason, len(self._tail) if head is None else head.n)
+        """Drop all that is not committed."""
+        n_own = len(self._signals) if self._head is None else self._head.n
+        self.counts.n_wasted += n_own  # drafted for the committed prefix
+        self.counts.n_ahead_wasted += len(self._tail) - n_own
+        self.sequence.replace_tail(self.sequence.answer_start + self.sequence.n_committed)
+        self._signals = []
+        self._drafted_stop = None
+        self.stop_reason = reason
         self._forget_ahead()
 
     def _forget_ahead(self) -> None:
         """Wait no longer for ids drafted after the commit, and asked about."""
         self._flights.clear()
-        self._block.begin()
-
-
-class DraftBlock:
-    """The block being drafted: its size, and whether it must be verified. It begins after all
-    blocks on their way.
-
-    must_be_verified: gate or mode said so, and the block is counted.
-    """
-
-    def __init__(self, plan: Plan, tail: Tail, flights: Flights, pace: Pace) -> None:
-        self._plan = plan
-        self._tail = tail
-        self._flights = flights
-        self._pace = pace
-        self.begin()
-
-    def begin(self) -> None:
-        """The next block: k ids; at the edge alone as many as are quick, the answer's first id by
-        itself."""
-        self.must_be_verified = False
-        self.size = self._plan.k
-        if self._plan.mode == "edge":
-            self.size = self._pace.num_at_once if self._tail.counts.n_committed else 1
-
-    @property
-    def num_open(self) -> int:
-        """Ids of the block that are there."""
-        return min(self.size, len(self._tail) - self._flights.span)
-
-    @property
-    def room(self) -> int:
-        """Ids until the block is whole, the guess before it included."""
-        return self._flights.span + self.size - len(self._tail)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the block has all its ids, or the last one drafted ends the answer."""
-        if self._tail.is_ended:
-            return len(self._tail) > self._flights.span
-        return self.room <= 0
-
-    def num_to_draft(self, now: float) -> int:
-        """Ids to draft in one step: ahead of a verdict few enough that it need not wait."""
-        if self._tail.is_ended:
-            return 0
-        head = self._flights.head
-        if head is None:
-            return self.room
-        n_ahead = len(self._tail) - head.n
-        left_s = self._pace.verdict_s - (0.0 if head.sent_at is None else now - head.sent_at)
-        if n_ahead == 0 and not self._pace.is_worth_a_guess(left_s):
-            return 0
-        return min(self.room, self._pace.num_at_once, self._plan.ahead - n_ahead)
-
-    def judge(self) -> None:
-        """Find out whether the block must be verified, and count it. Once it must, that stays."""
-        if self.must_be_verified:
-            return
-        is_single = self._plan.mode == "edge"  # there each id is a block of its own
-        self._tail.counts.blocks += self.num_open if is_single else 1
-        is_gated = self._plan.mode == "gated"
-        self.must_be_verified = self._plan.mode == "exact" or (is_gated and self._fires())
-
-    def _fires(self) -> bool:
-        at = self._flights.span
-        answer, ids, signals = self._tail.part(at, at + self.num_open)
-        return fires(self._plan.gate, self._tail.vocabulary, answer, ids, signals) is not None
+        self._begin_block()

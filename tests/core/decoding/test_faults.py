@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
-from streamer.core.decoding.in_flight import Pace
-from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.machine import Pace, Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Gate, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
@@ -59,7 +58,7 @@ class House:
         other = chance.random() < 0.5
         edge = ToyStream(ToyModel(VOCABULARY.num_ids, seed + other, sharpness=3.0), self.sequence)
         self.drafter = ToyDrafter(edge, VOCABULARY, self.plan.rules, self.sampling, "model", chance)
-        self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s, 0.1))
+        self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
         self.due: list[tuple[float, int, Verdict | Refusal | None]] = []
         self.numbers: list[int] = []
@@ -84,7 +83,7 @@ class House:
                 case Refusal() as refusal:
                     self.machine.refused(refusal)
                 case Verdict() as verdict:
-                    self.machine.verdict(verdict, self.now)
+                    self.machine.verdict(verdict)
         self.is_up ^= self.happens("absence")
         if self.happens("restart"):
             self.restart()

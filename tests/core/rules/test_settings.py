@@ -1,7 +1,9 @@
-"""The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked
-for."""
+"""The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked for;
+level weights are quantised once, the best level 0, and bounded."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamer.core.rules.settings import gumbel
+from streamer.core.rules.settings import FLOOR, UNITS_PER_NAT, check_weights, gumbel, quantised
 
 IDS = np.arange(152_064)
 
@@ -67,3 +69,34 @@ def test_the_noise_is_part_of_the_wire_format() -> None:
     assert gumbel(0, 0, np.array([0, 1, 3837])) == pytest.approx(
         [-0.03276267412932252, 6.527609163978889, -0.811711363422554], rel=1e-12
     )
+
+
+LOGS = st.dictionaries(
+    st.sampled_from(["rate", "pitch", "pauses"]),
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6),
+)
+
+
+@given(LOGS)
+def test_quantised_weights_are_within_half_a_unit(logs) -> None:
+    found = quantised(logs)
+    check_weights(found)
+    for name, weights in found.items():
+        best = max(logs[name])
+        for log, weight in zip(logs[name], weights, strict=True):
+            wanted = max(FLOOR, UNITS_PER_NAT * (log - best))
+            assert abs(weight - wanted) <= 0.5 + 1e-9
+    for name in logs.keys() - found.keys():
+        assert max(logs[name]) - min(logs[name]) <= 0.5 / UNITS_PER_NAT + 1e-9
+
+
+@pytest.mark.parametrize("logs", [[], [-math.inf], [math.nan, 0.0], [math.inf, 0.0]])
+def test_weights_that_mean_nothing_are_refused(logs) -> None:
+    with pytest.raises(ValueError, match="rate needs at least one finite weight"):
+        quantised({"rate": logs})
+
+
+@pytest.mark.parametrize("weights", [{"rate": (-1, -2)}, {"rate": (0, FLOOR - 1)}])
+def test_weights_from_elsewhere_are_checked(weights) -> None:
+    with pytest.raises(ValueError, match="weights of rate must be"):
+        check_weights(weights)
