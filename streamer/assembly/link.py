@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
-from streamer.assembly.models import Models, PromiseWarning, warn_of_cloud
+from streamer.assembly.models import Models, PromiseWarning, doubts_of_cloud
 from streamer.config import Config
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
@@ -93,10 +94,11 @@ def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
     """A warning, never an error: that would end the link's task, which all turns need."""
     from streamer.net.service.notices import notice
 
-    try:
-        warn_of_cloud(config, card, fingerprint)
-    except PromiseWarning as doubt:
-        notice(str(doubt))
+    for line in doubts_of_cloud(config, card, fingerprint):
+        try:
+            warnings.warn(line, PromiseWarning, stacklevel=2)
+        except PromiseWarning:
+            notice(line)
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

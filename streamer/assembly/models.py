@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,8 @@ class Models:
 
     def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
-        self._promise_checked = calibrates  # the promise is about to be made
-        self._calibrates = calibrates
-        # (attributes, language) that were looked at: 2^7 sets of each language at most
-        self._doubted: set[tuple[str, str]] = set()
+        self._calibrates = calibrates  # the promise is about to be made
+        self._told: set[str] = set()  # warnings: a line per set of attributes and language at most
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -113,29 +111,20 @@ class Models:
             way = "leave attributes and profile out, or take models whose cards have them"
             raise ModelError(self.first.directory, f"{why}; {way}")
 
-    def check_promise(self) -> None:
-        """Warn once (PromiseWarning) where the gate's promise was made for something else."""
+    def check_promise(self, said: str = "", language: str = "") -> None:
+        """Warn once (PromiseWarning) where the gate's promise was made for something else. said,
+        language: those of a turn in place of the describer's."""
         edge, cloud = self.pair
-        if self._promise_checked or edge is None or self.plan.mode != "gated":
+        if self._calibrates or edge is None or self.plan.mode != "gated":
             return
-        self._promise_checked = True
-        card = edge.card.speaking(self.language)
-        warn_of_options(self.config, card)
-        self._check_attributes(self.config.said)
-        if cloud is not None and self.config.preset in card.promises:
-            warn_of_cloud(self.config, card, self.cloud_model)
-
-    def _check_attributes(self, said: str, language: str = "") -> None:
-        """Warn once where the promise was not proven for sentences in `language` that name
-        `said`."""
-        edge = self.pair[0]
-        language = language or self.language
-        if self._calibrates or edge is None or (said, language) in self._doubted:
-            return
-        self._doubted.add((said, language))
-        card = edge.card.speaking(language)
-        warn_of_attributes(self.config, card, said)
-        warn_of_language(self.config, card)
+        card = edge.card.speaking(language or self.language)
+        lines = [*doubts_of(self.config, card, said or self.config.said)]
+        if cloud is not None:
+            lines += doubts_of_cloud(self.config, card, self.cloud_model)
+        for line in lines:
+            if line not in self._told:
+                self._told.add(line)
+                warnings.warn(line, PromiseWarning, stacklevel=3)
 
     @property
     def first(self) -> Thinker:
@@ -187,7 +176,7 @@ class Models:
         if self.config.draft == "generate":
             raise ValueError("draft generate follows no rule, so it names every attribute")
         found = chosen(names, profile, among)
-        self._check_attributes(found)
+        self.check_promise(found)
         return found
 
     @property
@@ -231,7 +220,7 @@ class Models:
         if language not in self.languages:
             told = f"language is {language!r}; these models speak {' and '.join(self.languages)}"
             raise ValueError(told)
-        self._check_attributes(self.config.said, language)
+        self.check_promise(language=language)
         return language
 
     def drafter(
@@ -260,55 +249,38 @@ def _show(bar: Bar, done: int, total: int) -> None:
     bar.show(done / total, f"{done} of {total}")
 
 
-def warn_of_options(config: Config, card: ModelCard) -> None:
-    """Warn where options differ from those that the preset's promise was made for."""
-    if config.mode != "gated" or config.preset not in card.promises:
+def doubts_of(config: Config, card: ModelCard, said: str) -> Iterator[str]:
+    """A line for each difference from what the preset's promise was made for. said: as Rules.form
+    has the attributes."""
+    promise = card.promises.get(config.preset)
+    if promise is None:
         return
+    made_for = "the gate's promise was made for"
     own = card.presets[config.preset]
     if config.k not in (None, own.k):
-        _warn(f"k {own.k}, not {config.k}; leave k out")
+        yield f"{made_for} k {own.k}, not {config.k}; leave k out"
     if config.temperature > 0:
-        _warn("greedy decoding; leave temperature out")
+        yield f"{made_for} greedy decoding; leave temperature out"
     if config.draft != "incremental":
-        _warn("our own drafter; leave draft out")
+        yield f"{made_for} our own drafter; leave draft out"
     if config.threshold not in (None, own.gate.entropy):
-        _warn(
-            f"another threshold than {config.threshold:g}; leave threshold out, or run streamer "
-            "calibrate"
-        )
-
-
-def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
-    """Warn where the promise was proven with other attributes. said: as Rules.form has them."""
-    promise = card.promises.get(config.preset)
-    if config.mode != "gated" or promise is None:
-        return
+        way = "leave threshold out, or run streamer calibrate"
+        yield f"{made_for} another threshold than {config.threshold:g}; {way}"
     if said not in [chosen(None, profile) for profile in promise.profiles]:
         told = "that few blocks stay unverified by mistake, was proven for whole sentences"
         way = f"not for {said} alone; take mode exact to be sure"
-        warnings.warn(f"the gate's promise, {told}, {way}", PromiseWarning, stacklevel=4)
-
-
-def warn_of_language(config: Config, card: ModelCard) -> None:
-    """Warn where the promise was proven with sentences of other languages."""
-    promise = card.promises.get(config.preset)
-    if config.mode != "gated" or promise is None:
-        return
+        yield f"the gate's promise, {told}, {way}"
     if card.language not in promise.languages:
         proven = " and ".join(promise.languages)
-        _warn(f"sentences in {proven}, not in {card.language}; take mode exact")
+        yield f"{made_for} sentences in {proven}, not in {card.language}; take mode exact"
 
 
-def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """Warn where another cloud model verifies. fingerprint: of the one that does."""
+def doubts_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> list[str]:
+    """The same where another cloud model verifies. fingerprint: of the one that does."""
     promise = card.promises.get(config.preset)
-    if config.mode != "gated" or promise is None or promise.fingerprint in ("", fingerprint):
-        return
-    _warn(
-        f"another cloud model ({promise.cloud} {promise.fingerprint}, not {fingerprint}); run "
-        "streamer calibrate"
-    )
-
-
-def _warn(made_for: str) -> None:
-    warnings.warn(f"the gate's promise was made for {made_for}", PromiseWarning, stacklevel=4)
+    is_gated = config.mode == "gated"
+    if not is_gated or promise is None or promise.fingerprint in ("", fingerprint):
+        return []
+    made_for = f"{promise.cloud} {promise.fingerprint}, not {fingerprint}"
+    told = f"the gate's promise was made for another cloud model ({made_for})"
+    return [f"{told}; run streamer calibrate"]

@@ -4,17 +4,15 @@ HTML for notebooks, with the curves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from streamer.core.attributes import ATTRIBUTES, LevelNames
+from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors
-from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.timeline import Timeline
 
 ABSENT = "-"
 SURE = 0.9  # the chance of a level, from which on it is called sure
@@ -69,26 +67,13 @@ class Reading:
         return asdict(self) | {"certainty": self.certainty}
 
 
-class Described(Protocol):
-    """The part of a Description that rows are made of."""
-
-    @property
-    def levels(self) -> Mapping[str, Any]: ...
-    @property
-    def level_names(self) -> LevelNames: ...
-    @property
-    def measures(self) -> SpeechMeasures | None: ...
-    @property
-    def confidence(self) -> Mapping[str, float | None] | None: ...
-
-
-def readings_of(found: Described) -> Sequence[Reading]:
-    """A row for each attribute. Numbers need a description with measures."""
+def readings_of(found: Any) -> Sequence[Reading]:
+    """A row for each attribute of a Description. Numbers need one with measures."""
     errors = {} if found.measures is None else expected_errors(found.measures)
     return [_reading(found, name, errors.get(name)) for name in ATTRIBUTES]
 
 
-def _reading(found: Described, name: str, error: float | None) -> Reading:
+def _reading(found: Any, name: str, error: float | None) -> Reading:
     level = found.levels.get(name)
     names = found.level_names.get(name)
     unit, times, _ = UNITS.get(name, ("", 1, 0))
@@ -118,24 +103,7 @@ CELL = '<td style="padding-right:.8em;text-align:left">'
 PITCH, LEVEL = "#0a7a8f", "#b8b8b8"
 
 
-class Shown(Described, Protocol):
-    """The part of a Description that is shown."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def file(self) -> str: ...
-    @property
-    def warning(self) -> str | None: ...
-    @property
-    def language(self) -> str: ...
-    @property
-    def audio_s(self) -> float: ...
-    @property
-    def timeline(self) -> Timeline | None: ...
-
-
-def card(found: Shown) -> str:
+def card(found: Any) -> str:
     """A fragment of HTML without scripts or outside resources."""
     rows = "".join(map(_row, readings_of(found)))
     warning = f'<div style="color:#b00020">{escape(found.warning)}</div>' if found.warning else ""
@@ -148,7 +116,7 @@ def card(found: Shown) -> str:
     )
 
 
-def _in_other_words(found: Shown) -> str:
+def _in_other_words(found: Any) -> str:
     """The levels in the language that the sentence is not in."""
     other = "zh" if found.language == "en" else "en"
     said = [level[other] for level in found.levels.values() if level and level[other]]
@@ -171,7 +139,7 @@ def _gauge(reading: Reading) -> str:
     return "".join(boxes)
 
 
-def _curves(found: Shown) -> str:
+def _curves(found: Any) -> str:
     """Level as an area, pitch as a line; of a recording with curves."""
     timeline = found.timeline
     if timeline is None or len(timeline.curves.level_dbfs) < 2:

@@ -17,7 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Signal, Verify, Wait
+from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.voice_pitch import Voice
@@ -25,7 +25,6 @@ from streamer.stages.events import TurnFailed
 from streamer.stages.ports import (
     Answer,
     Cloud,
-    Drafter,
     Mark,
     Outlet,
     Parts,
@@ -121,7 +120,6 @@ class AnswerStage:
         if parts.cloud is not None and self._is_sure_to_ask(parts.cloud):
             requests.prepare()
         spec = parts.speculator(ready.turn.edge)
-        edge = EdgeDraft(ready, parts, self._clock)
         prefilled_at: float | None = None  # when the first id was there
         while True:
             if self._is_cancelled:
@@ -131,9 +129,10 @@ class AnswerStage:
             requests.see_failures(spec)
             match action:
                 case DraftMore(n):
+                    assert parts.edge is not None
                     began = self._clock()
-                    drafted = await edge.draft(1 if prefilled_at is None else n)
-                    ids, signals, took_s = drafted
+                    steps = self._draft(ready, 1 if prefilled_at is None else n)
+                    ids, signals, took_s = await parts.edge.batcher.submit(steps)
                     prefilled_at = prefilled_at or self._clock()
                     spec.drafted(ids, signals, began + took_s)
                 case Verify(request):
@@ -149,6 +148,17 @@ class AnswerStage:
                 case Done(reason):
                     requests.count_sent(spec.counts)
                     return await self._described(text.finish(reason, spec.counts, prefilled_at))
+
+    def _draft(self, ready: Ready, n: int) -> Steps:
+        """Up to `n` ids, which then stand at the sequence's end, their signals, and how long they
+        took in seconds, without the way to the thread and back: a busy event loop is no reason to
+        draft fewer at once. On the edge's thread."""
+        began = self._clock()
+        turn = ready.turn
+        if turn.drafter is None:
+            turn.drafter = self._parts.drafter(turn.edge, ready.weights)
+        ids, signals = yield from turn.drafter.draft(n)
+        return ids, signals, self._clock() - began
 
     async def _described(self, written: Written) -> Description:
         """On a thread: it may have to find out where speech ended."""
@@ -176,34 +186,6 @@ class AnswerStage:
         why = requests.lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
         stands = "the committed text stands; " if spec.sequence.n_committed else ""
         return f"{why}; {stands}take --mode gated or --degrade to go on without it"
-
-
-class EdgeDraft:
-    """One turn's drafter, on the edge's thread."""
-
-    def __init__(self, ready: Ready, parts: Parts, clock: Callable[[], float]) -> None:
-        self._ready = ready
-        self._parts = parts
-        self._clock = clock
-        self._drafter: Drafter | None = None
-
-    async def draft(self, n: int) -> tuple[list[int], list[Signal], float]:
-        """Up to `n` ids, which now stand at the sequence's end, their signals, and how long they
-        took in seconds, without the way to the thread and back: a busy event loop is no reason to
-        draft fewer at once."""
-        side = self._parts.edge
-        assert side is not None
-        drafted: tuple[list[int], list[Signal], float] = await side.batcher.submit(self._steps(n))
-        return drafted
-
-    def _steps(self, n: int) -> Steps:
-        began = self._clock()
-        if self._drafter is None:
-            edge = self._ready.turn.edge
-            assert edge is not None
-            self._drafter = self._parts.drafter(edge, self._ready.weights)
-        ids, signals = yield from self._drafter.draft(n)
-        return ids, signals, self._clock() - began
 
 
 class TurnRequests:

@@ -84,20 +84,6 @@ class CoachEvent:
         raise NotImplementedError
 
 
-class LiveCoach(Protocol):
-    """The coach of one session (streamer/extras/coach/session.py)."""
-
-    baseline: Any  # streamer.Baseline, None while it is not known
-
-    def push(self, samples: Any) -> None:
-        """Take samples [n] float32 at 16 kHz."""
-        ...
-
-    def work(self) -> list[Any]:
-        """Hear the samples that wait, on a worker thread; return the CoachEvents."""
-        ...
-
-
 class CoachOptions(Protocol):
     """streamer.Coach: the thresholds of a session's coach."""
 

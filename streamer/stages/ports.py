@@ -7,7 +7,7 @@ batcher runs them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,15 +17,14 @@ from anyio import BrokenResourceError, CapacityLimiter, Semaphore, WouldBlock
 from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.attributes import SaidToken
-from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
-from streamer.core.measures.speech_measures import Measures
 from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.core.text.vocabulary import Emitter
-from streamer.stages.events import Event, LiveCoach, SessionOptions
+from streamer.stages.events import Event, SessionOptions
 
 Steps = Any
 NUM_PIECES = 2  # threads that hear pieces at once
@@ -46,58 +45,24 @@ class HearingThreads:
     measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
 
 
-class Measurer(Protocol):
-    """model/audio/ear.py: one turn's measures."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the turn's last sample was pushed."""
-
-    def is_due(self, is_told: bool) -> bool:
-        """Whether `work` would do anything."""
-
-    def work(self, is_told: bool) -> Measures | None:
-        """Hear the samples that wait, on a worker thread. is_told: return news, 5 per second."""
-
-
-class Hearing(Protocol):
-    """model/audio/turns.py: bytes to items. On a worker thread, one call at a time."""
-
-    @property
-    def num_turns(self) -> int: ...
-    @property
-    def measurer(self) -> Measurer | None:
-        """The measurer of the turn in hand; None between turns, and where nothing is measured."""
-
-    @property
-    def coach(self) -> LiveCoach | None:
-        """The session's coach, where one was asked for."""
-
-    def push(self, pcm: bytes) -> list[Item]: ...
-    def commit(self) -> list[Item]: ...
-    def settle(self, num_left: int) -> list[Item]: ...
-    def clear(self) -> list[Item]: ...
-
-
-class Hearer(Protocol):
-    """One turn on one model (model/listener.py). Holds a KV slot until it is closed."""
-
-    def hear(self, heard: Heard) -> Steps | None: ...
-    def finish(self, rest: Sequence[Any], maximum: float, prefills: bool = False) -> Steps: ...
-    def close(self) -> None: ...
-
-
-class Drafter(Protocol):
-    """One turn's draft (model/decoding.py)."""
-
-    def draft(self, n: int) -> Steps:
-        """Steps that return up to `n` ids, and their signals."""
+# Of the room of models, made by Parts. Calls of a Hearing are on a worker thread, one at a time.
+Hearing = Any  # model/audio/turns.py's TurnCutter: bytes to items
+Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
+Drafter = Any  # model/decoding.py: one turn's draft
+Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
 
 
 class Target(Protocol):
-    """One turn on the model that verifies: in this process (local_target.py) or elsewhere
-    (net/link)."""
+    """One turn on the model that verifies: in this process (batcher.py) or elsewhere (net/link).
 
+    is_up: whether it is worth asking for this turn now, where its Cloud is up. traffic: bytes up
+    and down, on the way to a target elsewhere.
+    """
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def traffic(self) -> tuple[int, int]: ...
     async def hear(self, heard: Heard) -> None:
         """Prefill these windows; a target elsewhere takes them and returns at once."""
 
@@ -110,36 +75,11 @@ class Target(Protocol):
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Verify a block. Raises TargetLost where waiting is in vain."""
 
-    @property
-    def is_up(self) -> bool:
-        """Whether it is worth asking for this turn now, where its Cloud is up."""
-
     def has_sent(self, number: int) -> bool:
         """Whether the request of this number has left for the target."""
 
     def failed(self) -> None:
         """A verdict did not come in time."""
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Bytes up and down, on the way to a target elsewhere."""
-
-    def close(self) -> None:
-        """Give the KV slot back."""
-
-
-class Judge(Protocol):
-    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
-
-    async def hear(self, samples: Any) -> None:
-        """Samples [n] float32 at 16 kHz."""
-
-    async def finish(self) -> None: ...
-
-    def judge(
-        self, request: VerifyRequest, runs_on: bool
-    ) -> AsyncGenerator[Verdict | Refusal, None]:
-        """The reply; with `runs_on` also those to the empty drafts that would follow."""
 
     def close(self) -> None:
         """Give the KV slot back."""
@@ -150,40 +90,33 @@ class TargetLost(RuntimeError):
 
 
 class Cloud(Protocol):
-    """Where turns are verified. is_up: worth asking now. is_remote: a round trip away."""
+    """Where turns are verified.
+
+    is_up: worth asking now. is_linked: it can be reached now. is_remote: a round trip away.
+    hears_late: it hears a turn only when it is asked about it. is_busy: it has other turns in hand,
+    and then hears an end only when it is asked. name, trouble (why it may be away): for error
+    messages. model, unheard_s: of a verifier elsewhere, its last known fingerprint, and seconds of
+    audio on their way.
+    """
 
     @property
     def is_up(self) -> bool: ...
     @property
+    def is_linked(self) -> bool: ...
+    @property
     def is_remote(self) -> bool: ...
     @property
-    def hears_late(self) -> bool:
-        """Whether it hears a turn only when it is asked about it."""
-
+    def hears_late(self) -> bool: ...
     @property
-    def is_busy(self) -> bool:
-        """Whether it has other turns in hand: it then hears an end only when it is asked."""
-
+    def is_busy(self) -> bool: ...
     @property
-    def name(self) -> str:
-        """For error messages."""
-
+    def name(self) -> str: ...
     @property
-    def model(self) -> str:
-        """The last known fingerprint of a verifier elsewhere; "" for one in this process."""
-
+    def trouble(self) -> str: ...
     @property
-    def is_linked(self) -> bool:
-        """Whether it can be reached now."""
-
+    def model(self) -> str: ...
     @property
-    def trouble(self) -> str:
-        """Why it may be away, for error messages."""
-
-    @property
-    def unheard_s(self) -> float:
-        """Seconds of audio on their way to a verifier elsewhere."""
-
+    def unheard_s(self) -> float: ...
     def listen(self, rules: Rules) -> Target:
         """Begin a turn that is verified by these rules."""
 
@@ -214,7 +147,11 @@ class Written:
 
 
 class Parts(Protocol):
-    """The models, for one stream. No `edge` in mode cloud; `cloud` where it is used."""
+    """The models, for one stream. No `edge` in mode cloud; `cloud` where it is used.
+
+    max_turn_s: a turn that reaches it goes on as another turn. threads: those that hear, of all
+    streams together. slots: a turn holds one from its first sample to its Description.
+    """
 
     @property
     def edge(self) -> Side | None: ...
@@ -223,17 +160,11 @@ class Parts(Protocol):
     @property
     def mode(self) -> str: ...
     @property
-    def max_turn_s(self) -> float:
-        """A turn that reaches it goes on as another turn."""
-
+    def max_turn_s(self) -> float: ...
     @property
-    def threads(self) -> HearingThreads:
-        """The worker threads that hear, of all streams together."""
-
+    def threads(self) -> HearingThreads: ...
     @property
-    def slots(self) -> Semaphore:
-        """An anyio.Semaphore: a turn holds one from its first sample to its Description."""
-
+    def slots(self) -> Semaphore: ...
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def target(self) -> Target | None:
         """Begin a turn on the target; None where turns are not verified."""
@@ -243,11 +174,11 @@ class Parts(Protocol):
         until its measures are known."""
 
     def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
-        """For a turn that is over. weights: of the levels."""
+        """For a turn that is over."""
 
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any, weights: LevelWeights) -> Steps:
-        """Steps that return the ids of a sentence on the audio so far. weights: of the levels."""
+        """Steps that return the ids of a sentence on the audio so far."""
 
     def text_of(self, ids: Sequence[int]) -> str: ...
     def emitter(self) -> Emitter: ...
@@ -302,11 +233,13 @@ Command = AudioPiece | Commit | Clear | Answer | Mark
 
 @dataclass(eq=False, slots=True)
 class OpenTurn:
-    """One turn's hearers, with KV slots until it is closed. failed: why it cannot go on."""
+    """One turn's hearers, with KV slots until it is closed. drafter: once the answer has begun.
+    failed: why it cannot go on."""
 
     number: int
     edge: Hearer | None = None
     cloud: Target | None = None
+    drafter: Drafter | None = None
     failed: str | None = None
 
 
