@@ -191,29 +191,6 @@ async def test_a_long_turn_goes_on_in_parts(options):
     assert sum(isinstance(event, Description) for event in events) == 2
 
 
-async def test_cancel_keeps_what_is_committed(options):
-    async with Describer.open(mode="exact", **options) as describer:
-        async with describer.session() as session:
-            data = pcm(speech(3, 5))
-            await session.feed(data)
-            await session.commit()
-            events = []
-            async for event in session:
-                events.append(event)
-                if isinstance(event, TextDelta):
-                    await session.cancel()
-            last = events[-1]
-            assert last.stop_reason in ("cancelled", "sentence", "eos")
-            assert last.text == "".join(
-                event.text for event in events if isinstance(event, TextDelta)
-            )
-            await session.cancel()  # nothing to stop
-            await session.feed(data)
-            await session.commit()
-            assert (await one_turn(session))[-1].stop_reason != "cancelled"
-        assert set(free_of(describer)) == {4}
-
-
 async def test_a_turn_is_answered_when_it_is_asked_for(options):
     async with Describer.open(mode="edge", **options) as describer:
         async with describer.session(answers_itself=False) as session:

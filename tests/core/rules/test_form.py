@@ -212,16 +212,11 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(
     ("good", "bad"),
     [
         ("The speaker is", "the speaker is"),
-        ("The speaker is", "The speaker"),
         ("The speaker is", ""),
         (", ", ","),
-        (", ", "， "),
         (", ", " "),
-        (", ", ",  "),
         (".", "。"),
-        (".", ""),
         (" calm", " calm calm"),
-        (" calm", " very calm"),
         (" calm", " deep"),
     ],
 )
