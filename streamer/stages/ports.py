@@ -289,9 +289,11 @@ class Outlet:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The innermost error, where a task group has wrapped it."""
+    """The innermost error, where a task group has wrapped it. Stages beside the one that failed may
+    have found their queues closed."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        causes = [e for e in error.exceptions if not isinstance(e, BrokenResourceError)]
+        error = (causes or error.exceptions)[0]
     return error
 
 

@@ -34,6 +34,7 @@ from streamer.stages.ports import (
     Outlet,
     Parts,
     Ready,
+    cause_of,
 )
 from streamer.stages.prefill import OpenTurns, prefill
 
@@ -59,7 +60,7 @@ async def open_stream(
             yield session
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of:
-        raise _only(group_of) from None
+        raise cause_of(group_of) from None
     finally:
         session._close()
 
@@ -277,14 +278,3 @@ class _Iteration:
         event = await anext(self._events)
         self._is_over = self._is_last(event)
         return event
-
-
-def _only(error: BaseException) -> BaseException:
-    """The error that task groups wrapped, if it is one alone: callers catch it as raised. Stages
-    beside it may have found their queues closed."""
-    while isinstance(error, BaseExceptionGroup):
-        causes = [e for e in error.exceptions if not isinstance(e, anyio.BrokenResourceError)]
-        if len(causes) > 1:
-            return error
-        error = (causes or error.exceptions)[0]
-    return error

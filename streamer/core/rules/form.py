@@ -176,7 +176,8 @@ class SentenceForm:
             return None
         found = self._biases.get(state)
         if found is None:
-            gains = [self._gain(state, token) for token in self.allowed(state).tolist()]
+            before = self._best_after(state)
+            gains = [self._after(state, token) - before for token in self.allowed(state).tolist()]
             found = np.array(gains, np.float64) / UNITS_PER_NAT
             _keep(self._biases, state, found, MAX_ROWS)
         return found
@@ -186,11 +187,12 @@ class SentenceForm:
         self._biases: dict[State, NDArray[np.float64]] = {}
         self._best: dict[frozenset[str], int] = {}  # the best weight of some phrases
 
-    def _gain(self, state: State, token: int) -> int:
+    def _after(self, state: State, token: int) -> int:
+        """The weights that an allowed id completes, and the best one that can still come."""
         move = self._move(state, token)
         assert move is not None, "the id is allowed"
         completed = sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
-        return completed + self._best_after(move.state) - self._best_after(state)
+        return completed + self._best_after(move.state)
 
     def _best_after(self, state: State) -> int:
         """The best weight among the phrases that are open there; 0 where there is none."""

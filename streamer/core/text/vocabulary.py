@@ -138,8 +138,7 @@ class Vocabulary:
         if found is None:
             found = make()
             if len(self._cache) >= MAX_CACHED:
-                # in one stroke: who is looking meanwhile makes his own again
-                self._cache.clear()
+                self._cache.clear()  # atomic: a concurrent reader makes its entry again
             self._cache[key] = found
         return found
 
@@ -220,9 +219,6 @@ def _doubles(texts: Sequence[str]) -> frozenset[str]:
     """Han characters that some id holds twice in a row (183 of Qwen's), and the table's."""
     found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
     return frozenset(c for c in found if is_han(c)) | REDUPLICATED
-
-
-_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Emitter:
