@@ -25,7 +25,7 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
-from streamer.core.rules.stop import stop
+from streamer.core.rules.constrain import stop
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 

@@ -33,7 +33,7 @@ from streamer.commands.options import LabelOptions, reference_of
 from streamer.commands.process import fail, interrupted_by_sigterm, pass_over, status_of, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.measures.voice_pitch import PitchReference
-from streamer.core.tags import DATASPEECH
+from streamer.core.readings import DATASPEECH
 from streamer.intervals import measured_with_warning, read_intervals
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done

@@ -17,7 +17,7 @@ from streamer.core.description import Description
 from streamer.core.installed import missing
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
-from streamer.core.tags import DATASPEECH, dataspeech_tags
+from streamer.core.readings import DATASPEECH, dataspeech_tags
 from streamer.intervals import Interval
 from streamer.model.devices import is_ours
 

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.plan import SIGNALS, Signal
+from streamer.core.rules.constrain import stop
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 
 Prefix = tuple[int, ...]  # the answer's committed ids

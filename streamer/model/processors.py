@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from streamer.core.rules.constrain import constrain
+from streamer.core.rules.constrain import constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import BANNED, pick, processed
 

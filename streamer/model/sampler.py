@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.plan import Signal
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.constrain import Constraint, constrain, stop
 from streamer.core.rules.form import BEGIN, SentenceForm, State
 from streamer.core.rules.settings import Rules, Sampling, gumbel
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Ids, Vocabulary
 from streamer.model.kernels.library import PANEL, kernel
 

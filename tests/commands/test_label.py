@@ -17,7 +17,7 @@ from streamer.commands.label import made_with
 from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Row, Rows
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
-from streamer.core.tags import dataspeech_tags
+from streamer.core.readings import dataspeech_tags
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 

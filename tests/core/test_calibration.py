@@ -31,8 +31,8 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Gate, Plan, Signal, Verify, doubt, fires
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Verdict
+from streamer.core.rules.constrain import stop
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 
 GRID = np.linspace(0, 1, 41)

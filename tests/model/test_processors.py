@@ -16,9 +16,8 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from streamer.core.rules.constrain import constrain
+from streamer.core.rules.constrain import constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.sampler import choose

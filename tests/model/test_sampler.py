@@ -18,9 +18,8 @@ from scipy.special import entr, log_softmax
 
 from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.verdict import accept
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.constrain import Constraint, constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import Sampler, choose, pick, processed, signals_of
 

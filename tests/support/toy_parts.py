@@ -20,8 +20,8 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
 from streamer.core.description import Description
 from streamer.core.link.verifier_turn import VerifierModel
+from streamer.core.rules.constrain import stop
 from streamer.core.rules.settings import Sampling
-from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.ports import HearingThreads, Side
 

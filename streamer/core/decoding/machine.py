@@ -34,7 +34,7 @@ from streamer.core.decoding.plan import (
 )
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, num_same, prefix_hash
-from streamer.core.rules.stop import Stop, first_stop
+from streamer.core.rules.constrain import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.rules.constrain import loop_suspected
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.stop import loop_suspected
 from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -22,10 +22,12 @@ from streamer.core.text.characters import (
     IS_HAN,
     REDUPLICATED,
     REPLACEMENT,
+    Fragment,
+    Fragments,
     is_clean,
     is_han,
+    take_apart,
 )
-from streamer.core.text.fragments import Fragment, Fragments, take_apart
 
 Ids = NDArray[np.int64]
 MAX_CACHED = 512  # id sets: 0.1 MB each at most with clean rules, and one process needs some 60

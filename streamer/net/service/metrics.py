@@ -17,7 +17,7 @@ from prometheus_client import (
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
-from streamer.core.rules.stop import STOP_REASONS
+from streamer.core.rules.constrain import STOP_REASONS
 from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
