@@ -146,6 +146,9 @@ def answered(house: House) -> tuple[list[int], str, int]:
         house.disturb()
         match machine.next(house.now, house.is_up):
             case DraftMore(n):
+                num_open = len(house.sequence.answer) - house.sequence.n_committed
+                most = house.plan.k + house.plan.ahead
+                assert not machine.num_in_flight or num_open + n <= most
                 house.draft(n)
             case Verify() as action:
                 assert machine.num_in_flight <= house.plan.credits
