@@ -7,7 +7,7 @@ model and no hearing waits for them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -81,8 +81,10 @@ class Chunk:
         """Returns a command that came after pieces, to be taken next."""
         hearing = self._hearing
         match command:
-            case AudioPiece() | Commit():
+            case AudioPiece():
                 return await self._hear(command)
+            case Commit():
+                await self._commit(command)
             case Clear():
                 await self._hand_on(await self._on_thread(hearing.clear))
                 await self._outlet.send(Cleared(hearing.num_turns))
@@ -94,23 +96,24 @@ class Chunk:
                 await self._items.send((command, self._fed_at))
         return None
 
-    async def _hear(self, first: AudioPiece | Commit) -> Command | None:
-        """Hear `first` and the pieces after it, up to a commit. Pieces wait for a thread in order,
-        and all that have come meanwhile are heard at once; a commit alone does not wait."""
-        async with self._threads.pieces if isinstance(first, AudioPiece) else nullcontext():
-            pcm, self._fed_at, last = _join(self._commands, first, self._fed_at)
-            commit = last if isinstance(last, Commit) else None
-            found = await self._on_thread(self._hearing.push, pcm) if commit is None else []
-        self._is_heard = commit is None
-        if commit is None:
-            await self._hand_on(found)
-            return last
-        await self._commit(commit, pcm)
-        return None
+    async def _hear(self, first: AudioPiece) -> Command | None:
+        """Hear `first` and the pieces after it. Pieces wait for a thread in order, and all that
+        have come meanwhile are heard at once."""
+        async with self._threads.pieces:
+            pcm, self._fed_at, following = _join(self._commands, first)
+            found = await self._on_thread(self._hearing.push, pcm)
+        self._is_heard = True
+        await self._hand_on(found)
+        return following
 
-    async def _commit(self, commit: Commit, pcm: bytes) -> None:
+    async def _commit(self, commit: Commit) -> None:
+        """It waits for no thread that hears pieces."""
         hearing = self._hearing
+        pcm = b""
+        if commit.rest is not None:
+            pcm, self._fed_at = commit.rest.pcm, commit.rest.fed_at
         pushed, found = await self._on_thread(_end, hearing, pcm)
+        self._is_heard = False
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
         ends_one = any(isinstance(item, Closed) for item in found)
@@ -194,31 +197,20 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
 
 
 def _join(
-    commands: MemoryObjectReceiveStream[Command], first: AudioPiece | Commit, fed_at: float
+    commands: MemoryObjectReceiveStream[Command], first: AudioPiece
 ) -> tuple[bytes, float, Command | None]:
     """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
-    came after them.
-
-    On a busy machine a trip to a thread for every 20 ms costs more than hearing them.
-    """
-    parts = list[bytes]()
-    size = 0
-    command = first
-    while True:
-        piece = command.rest if isinstance(command, Commit) else command
-        if piece is not None:
-            parts.append(piece.pcm)
-            fed_at = piece.fed_at
-            size = size + len(piece.pcm)
-        if isinstance(command, Commit) or size >= MAX_JOINED_BYTES:
-            return b"".join(parts), fed_at, command if isinstance(command, Commit) else None
+    came after them. On a busy machine a trip to a thread costs more than hearing a piece."""
+    pieces = [first]
+    while sum(len(piece.pcm) for piece in pieces) < MAX_JOINED_BYTES:
         try:
             following = commands.receive_nowait()
         except (anyio.WouldBlock, anyio.EndOfStream):
-            return b"".join(parts), fed_at, None
-        if not isinstance(following, AudioPiece | Commit):
-            return b"".join(parts), fed_at, following
-        command = following
+            break
+        if not isinstance(following, AudioPiece):
+            return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, following
+        pieces.append(following)
+    return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, None
 
 
 async def _tell(item: Item, outlet: Outlet) -> None:
