@@ -11,7 +11,7 @@ from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 from streamer.core.decoding.machine import AT_ONCE_S, Pace, Speculator
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Signal, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Verdict
+from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.settings import Rules, Sampling
 
 VOCABULARY = toy_vocabulary()
@@ -63,17 +63,22 @@ def test_a_correction_replaces_the_rest_of_the_block():
     assert counts.verified_share == 1.0
 
 
-def test_exact_mode_says_error_when_the_verdict_does_not_come():
-    machine = Speculator(
-        Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0), VOCABULARY, started()
-    )
+@pytest.mark.parametrize("degrade", [False, True])
+def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(degrade):
+    """A refusal buys no time."""
+    plan = Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0, degrade=degrade)
+    machine = Speculator(plan, VOCABULARY, started())
     assert machine.next(0.0) == DraftMore(1)
     machine.sequence.extend([4])
-    machine.drafted([4], [Signal(0.0, 1.0, 0.0)])
-    assert isinstance(machine.next(1.0), Verify)
+    machine.drafted([4], [CALM])
+    asked = machine.next(1.0)
+    assert isinstance(asked, Verify)
+    machine.refused(Refusal(asked.request.number, "prefix"))
+    assert isinstance(machine.next(1.2), Verify)
     assert machine.next(1.5) == Wait(3.0)
-    assert machine.next(3.0) == Done("error")
-    assert machine.sequence.answer == []
+    assert machine.next(3.0) == (Emit((4,), verified=False) if degrade else Done("error"))
+    assert machine.sequence.answer == [4] * degrade
+    assert (machine.num_failures, machine.counts.blocks_unverified) == (1, degrade)
 
 
 def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
