@@ -188,6 +188,10 @@ async def test_unheard_audio_is_pushed_back_not_kept(tiny_pair):
         assert stream.backlog["audio_ms"] <= 5_200
 
 
+async def _described(stream):
+    return await anext(e async for e in stream.events() if isinstance(e, Description))
+
+
 async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
     parts = ToyParts(Decoding(Plan("edge"), Sampling()), None)
     others = [object() for _ in range(NUM_PIECES)]  # other streams, each with a piece in hand
@@ -196,11 +200,12 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
     async with open_stream(parts, SessionOptions()) as stream:
         await stream.feed(bytes(320))  # less than a piece
         assert await stream.commit() == 0
+        found = [(await _described(stream)).audio_s]  # then its turn is closed
         await stream.feed(bytes(3_200))
         await anyio.wait_all_tasks_blocked()
         assert stream.backlog["turns"] == 0, "the piece waits"
         parts.threads.pieces.release_on_behalf_of(others[0])
         await stream.end()
-        found = [e.audio_s async for e in stream.events() if isinstance(e, Description)]
+        found.append((await _described(stream)).audio_s)
     assert found == [0.01, 0.1]
     assert parts.threads.pieces.borrowed_tokens == NUM_PIECES - 1

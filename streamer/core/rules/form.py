@@ -246,8 +246,6 @@ class SentenceForm:
         if end:
             over = Move(State(said, "", False, is_over=True), tuple(completed))
             return over if said == self._whole else None
-        if said == self._whole:
-            return None  # a comma where the end belongs
         return Move(State(said, last, state.is_first and not clauses), tuple(completed))
 
     def _likely(self, state: State) -> set[int]:

@@ -217,6 +217,7 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(
         (", ", " "),
         (".", "。"),
         (" calm", " calm calm"),
+        (" calm", " calm, deep"),
         (" calm", " deep"),
     ],
 )
