@@ -45,7 +45,7 @@ class HearingThreads:
     measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
 
 
-# Of the room of models, made by Parts. Calls of a Hearing are on a worker thread, one at a time.
+# Parts makes these, from the room of models. A Hearing is called on a worker thread, one at a time.
 Hearing = Any  # model/audio/turns.py's TurnCutter: bytes to items
 Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
 Drafter = Any  # model/decoding.py: one turn's draft
