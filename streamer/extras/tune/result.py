@@ -23,7 +23,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.declare import DeviceName
 from streamer.extras.tune.base import Base
 from streamer.extras.tune.data import Data, TuneError, Turn, samples_of
-from streamer.extras.tune.learn import SCALE, State, plain_name
+from streamer.extras.tune.learn import OPENING, SCALE, State, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX, ModelCard
 from streamer.model.checkpoint.weights import CALIBRATED, unreadable, wanted_name, weight_files
@@ -210,7 +210,7 @@ def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str)
         "prompt": {"prefix": PREFIX, "suffix": SUFFIX},
     }
     said: dict[str, Any] = {"name": name, "attributes": words.attributes}
-    said |= {"no_speech": words.no_speech, "openings": list(words.openings)}
+    said |= {"no_speech": words.no_speech, "openings": list(words.openings or (OPENING,))}
     return json.dumps(plain | raw | said, ensure_ascii=False, indent=1) + "\n"
 
 

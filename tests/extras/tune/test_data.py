@@ -40,7 +40,7 @@ def turn(file, part=0, **levels):
 def test_a_sentence_has_the_form_and_says_the_levels():
     text, unknown = sentence_of(turn("a"), CARD.attributes)
     vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
-    assert SentenceForm(vocabulary, CARD.attributes).is_whole(text)
+    assert SentenceForm(vocabulary, CARD.attributes, openings=CARD.openings).is_whole(text)
     assert parse(text, CARD.attributes) == LEVELS
     assert unknown == []
 
