@@ -12,7 +12,7 @@ WORDS = [
 
 MORE = [
     *("哈哈哈", "哈", "a", "Human", " human", "Hum", "an", "hu", "USER", "us", "er", " ", "##"),
-    *(".", "9", "速", "。。"),
+    *(".", "9", "速", "。。", "a，"),
 ]
 TOKENS = [
     *(w.encode() for w in WORDS + MORE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rule_words import EOS, ID, MORE, TOKENS, VOCABULARY, WORDS
 
@@ -130,7 +130,8 @@ def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
     return broken
 
 
-rule_settings = st.just(Rules(min_new_tokens=0)) | st.builds(
+few_rules = [Rules(min_new_tokens=0), Rules(min_new_tokens=0, comma_gap=6)]
+rule_settings = st.sampled_from(few_rules) | st.builds(
     Rules,
     comma_gap=st.integers(1, 6),
     end_gap=st.integers(1, 10),
@@ -142,6 +143,8 @@ rule_settings = st.just(Rules(min_new_tokens=0)) | st.builds(
 )
 
 
+@example(ids("慢", "音", "色", "中"), few_rules[1])  # as much content as a word, in no word
+@example(ids("hu"), few_rules[1])
 @given(answers, rule_settings)
 def test_id_sets_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
     constraint = constrain(VOCABULARY, rules, answer)
