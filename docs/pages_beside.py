@@ -18,6 +18,8 @@ PAGES = {  # where it stands in the repository -> its name in the site
     "SECURITY.md": "security.md",
     "streamer/model/embedded/MODEL_CARD.md": "model_card.md",
     "pipelines/embedded/REPORT.md": "report.md",
+    "streamer/extras/mcp/README.md": "mcp.md",
+    "streamer/extras/otel/README.md": "otel.md",
 }
 LINK = re.compile(r"(\]\()([^)#\s]+)([^)]*\))")
 PICTURES = (".png", ".svg")

@@ -20,25 +20,26 @@ from streamer.extras.coach.session import SessionCoach
 PAUSE = np.zeros(SAMPLE_RATE // 4, np.float32)
 
 
-def level(samples, hz):
-    """The same on one pitch, as people say it: a synthesiser gives a lone word a falling one."""
+def level(samples, hz, fall):
+    """The same on a pitch of `hz` that falls by `fall` semitones: a synthesiser gives a lone word
+    one that falls by an octave."""
     sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE)
     whole = call(sound, "To Manipulation", 0.01, 60, 500)
     pitch = call("Create PitchTier", "pitch", 0, sound.duration)
     call(pitch, "Add point", 0, hz)
+    call(pitch, "Add point", sound.duration, hz * 2 ** (-fall / 12))
     call([pitch, whole], "Replace pitch tier")
     return call(whole, "Get resynthesis (overlap-add)").values[0]
 
 
-@pytest.fixture(scope="module")
-def spoken():
+def inserted(fall):
     """(samples, where "um" begins and ends) of six voices, each with one between two sentences."""
     found = []
     for variant in ("m1", "m3", "m5", "f1", "f2", "f4"):
         first, second = (say(text, variant) for text in ("今天天气很好", "我们一起去公园"))
         usual = streamer.measure_intervals((first, SAMPLE_RATE), [(0, 9)])[0].pitch_median_hz
         um = speak(Voice("espeak", "en", variant), "um", wpm=90)
-        um = level(um[: np.flatnonzero(np.abs(um) > 0.01)[-1]] * 0.3, 0.9 * usual)
+        um = level(um[: np.flatnonzero(np.abs(um) > 0.01)[-1]] * 0.3, 0.9 * usual, fall)
         parts = [first, PAUSE, um, PAUSE, second]
         begin = sum(map(len, parts[:2])) / SAMPLE_RATE
         samples = np.concatenate(parts).astype(np.float32)
@@ -46,9 +47,16 @@ def spoken():
     return found
 
 
-def test_most_of_those_that_were_inserted_are_found(spoken):
+@pytest.fixture(scope="module")
+def spoken():
+    return inserted(fall=0)
+
+
+@pytest.mark.parametrize("fall", [0, 2])
+def test_most_of_those_that_were_inserted_are_found(fall, spoken):
+    """On one pitch, and on a falling one, as people's mostly is."""
     hits = others = 0
-    for samples, begin, end in spoken:
+    for samples, begin, end in inserted(fall) if fall else spoken:
         for a, b in streamer.filled_pauses((samples, SAMPLE_RATE)).times_s:
             is_hit = a < end and b > begin
             hits, others = hits + is_hit, others + (not is_hit)

@@ -86,7 +86,7 @@ class DescribeOptions(Checked):
     ] = None
     pitch_reference: Reference = None
     filled_pauses: Annotated[
-        bool, about("count filled pauses (um, 嗯) by their sound; it misses about half of them")
+        bool, about("count filled pauses (um, 嗯) by their sound; it misses up to half of them")
     ] = False
     channels: Annotated[
         Literal["mixed", "apart"],
