@@ -27,7 +27,7 @@ async def take(path):
         ear.work()
         spoken = np.concatenate([slow_soft, quiet, fast_loud, fast_loud])
         save_speech(Path(folder) / "speech.wav", spoken, 16_000)
-        async with visiting(url, Path(folder) / "speech.wav", size=(1040, 880)) as guest:
+        async with visiting(url, Path(folder) / "speech.wav", size=(1040, 940)) as guest:
             keep = "([name, value]) => localStorage.setItem(name, value)"
             usual = json.dumps(ear.baseline.as_json())
             await guest.page.evaluate(keep, ["streamer.usual", usual])
@@ -37,7 +37,8 @@ async def take(path):
             await guest.until_described()
             await guest.until_said("#list-title", "The last seconds")
             await guest.page.locator("#attributes small:not(:empty)").first.wait_for()
-            await guest.page.wait_for_timeout(2_500)
+            await guest.until_said("#now-title", "So far, after 3 s")
+            await guest.page.wait_for_timeout(1_000)  # gauges move for a moment
             await guest.page.screenshot(path=path)
 
 

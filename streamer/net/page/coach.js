@@ -2,6 +2,7 @@
 
 import { MEASURES, shareOf, shown } from "./list.js";
 import { reportOf } from "./report.js";
+import { Sound } from "./sound.js";
 import { browser, put, say } from "./words.js";
 
 const SHOWN_S = 30; // of the curve
@@ -27,6 +28,7 @@ export class CoachView {
   #curve = new Curve(at("curve"));
   #baseline = null;
   #nudgedAt = -Infinity;
+  #shown = null; // the nudge whose word is on the page
   #learnS = 0; // of speech, as the server tells
   #learntS = -1; // as it is shown
   #fromS = 0; // where the server's session began, in seconds of the report
@@ -34,9 +36,11 @@ export class CoachView {
   #every = 1; // points of 50 ms in a row
   #held = [];
   #kept = nothing();
+  #sound = null; // for the report, where it is wished
 
   constructor(list) {
     this.list = list;
+    list.drawn = () => this.#explain();
     at("save").addEventListener("click", () => this.#save());
     at("keep").addEventListener("click", () => this.#keep());
     addEventListener("storage", () => this.#showKeep()); // of another tab
@@ -62,17 +66,23 @@ export class CoachView {
     this.#every = 1;
     this.#held = [];
     this.#kept = { ...nothing(), begun: new Date() };
+    this.#sound = at("sounding").checked ? new Sound() : null;
     this.list.usual(null);
     this.#curve.clear();
-    put(at("nudge"), null);
-    put(at("nudge-why"), null);
+    this.end();
     put(at("learning"), null);
     at("save").disabled = at("keep").disabled = true;
     this.#showKeep();
   }
 
+  // A frame of the microphone.
+  sound(frame, rateHz) {
+    this.#sound?.add(frame, rateHz);
+  }
+
   // The word goes; the report's content stays.
   end() {
+    this.#shown = null;
     put(at("nudge"), null);
     put(at("nudge-why"), null);
   }
@@ -123,10 +133,24 @@ export class CoachView {
   #nudge(event) {
     this.#nudgedAt = event.t_s;
     this.#curve.nudge(event.t_s);
+    this.#shown = { ...event, isSeen: false };
     put(at("nudge"), [`nudge-${event.kind}`]);
     put(at("nudge-why"), whyOf(event));
+    this.#explain();
     this.#kept.nudges.push(event);
     this.#kept.nudges.splice(0, this.#kept.nudges.length - MAX_NUDGES);
+  }
+
+  // The reason has the number that the list shows; none while that, of a longer time, is still as usual. Once it has
+  // been unusual, the word goes when it is usual again.
+  #explain() {
+    const { measure, value, usual, isSeen } = this.#shown ?? {};
+    const now = this.list.value(measure);
+    if (now === null) return;
+    const isUsual = (now - usual) * (value - usual) <= 0 || shown(measure, now) === shown(measure, usual);
+    if (isUsual && isSeen) return this.end();
+    this.#shown.isSeen = !isUsual;
+    put(at("nudge-why"), isUsual ? null : whyOf({ measure, value: now, usual }));
   }
 
   #sentence(found) {
@@ -154,8 +178,8 @@ export class CoachView {
     }
   }
 
-  #save() {
-    const page = reportOf(this.#kept);
+  async #save() {
+    const page = reportOf(this.#kept, (await this.#sound?.url()) ?? null);
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
     link.download = `${say("report-file")}-${this.#kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;

@@ -74,6 +74,7 @@ export async function listen(screen, server, onLost) {
   let job = null;
   const hear = (frame) => {
     job?.link.send(frame);
+    screen.coach.sound(frame, microphone.rateHz);
     if (!job?.link.isBroken) screen.view.level(levelOf(frame));
   };
   const microphone = await Microphone.open(hear, onLost);

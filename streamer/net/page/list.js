@@ -48,6 +48,8 @@ export class List {
   #levels;
   #baseline = null;
   #said = [{}, null]; // levels and measures of the last sentence
+  #measures = null; // as they are shown
+  drawn = () => {}; // called after each change
 
   // found: the server's attributes.json, attribute -> levels of {name, english, phrases}.
   constructor(body, found) {
@@ -96,7 +98,13 @@ export class List {
     this.#baseline = baseline;
   }
 
+  // The value that is shown of a measure; null if there is none.
+  value(name) {
+    return name in MEASURES ? (this.#measures?.[name] ?? null) : null;
+  }
+
   #draw(levels, measures) {
+    this.#measures = measures;
     for (const [attribute, row] of Object.entries(this.#rows)) {
       const value = (row.name && measures?.[row.name]) ?? null;
       const usual = (row.name && measures && this.#baseline?.[row.name]) ?? null;
@@ -110,6 +118,7 @@ export class List {
       if (usual !== null) row.gauge.style.setProperty("--usual", gaugeShare(row.name, usual));
       row.gauge.style.setProperty("--now", value === null ? this.#place(attribute, level) : gaugeShare(row.name, value));
     }
+    this.drawn();
   }
 
   // The gauge of a level without a number: the middle of its part.

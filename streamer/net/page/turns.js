@@ -19,7 +19,7 @@ export class Turns {
   #describedS = 0;
   #isHearing = false; // another turn has begun
   #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
-  #isSoFar = false; // a sentence of the turn in hand is shown
+  #soFar = null; // {text, heard_s}: the sentence of the turn in hand that is shown
   #isLastKnown = false; // every turn has been committed
   #hasText = false; // some turn gave a sentence
   #hasFailed = false; // the last turn, and its message is shown
@@ -61,12 +61,13 @@ export class Turns {
         this.#numOpen += 1;
         return this.#closed();
       case "streamer.live_update":
-        return this.#soFar(event);
+        this.#soFar = event;
+        this.view.soFar(event.text, event.heard_s);
+        return this.#showSoFar();
       case "streamer.measures":
-        if (this.#measures.push(event) > MAX_MEASURES) this.#measures.shift();
-        return undefined;
+        return this.#measured(event);
       case "streamer.coach":
-        return this.#isHearing && event.last && !this.#isSoFar ? this.list.showNow(event.last) : undefined;
+        return this.#isHearing && event.last && !this.#soFar ? this.#lastSeconds(event.last) : undefined;
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
@@ -78,14 +79,24 @@ export class Turns {
 
   #begun() {
     this.#measures = [];
-    this.#isSoFar = false;
+    this.#soFar = null;
   }
 
-  // Sentence and numbers of one time: the last ones that came within it.
-  #soFar({ text, heard_s: seconds }) {
+  #measured(event) {
+    if (this.#measures.push(event) > MAX_MEASURES) this.#measures.shift();
+    if (this.#soFar && event.heard_s <= this.#soFar.heard_s + TOLERANCE_S) this.#showSoFar(); // they came after the sentence
+  }
+
+  // Numbers of now stand beside the sentence of the turn before, which says so.
+  #lastSeconds(measures) {
+    this.view.before();
+    this.list.showNow(measures);
+  }
+
+  // Sentence and numbers of one time: the last ones within it.
+  #showSoFar() {
+    const { text, heard_s: seconds } = this.#soFar;
     const known = this.#measures.filter((measures) => measures.heard_s <= seconds + TOLERANCE_S).at(-1);
-    this.#isSoFar = true;
-    this.view.soFar(text, seconds);
     this.list.showSoFar(parse(text, this.attributes), known?.so_far ?? null, seconds.toFixed(0));
   }
 
@@ -135,7 +146,8 @@ export class Turns {
   #factsOf(found) {
     const { name, seconds } = this.sound;
     const heard = found.audio_s.toFixed(1);
-    const facts = [["checked", Math.round(100 * found.verified_share)]];
+    const percent = Math.round(100 * found.verified_share);
+    const facts = percent ? [["checked", percent]] : [];
     if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(2)]);
     facts.push(this.#isSpoken ? ["spoken", heard] : ["heard", heard, name]);
     if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {

@@ -79,6 +79,11 @@ export class View {
     this.#show(text);
   }
 
+  // The sentence on the screen is of the turn before: another one has begun.
+  before() {
+    if (this.#finished) put(at("now-title"), ["before"]);
+  }
+
   // A live update is shown no longer, and the last turn's sentence stays in the history.
   settled() {
     if (!this.#finished && at("sentence").getAttribute("aria-busy") !== "true") at("sentence").textContent = "";
@@ -134,7 +139,7 @@ export class View {
   }
 }
 
-function languageOf(text) {
+export function languageOf(text) {
   return /\p{Script=Han}/u.test(text) ? "zh-Hans" : "en";
 }
 

@@ -10,6 +10,12 @@ from speech import recording
 
 from streamer.extras.coach.options import Baseline
 
+# of the sound in a report, once the browser has read it
+SECONDS = """async (audio) => {
+    if (!audio.duration) await new Promise((read) => audio.addEventListener("loadedmetadata", read));
+    return audio.duration;
+}"""
+
 
 async def report_of(guest, language, file):
     """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
@@ -26,6 +32,8 @@ async def report_of(guest, language, file):
     assert await report.locator("svg path.pitch[d^=M]").count() == 1
     assert await report.locator("svg line.nudge").count() >= 3
     assert await report.locator("script, link, img").count() == 0
+    seconds = await report.locator("audio").evaluate(SECONDS)
+    assert 5 < seconds < 60
     assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     text = await report.text_content("main")
     await report.close()
@@ -44,6 +52,8 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
         await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
+        await guest.settings()
+        await guest.page.check("#sounding")
         await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#learning", "beside your usual way, of 30 s")
@@ -111,3 +121,25 @@ async def test_a_report_begins_with_what_changed(server, browser, begin, end, us
         await guest.speaks("en")
         found = re.search('<p class="headline">(.*?)</p>', await guest.page.evaluate(make, kept))
         assert (found and found[1]) == told
+
+
+@LOOP
+async def test_a_nudge_has_the_number_of_the_list_and_goes_once_it_is_usual(server, browser):
+    make = """async (rates) => {
+        const [{ List }, { CoachView }] = await Promise.all(["./list.js", "./coach.js"].map((each) => import(each)));
+        const found = await (await fetch("attributes.json")).json();
+        const list = new List(document.createElement("ul"), found);
+        const [coach, measure] = [new CoachView(list), "rate_syllables_per_s"];
+        list.show({}, { [measure]: rates[0] });
+        coach.hear({ type: "streamer.nudge", kind: "too_fast", measure, value: 6.5, usual: 3.7, t_s: 1 });
+        return rates.map((rate) => {
+            list.show({}, { [measure]: rate });
+            return document.getElementById("words").textContent.trim();
+        });
+    }"""
+    async with visiting(server, browser=browser) as guest:
+        await guest.speaks("en")
+        told = await guest.page.evaluate(make, [3.6, 8.1, 5.0, None, 3.74])
+        rates = ("8.1", "5.0", "5.0")
+        reasons = [f"Slow down {rate} syllables/s, usually 3.7" for rate in rates]
+        assert told == ["Slow down", *reasons, ""]
