@@ -61,6 +61,7 @@ def test_it_becomes_plain_types_and_a_frame(plain, monkeypatch):
 def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
     shown = plain._repr_html_()
     assert plain.text in shown
+    assert "rate medium, pitch high, " in shown
     assert shown.count("<tr>") == len(ATTRIBUTES)
     assert shown.count(" ±") == len(MEASURES)
     assert "<svg" in shown

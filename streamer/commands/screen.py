@@ -79,7 +79,7 @@ class Screen:
     def wait(self, why: str) -> None:
         """Explain a long pause on stderr, but never inside a line that grows."""
         if not (self._options.json or self._options.quiet or self._is_begun):
-            fail(f"{self._take}: {why}")
+            self._tell(why)
 
     def end(self) -> None:
         """Close a line that was begun."""
@@ -93,6 +93,7 @@ class Screen:
         if self._options.json:
             channel = {} if self._take.channel is None else {"channel": self._take.channel}
             self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
+        self._bar.hide()
         fail(told)
 
     def done(self, result: Description, is_away: bool) -> None:
@@ -108,11 +109,17 @@ class Screen:
         if options.pitch_reference is not None and not options.json:
             self._say(voice_lines(result))
         if result.stop_reason == "no_speech" and not (options.json or options.quiet):
-            fail(f"{self._take}: no speech was heard, so there is no sentence")
+            self._tell("no speech was heard, so there is no sentence")
         if result.warning is not None:
-            fail(f"{self._take}: {result.warning}")
+            self._tell(result.warning)
         if options.verbose:
+            self._bar.hide()
             tell(summary(result, is_away))
+
+    def _tell(self, why: str) -> None:
+        """A line on stderr about the recording."""
+        self._bar.hide()
+        fail(f"{self._take}: {why}")
 
     def _write(self, text: str) -> None:
         self._is_begun = True
@@ -236,11 +243,11 @@ def _details(m: SpeechMeasures) -> str:
     """The recording, and measures that no attribute is a level of."""
     told = [
         (f"{m.speech_s:.1f} s of speech in {m.audio_s:.1f} s", True),
-        ("noise {:.0f} dB under it", m.snr_db),
+        ("noise {:.0f} dB below the speech", m.snr_db),
         ({0: "no pause", 1: "1 pause"}.get(m.pause_count or 0, "{:d} pauses"), m.pause_count),
         ("the longest {:.1f} s", m.longest_pause_s or None),
         ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
-        ("level spans {:.0f} dB", m.level_range_db),
+        ("loudness spans {:.0f} dB", m.level_range_db),
         ("{:.2f} % clipped", 100 * m.clipped_share or None),
         (ABSOLUTE, m.pitch_median_hz),
     ]

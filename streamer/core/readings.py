@@ -18,6 +18,16 @@ from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors
 ABSENT = "-"
 SURE = 0.9  # the chance of a level, from which on it is called sure
 LIKELY = 0.6
+ZH = {
+    "rate": "语速",
+    "pitch": "音高",
+    "variation": "语调",
+    "loudness": "音量",
+    "pauses": "停顿",
+    "timbre": "音色",
+    "arousal": "情绪",
+}
+EN = {name: f"{name} " for name in ZH}
 # attribute -> the unit that people read, what its measure is multiplied by, decimals
 UNITS = {
     "rate": ("syllables/s", 1, 1),
@@ -118,10 +128,10 @@ def card(found: Any) -> str:
 
 
 def _in_other_words(found: Any) -> str:
-    """The levels in the language that the sentence is not in."""
-    other = "zh" if found.language == "en" else "en"
-    said = [level[other] for level in found.levels.values() if level and level[other]]
-    return "，".join(said) if other == "zh" else ", ".join(said)
+    """Attributes and levels in the language that the sentence is not in."""
+    other, names, comma = ("zh", ZH, "，") if found.language == "en" else ("en", EN, ", ")
+    words = {name: level[other] for name, level in found.levels.items() if level}
+    return comma.join(names[name] + word for name, word in words.items() if word)
 
 
 def _row(reading: Reading) -> str:

@@ -116,3 +116,14 @@ def test_a_terminal_gets_a_bar_and_whole_lines(
     seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
     for line in plain.splitlines():
         assert line in seen
+
+
+def test_errors_and_warnings_stand_on_lines_of_their_own(models, samples, tmp_path, on_a_terminal):
+    """No bar stands before them."""
+    soundfile.write(tmp_path / "silent.wav", np.zeros(16_000, np.int16), 16_000)
+    files = [tmp_path / "gone.wav", tmp_path / "silent.wav", samples[0]]
+    status, _, shown = on_a_terminal("describe", *files, "--mode", "edge", "-v", *models)
+    assert status == 1
+    told = [line for line in re.split(r"\r\n|\r\x1b\[K", shown) if "streamer: " in line]
+    assert [line.partition(" ")[0] for line in told] == ["streamer:"] * 2
+    assert "describing" in shown
