@@ -13,7 +13,9 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields
 from functools import partial
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
@@ -29,10 +31,27 @@ from streamer.describer import Describer
 from streamer.options import Options
 
 Result = TypeVar("Result")
+Called = TypeVar("Called", bound=Callable[..., Any])
 END_S = 5.0  # for the describer to close at the end of the program
 _lock = threading.Lock()
 
 
+def _spelled_out(function: Called) -> Called:
+    """The options stand in its signature, for `help` and for completion in notebooks."""
+    told = signature(function)
+    known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    defaults = {each.name: each.default for each in fields(Config)}
+    options = [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind.__forward_arg__
+        )
+        for name, kind in Options.__annotations__.items()
+    ]
+    function.__signature__ = told.replace(parameters=[*known, *options])  # type: ignore[attr-defined]
+    return function
+
+
+@_spelled_out
 def describe(
     source: Source,
     config: Config | str | Path | None = None,
@@ -55,6 +74,7 @@ def describe(
     return _run(chosen, lambda d: d.describe(source, **how))
 
 
+@_spelled_out
 def describe_many(
     sources: Iterable[Source],
     config: Config | str | Path | None = None,
@@ -100,6 +120,7 @@ async def _all(
     return [found[i] for i in range(len(sources))]
 
 
+@_spelled_out
 @contextmanager
 def open_describer(
     config: Config | str | Path | None = None, /, **options: Unpack[Options]
