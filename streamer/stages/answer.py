@@ -303,41 +303,36 @@ class AnswerText:
         self._ready = ready
         self._clock = clock
         self._emitter = parts.emitter()
-        self._text = ""
-        self._emits = list[Emit]()
+        self._ids: tuple[int, ...] = ()
+        self._pieces: tuple[SaidToken, ...] = ()
         self._ttft_ms: float | None = None
 
     def push(self, emit: Emit) -> TextDelta:
-        text = self._emitter.push(emit.ids)
+        pieces = tuple(
+            SaidToken(self._emitter.push((token,)), log_prob)
+            for token, log_prob in zip_longest(emit.ids, emit.log_probs)
+        )
+        text = "".join(piece.text for piece in pieces)
         at_ms = self._ms(self._clock())
         if self._ttft_ms is None and text:
             self._ttft_ms = at_ms
-        self._text += text
-        self._emits.append(emit)
+        self._ids += emit.ids
+        self._pieces += pieces
         return TextDelta(text, emit.ids, emit.verified, at_ms, self._ready.turn.number)
 
     def finish(self, stop_reason: str, counts: Counts, prefilled_at: float | None) -> Written:
         """prefilled_at: when the first id was there, in the stream's clock."""
         return Written(
             self._ready.closed,
-            self._text,
-            tuple(token for emit in self._emits for token in emit.ids),
+            "".join(piece.text for piece in self._pieces),
+            self._ids,
             stop_reason,
             self._parts.mode,
             counts,
             self._ttft_ms,
             None if prefilled_at is None else self._ms(prefilled_at),
             self._ms(self._clock()),
-            self._pieces(),
-        )
-
-    def _pieces(self) -> tuple[SaidToken, ...]:
-        """After the last delta, so that no token waits for it."""
-        emitter = self._parts.emitter()
-        return tuple(
-            SaidToken(emitter.push((token,)), log_prob)
-            for emit in self._emits
-            for token, log_prob in zip_longest(emit.ids, emit.log_probs)
+            self._pieces,
         )
 
     def _ms(self, at: float) -> float:

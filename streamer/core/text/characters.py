@@ -96,8 +96,7 @@ def last_word(text: str) -> str:
 _decoder = codecs.getincrementaldecoder("utf-8")
 # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
 LAST_TEXT = 0x323AF
-# the first code point with this number of bytes: a lower one is not valid UTF-8
-SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}
+LAST_FIRST = 0xF0  # first byte of a character up to there
 
 
 def split_tail(data: bytes) -> tuple[str, bytes] | None:
@@ -145,41 +144,24 @@ class Fragments:
 
     def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
         """(id, text) that may follow `pending`; closing: without ids that open a further one."""
-        missing = _num_bytes(pending[0]) - len(pending)
-        if _code(pending) << (6 * missing) > LAST_TEXT:
-            return
-        for lead, fragments in self.following.items():
-            # goes on with the character: bytes alone, towards one worth having
-            if len(lead) < missing:
+        first = pending[0]
+        missing = (2 if first < 0xE0 else 3 if first < 0xF0 else 4) - len(pending)
+        for lead, fragments in self.following.items() if first <= LAST_FIRST else ():
+            if len(lead) < missing:  # goes on with the character: bytes alone, towards one
                 bare = [f.id for f in fragments if not f.body and not f.tail]
                 yield from ((i, "") for i in bare if self.opens(pending + lead))
-            elif len(lead) == missing and (character := self._worth(pending + lead)):
+            elif len(lead) == missing and self._is_worth(
+                character := (pending + lead).decode(errors="ignore")
+            ):
                 for f in fragments:
                     ends = not f.tail or (not closing and self.opens(f.tail))
                     if ends and is_clean(character + f.body, f.tail):
                         yield f.id, character + f.body
 
-    def _worth(self, data: bytes) -> str:
-        """The character that `data` spells if fragments may spell it, else ""."""
-        code = _code(data)
-        if not SHORTEST[len(data)] <= code <= LAST_TEXT:
-            return ""
-        character = chr(code)  # a surrogate is not printable
-        is_text = character.isprintable() and character != REPLACEMENT
-        return character if is_text and character not in self.spelled else ""
-
-
-def _num_bytes(first: int) -> int:
-    """How many bytes a UTF-8 character has that starts with the byte `first`, 0xC2 to 0xF4."""
-    return 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-
-
-def _code(data: bytes) -> int:
-    """The bits that the leading bytes `data` of a UTF-8 character carry."""
-    code = data[0] & (0x7F >> _num_bytes(data[0]))
-    for byte in data[1:]:
-        code = code << 6 | byte & 0x3F
-    return code
+    def _is_worth(self, character: str) -> bool:
+        """Whether fragments may spell it; "" is no character."""
+        is_text = len(character) == 1 and character.isprintable() and character != REPLACEMENT
+        return is_text and ord(character) <= LAST_TEXT and character not in self.spelled
 
 
 def take_apart(token_id: int, data: bytes) -> Fragment | None:
