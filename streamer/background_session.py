@@ -7,7 +7,9 @@ Voice agents detect turns themselves and must not be held up.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import numpy as np
@@ -30,6 +32,13 @@ class _End:
 
     found: Description | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+async def _found(end: _End | None) -> Description | None:
+    if end is None:
+        return None
+    await end.is_done.wait()
+    return end.found
 
 
 class BackgroundSession:
@@ -92,12 +101,12 @@ class BackgroundSession:
         do nothing. False: `run` has ended."""
         return self._put(None)
 
-    async def end(self) -> Description | None:
-        """End the turn. None: `begin` was not called since the last one, or the turn failed."""
+    def end(self) -> Coroutine[Any, Any, Description | None]:
+        """End the turn, by the call itself; await its description. None: `begin` was not called
+        since the last one, or the turn failed."""
         end = _End()
-        if self._rate and self._put(end):
-            await end.is_done.wait()
-        return end.found
+        is_taken = self._rate > 0 and self._put(end)
+        return _found(end if is_taken else None)
 
     def _change_rate(self, rate: int) -> None:
         SessionOptions(rate)  # raises ValueError

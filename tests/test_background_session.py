@@ -114,6 +114,21 @@ async def test_a_turn_without_a_frame_is_none(spoken):
         group.cancel_scope.cancel()
 
 
+async def test_a_turn_ends_where_end_is_called(spoken):
+    """Not where its description is awaited."""
+    voice = BackgroundSession(EDGE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        waiting = []
+        for _ in range(2):
+            voice.begin()
+            say(voice, spoken)
+            waiting.append(voice.end())
+        seconds = [(await each).audio_s for each in waiting]
+        assert seconds == pytest.approx(2 * [len(spoken) / 16_000], abs=0.1)
+        group.cancel_scope.cancel()
+
+
 async def test_calls_in_hand_return_when_the_session_ends(spoken):
     """The end of an open turn waits for its description when `run` is cancelled."""
     voice = BackgroundSession(EDGE)

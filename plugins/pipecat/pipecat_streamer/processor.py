@@ -8,6 +8,7 @@ dropped.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -83,7 +84,7 @@ class VoiceProfileProcessor(FrameProcessor):
                 self._turn += 1
                 self._voice.begin()
             case VADUserStoppedSpeakingFrame():
-                self._start(self._describe(self._turn))
+                self._start(self._describe(self._voice.end(), self._turn))
             case EndFrame() | CancelFrame():
                 await self._stop()
 
@@ -98,8 +99,8 @@ class VoiceProfileProcessor(FrameProcessor):
         except Exception as error:
             logger.error(f"streamer failed, no voice profiles from here on: {error}")
 
-    async def _describe(self, turn: int) -> None:
-        found = await self._voice.end()
+    async def _describe(self, ended: Coroutine[Any, Any, Description | None], turn: int) -> None:
+        found = await ended
         if (
             found is not None
             and turn == self._turn
