@@ -185,7 +185,8 @@ class Describer:
         telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
 
         vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
-        `commit` does. live_update_s: seconds of each turn between LiveUpdates, 0.1..3600.
+        `commit` does. live_update_s: seconds of each turn between LiveUpdates, 0.1..3600. A turn
+        that is fed faster than it is spoken may end before one is ready.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
         attributes, profile: the ones that sentences name, as in Config, among the describer's.

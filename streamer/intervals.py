@@ -116,9 +116,11 @@ def read_intervals(path: str | Path) -> list[Interval]:
     if kind not in KINDS:
         raise ConfigError(f"intervals {path}: give a file in {NAMES}")
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise ConfigError(f"intervals {path}: larger than {MAX_BYTES >> 20} MiB")
-        text = path.read_bytes().decode(_encoding(path), errors="replace").replace("\r\n", "\n")
+        text = data.decode(_encoding(data), errors="replace").replace("\r\n", "\n")
     except OSError as error:
         raise ConfigError(f"intervals {path}: {error.strerror}") from None
     try:
@@ -136,10 +138,9 @@ def read_intervals(path: str | Path) -> list[Interval]:
     return found
 
 
-def _encoding(path: Path) -> str:
+def _encoding(data: bytes) -> str:
     """Praat writes UTF-16 by default where a text is not ASCII."""
-    with path.open("rb") as file:
-        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
 
 
 def _of_cues(text: str) -> list[Interval]:

@@ -97,6 +97,11 @@ def test_a_file_that_cannot_be_is_one_line(tmp_path, text, told):
     assert str(error.value).isprintable()
 
 
+def test_a_file_without_end_is_one_line():
+    with pytest.raises(ConfigError, match="/dev/zero: is larger than 1 MiB"):
+        Config.from_toml("/dev/zero")
+
+
 def test_gated_without_a_cloud_is_the_edge():
     from streamer.core.decoding.plan import PRESETS
 

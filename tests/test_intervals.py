@@ -95,6 +95,12 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
     assert "\n" not in str(found.value)
 
 
+def test_a_file_without_end_is_one_line(tmp_path):
+    (tmp_path / "a.srt").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"a\.srt: larger than 64 MiB"):
+        read_intervals(tmp_path / "a.srt")
+
+
 def test_the_whole_recording_is_one_interval(spoken):
     """Its frames lie where those of the description do."""
     whole = streamer.describe(spoken, mode="edge", measures=True)

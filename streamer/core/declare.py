@@ -21,6 +21,7 @@ from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
 REQUIRED = MISSING  # the default of an option that must be given
+MAX_TOML_BYTES = 1 << 20
 CLOSE = 0.7  # similarity of 1 that is worth a hint: two dashes alone give 0.5
 
 
@@ -199,7 +200,10 @@ def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
     """`of` a TOML file's content. Raises ConfigError, whose text begins with the path."""
     try:
         with open(path, "rb") as file:
-            found = tomllib.load(file)
+            data = file.read(MAX_TOML_BYTES + 1)
+        if len(data) > MAX_TOML_BYTES:
+            raise ConfigError(f"{path}: is larger than {MAX_TOML_BYTES >> 20} MiB")
+        found = tomllib.loads(data.decode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:  # TOML's own, UTF-8's, Python's limits

@@ -70,6 +70,22 @@ async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
         await serves(port, service)
 
 
+async def test_health_does_not_wait_for_upgrades_that_came_before():
+    """Of those that come at one moment, a few are answered before it."""
+    upgrade, health = request(PATHS["realtime"]), request("/healthz", Upgrade=None)
+    async with port_of("realtime") as port:
+        sockets = [await asyncio.open_connection("127.0.0.1", port) for _ in range(41)]
+        for (_, writer), data in zip(sockets, [upgrade] * 40 + [health], strict=True):
+            writer.write(data)
+        *upgrades, last = (asyncio.ensure_future(reader.readline()) for reader, _ in sockets)
+        assert b" 200 " in await asyncio.wait_for(last, PATIENCE_S)
+        assert sum(each.done() for each in upgrades) < 20
+        await asyncio.wait_for(asyncio.gather(*upgrades), PATIENCE_S)
+        assert all(each.result().strip() for each in upgrades)
+        for _, writer in sockets:
+            writer.close()
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/"])
 async def test_an_offer_of_http_2_is_ignored(path):
     """Java's HttpClient, Ktor and curl --http2 make one with every request; HEAD is a GET without a
