@@ -71,7 +71,7 @@ async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
 
 
 async def test_health_does_not_wait_for_upgrades_that_came_before():
-    """Of those that come at one moment, a few are answered before it."""
+    """A few of forty that come at one moment are answered before it."""
     upgrade, health = request(PATHS["realtime"]), request("/healthz", Upgrade=None)
     async with port_of("realtime") as port:
         sockets = [await asyncio.open_connection("127.0.0.1", port) for _ in range(41)]
