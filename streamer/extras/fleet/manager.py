@@ -74,31 +74,14 @@ class Scaler:
         num = len(staying) + num_starting
         if num < self._least:
             return ScalingDecision(self._least - num, why=f"{num} replicas, at least {self._least}")
-        grow = self._grow(list(staying.values()), num, now)
-        if grow.add:
-            self._spare_since = None
-            return grow
-        return self._shrink(staying, num_starting, now)
-
-    def _grow(self, staying: Sequence[ReplicaStatus], num: int, now: float) -> ScalingDecision:
-        if now - self._added_at < self._scaling.up_pause_s or num >= self._most or not staying:
-            return ScalingDecision()
-        taken = sum(s.taken for s in staying)
-        wanted = math.ceil(taken / (min(s.limit for s in staying) * self._scaling.up_at))
-        why = f"{taken} places taken"
-        if wanted <= num and (lag_s := _median_lag_s(staying)) > self._scaling.lag_s:
-            wanted = num + 1
-            why = f"{lag_s:.1f} s of speech unheard"
-        if wanted <= num:
-            return ScalingDecision()
-        self._added_at = now
-        return ScalingDecision(min(wanted, self._most) - num, why=why)
-
-    def _shrink(
-        self, staying: Mapping[str, ReplicaStatus], num_starting: int, now: float
-    ) -> ScalingDecision:
-        """One at a time, the emptiest first; of equals, the last address: often the newest one."""
-        if num_starting or len(staying) <= self._least or not self._can_spare_one(staying):
+        found = list(staying.values())
+        # the median, so that one slow machine does not call for more replicas
+        lag_s = statistics.median_low(s.lag_s for s in found) if found else 0.0
+        wanted, why = self._wanted(found, num, lag_s)
+        if wanted > num and now - self._added_at >= self._scaling.up_pause_s:
+            self._added_at, self._spare_since = now, None
+            return ScalingDecision(wanted - num, why=why)
+        if num_starting or lag_s > self._scaling.lag_s or not self._can_spare_one(found):
             self._spare_since = None
             return ScalingDecision()
         if self._spare_since is None:
@@ -106,19 +89,26 @@ class Scaler:
         if now - self._spare_since < self._scaling.down_pause_s:
             return ScalingDecision()
         self._spare_since = now
+        # the emptiest; of equals the last address, often the newest replica
         goes = max(staying, key=lambda address: (-staying[address].taken, address))
         return ScalingDecision(drain=goes, why=f"{staying[goes].taken} places of it taken")
 
-    def _can_spare_one(self, staying: Mapping[str, ReplicaStatus]) -> bool:
-        found = list(staying.values())
+    def _wanted(self, found: Sequence[ReplicaStatus], num: int, lag_s: float) -> tuple[int, str]:
+        """How many there should be, and why."""
+        if not found:
+            return num, ""
+        taken = sum(s.taken for s in found)
+        wanted = math.ceil(taken / (min(s.limit for s in found) * self._scaling.up_at))
+        why = f"{taken} places taken"
+        if wanted <= num and lag_s > self._scaling.lag_s:
+            wanted, why = num + 1, f"{lag_s:.1f} s of speech unheard"
+        return min(wanted, self._most), why
+
+    def _can_spare_one(self, found: Sequence[ReplicaStatus]) -> bool:
+        if len(found) <= self._least:
+            return False
         left = sum(s.limit for s in found) - min(found, key=lambda s: s.taken).limit
-        lags = _median_lag_s(found) > self._scaling.lag_s
-        return not lags and sum(s.taken for s in found) <= left * self._scaling.down_at
-
-
-def _median_lag_s(staying: Sequence[ReplicaStatus]) -> float:
-    """The median, so that one slow machine does not call for more replicas."""
-    return statistics.median_low(s.lag_s for s in staying)
+        return sum(s.taken for s in found) <= left * self._scaling.down_at
 
 
 @dataclass

@@ -109,7 +109,6 @@ class KindOptions:
     """One kind of replica. given: the table without the keys of PlacingOptions."""
 
     placing: PlacingOptions
-    options: ServeOptions | VerifierOptions
     given: Mapping[str, Any]
 
 
@@ -205,9 +204,8 @@ def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOp
     placing = taken(PlacingOptions, table)
     given = {key: value for key, value in table.items() if key not in placing}
     try:
-        options = owner(**taken(owner, given))
-        if more is not None:
-            more(**taken(more, given))
-        return KindOptions(PlacingOptions(**placing), options, given)
+        for each in owners[1:]:
+            each(**taken(each, given))
+        return KindOptions(PlacingOptions(**placing), given)
     except ConfigError as error:
         raise ConfigError(f"[{name}] {error}") from None

@@ -1,7 +1,7 @@
 // The coach on the page: a curve, a short word, the usual values, and a report. All that is kept is bounded.
 
 import { MEASURES, shareOf, shown } from "./list.js";
-import { reportOf } from "./report.js";
+import { broken, reportOf } from "./report.js";
 import { Sound } from "./sound.js";
 import { browser, put, say } from "./words.js";
 
@@ -9,6 +9,7 @@ const SHOWN_S = 30; // of the curve
 const POINT_S = 0.05;
 const MAX_POINTS = SHOWN_S / POINT_S;
 const CALM_EVERY_S = 2; // for users who want less motion
+const [WIDTH, HEIGHT] = [600, 100]; // of the curve, as index.html has them
 const PITCH_HZ = MEASURES.pitch_median_hz.scale;
 const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
@@ -229,18 +230,16 @@ export function dropOlder() {
   return isOlder;
 }
 
-// Pitch and level of the last half minute, drawn.
+// Pitch and level of the last half minute, drawn in a box of WIDTH times HEIGHT.
 class Curve {
-  #canvas;
+  #svg;
   #points = []; // {t, hz or null, level}, of SHOWN_S
   #nudges = []; // seconds
   #baseline = null;
   #drawnS = -Infinity;
 
-  constructor(canvas) {
-    this.#canvas = canvas;
-    addEventListener("resize", () => this.#draw());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
+  constructor(svg) {
+    this.#svg = svg;
   }
 
   clear() {
@@ -248,7 +247,7 @@ class Curve {
     this.#nudges = [];
     this.#baseline = null;
     this.#drawnS = -Infinity;
-    this.#draw();
+    this.#svg.replaceChildren();
   }
 
   usual(baseline) {
@@ -265,58 +264,26 @@ class Curve {
     pitches.forEach((hz, i) => this.#points.push({ t: from + i * POINT_S, hz, level: levels[i] }));
     this.#points.splice(0, this.#points.length - MAX_POINTS);
     const every = matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_EVERY_S : 0;
-    if (t - this.#drawnS < every) return;
+    if (t - this.#drawnS < every || !this.#points.length) return;
     this.#drawnS = t;
     this.#draw();
   }
 
   #draw() {
-    const { clientWidth: width, clientHeight: height } = this.#canvas;
-    if (!width) return;
-    const scale = devicePixelRatio || 1;
-    this.#canvas.width = Math.round(width * scale);
-    this.#canvas.height = Math.round(height * scale);
-    const pen = this.#canvas.getContext("2d");
-    pen.scale(scale, scale);
-    const style = getComputedStyle(this.#canvas);
-    const colour = (name) => style.getPropertyValue(name);
-    const end = Math.max(SHOWN_S, this.#points.at(-1)?.t ?? 0);
-    const x = (t) => width * (1 - (end - t) / SHOWN_S);
-    const pitchY = (hz) => 4 + (0.58 * height - 8) * (1 - shareOf(hz, PITCH_HZ, true));
-    const levelY = (level) => height - 0.36 * height * shareOf(level, LEVEL_DBFS);
-
-    pen.fillStyle = colour("--soft");
-    pen.beginPath();
-    pen.moveTo(x(this.#points[0]?.t ?? end), height);
-    for (const { t, level } of this.#points) pen.lineTo(x(t), levelY(level));
-    pen.lineTo(x(this.#points.at(-1)?.t ?? end), height);
-    pen.fill();
-    pen.strokeStyle = colour("--warn");
-    for (const t of this.#nudges) line(pen, x(t), 0, x(t), height);
-    if (this.#baseline) {
-      pen.setLineDash([4, 5]);
-      pen.strokeStyle = colour("--muted");
-      const { pitch_median_hz: hz, level_dbfs: level } = this.#baseline;
-      line(pen, 0, pitchY(hz), width, pitchY(hz));
-      line(pen, 0, levelY(level), width, levelY(level));
-      pen.setLineDash([]);
-    }
-    pen.strokeStyle = colour("--accent");
-    pen.lineWidth = 2.5;
-    pen.lineCap = pen.lineJoin = "round";
-    pen.beginPath();
-    let isOn = false;
-    for (const { t, hz } of this.#points) {
-      if (hz !== null) isOn ? pen.lineTo(x(t), pitchY(hz)) : (pen.moveTo(x(t), pitchY(hz)), pen.lineTo(x(t) + 1, pitchY(hz)));
-      isOn = hz !== null;
-    }
-    pen.stroke();
+    const points = this.#points;
+    const [first, last] = [points[0].t, points.at(-1).t];
+    const end = Math.max(SHOWN_S, last);
+    const x = (t) => (WIDTH * (1 - (end - t) / SHOWN_S)).toFixed(1);
+    const pitchY = (hz) => (3 + (0.58 * HEIGHT - 6) * (1 - shareOf(hz, PITCH_HZ, true))).toFixed(1);
+    const levelY = (level) => (HEIGHT * (1 - 0.36 * shareOf(level, LEVEL_DBFS))).toFixed(1);
+    const levels = points.map(({ t, level }) => `L${x(t)} ${levelY(level)}`).join("");
+    const pitches = points.map(({ t, hz }) => (hz === null ? null : [t, hz]));
+    const usual = this.#baseline ? [pitchY(this.#baseline.pitch_median_hz), levelY(this.#baseline.level_dbfs)] : [];
+    this.#svg.innerHTML = [
+      `<path class="level" d="M${x(first)} ${HEIGHT}${levels}L${x(last)} ${HEIGHT}Z"/>`,
+      ...this.#nudges.map((t) => `<path class="nudge" d="M${x(t)} 0V${HEIGHT}"/>`),
+      ...usual.map((y) => `<path class="usual" d="M0 ${y}H${WIDTH}"/>`),
+      `<path class="pitch" d="${broken(pitches, x, pitchY, 1.5 * POINT_S)}"/>`,
+    ].join("");
   }
-}
-
-function line(pen, fromX, fromY, toX, toY) {
-  pen.beginPath();
-  pen.moveTo(fromX, fromY);
-  pen.lineTo(toX, toY);
-  pen.stroke();
 }

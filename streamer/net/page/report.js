@@ -116,7 +116,7 @@ function timesUpTo(end) {
 }
 
 // A line through points [t, value], parted where one is null or far from the last.
-function broken(points, x, y, gap) {
+export function broken(points, x, y, gap) {
   let last = null;
   let path = "";
   for (const point of points) {

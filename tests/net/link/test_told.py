@@ -4,18 +4,15 @@ they are few."""
 import re
 import signal
 
-import pytest
-from far import QUERY, free_port, verifying
+from far import free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
 from processes import started
 from speech import SAMPLES
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
 from wire import http, link_gauges, session_update, until
 
-from streamer.core.link import wire
 from streamer.net.service.notices import EVERY_S, Notices
 
 
@@ -78,15 +75,3 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
             assert (gauges()["up"], gauges()["reconnects"] > found["reconnects"]) == (1, True)
             server.send_signal(signal.SIGTERM)
             assert server.communicate(timeout=PATIENCE_S)[1] == ""
-
-
-async def test_a_verifier_says_whom_it_refused():
-    with started("verifier", "--port", 0, "--api-key", "secret") as verifier:
-        url = verifier.stdout.readline().split()[2]
-        for _ in range(3):
-            with pytest.raises(InvalidStatus):
-                await connect(url + wire.PATH + QUERY)
-        verifier.send_signal(signal.SIGTERM)
-        told = verifier.communicate(timeout=PATIENCE_S)[1].splitlines()
-    assert len(told) == 2, "one in ten seconds"
-    assert told[1].startswith("streamer: refused 127.0.0.1: HTTP 401 (wrong or missing API key")

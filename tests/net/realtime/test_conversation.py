@@ -134,26 +134,6 @@ async def test_waiting_audio_is_not_lost_to_other_options():
         assert kinds_of(events) == ["input_audio_buffer.cleared", "session.updated"]
 
 
-async def test_a_long_turn_is_answered_in_parts():
-    async with talking(waits=True, part_s=30) as talk:
-        events = await talk.say(BINARY, *[bytes(960_000)] * 4, COMMIT, CREATE)
-        answered = [r["metadata"] for r in responses_of(events) if r["status"] == "completed"]
-        assert answered == [MINE, None, None, None]
-
-
-async def test_a_transcription_session_answers_by_itself():
-    async with talking("transcription") as talk:
-        events = await talk.say(session_update(binary=True).replace("realtime", "transcription"))
-        events += await talk.say(SOUND, COMMIT)
-        for event in events:
-            validate(event)
-        kind = "conversation.item.input_audio_transcription"
-        assert kinds_of(events)[-4:] == [*[f"{kind}.delta"] * 3, f"{kind}.completed"]
-        assert events[-1]["transcript"] == "320"
-        (error,) = await errors_of(talk, ANSWER)
-        assert error["code"] == "unsupported"
-
-
 async def test_clients_of_the_beta_hear_its_names():
     async with talking(is_beta=True) as talk:
         events = await talk.say(update(turn_detection=None), ours(binary=True), SOUND, COMMIT)
