@@ -137,11 +137,12 @@ class RemoteTarget:
     def failed(self) -> None:
         """A verdict did not come in time.
 
-        The verifier is blamed where it has heard the turn and was asked, or makes no progress. A
-        request that waits for the turn's own audio, here or in the buffers of a thin link, or for a
-        place there, is this turn's own misfortune.
+        The verifier is blamed where it has heard the turn and was asked, or makes no progress, or
+        is gone. A request that waits for the turn's own audio, here or in the buffers of a thin
+        link, or for a place there, is this turn's own misfortune.
         """
-        is_moving = self._is_rejected or self._clock() - self._moved_at < STUCK_S
+        has_moved = self._clock() - self._moved_at < STUCK_S
+        is_moving = self._is_rejected or (self._connections.is_linked and has_moved)
         was_asked = self.turn.is_ready and not self._asked.isdisjoint(self._waiters)
         if self._waiters and not was_asked and is_moving:
             self._is_behind = True

@@ -17,7 +17,6 @@ from streamer.core.rules.settings import Rules, Sampling
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768
 NUM_IDS = 1 << 20
 K, WORKERS = 4, 8
-EMPTY = prefix_hash(())
 
 
 def terms_of(tokenizer, runs_on=False):
