@@ -94,7 +94,10 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             await guest.until_said("#problem", anew)
             # not one that the server could not end before it died
             assert (await guest.until_described("s of microphone")).endswith(".")
-            asked = json.loads(guest.sockets[-1].sent[0])["session"]["streamer"]["coach"]
+            # a busy server may have been given up for a third socket meanwhile
+            texts = (m for one in guest.sockets for m in one.sent if isinstance(m, str))
+            *_, update = (text for text in texts if "session.update" in text)
+            asked = json.loads(update)["session"]["streamer"]["coach"]
             assert asked["baseline"]["speech_s"] == pytest.approx(5, abs=0.5)
             assert await guest.text("#learning") == "beside your usual way, of 5 s"
             assert await guest.page.is_enabled("#keep")
