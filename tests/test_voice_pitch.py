@@ -112,13 +112,13 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsy
     describe = ["describe", str(file), "--mode", "edge"]
     assert main([*describe, "--pitch-reference", "auto", "--intervals", str(cues)]) == 0
     _, told, *rows = capsys.readouterr().out.splitlines()
-    assert told.strip().startswith("pitch on the absolute scale alone: auto needs two turns")
+    assert told.strip().startswith("pitch for this voice unknown: auto needs two turns")
     assert ["(usual)" in row or "(high)" in row for row in rows] == [True] * 3
     assert "(high)" in rows[2]
     assert main([*describe, "--pitch-reference", "100"]) == 0
     assert "pitch very high for this voice: +" in capsys.readouterr().out
     assert main([*describe, "--measures"]) == 0
-    assert "pitch on the absolute scale" in capsys.readouterr().out
+    assert "pitch compared with all voices" in capsys.readouterr().out
 
 
 def test_labels_and_comparisons_tell_it_where_asked(usual, higher, tmp_path, capsys):

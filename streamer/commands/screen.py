@@ -25,7 +25,7 @@ from streamer.fillers import FilledPauses
 from streamer.intervals import Interval
 from streamer.progress import Bar, clock
 
-NO_VOICE = f"{ABSOLUTE} alone: auto needs two turns or more, or give HZ"
+NO_VOICE = "pitch for this voice unknown: auto needs two turns or more, or give HZ"
 
 
 @dataclass(frozen=True)

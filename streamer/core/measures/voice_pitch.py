@@ -23,7 +23,7 @@ REFERENCE_HZ = (30.0, 1000.0)
 BOUNDS = (-3.0, -1.5, 1.5, 3.0)  # semitones
 NAMES = ("very low", "low", "usual", "high", "very high")
 MAX_TURNS = 1_000  # that a usual pitch is taken from, the last ones
-ABSOLUTE = "pitch on the absolute scale"
+ABSOLUTE = "pitch compared with all voices"
 
 
 @dataclass(frozen=True, slots=True)
