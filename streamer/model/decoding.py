@@ -32,20 +32,20 @@ class IncrementalDrafter:
 
     def draft(self, n: int) -> Steps[Draft]:
         """Up to `n` ids, one engine step each; ids that are sure share the step of the next one."""
-        sequence = self.listener.sequence
+        sequence, sampler = self.listener.sequence, self._sampler
         ids: list[int] = []
         signals: list[Signal] = []
-        self._sampler.begin(sequence.answer)
-        is_last = False
-        while len(ids) < n and not is_last:
-            sure = self._sampler.forced(n - len(ids) - 1)
+        while len(ids) < n:
+            sure = sampler.forced(sequence.answer, n - len(ids) - 1)
             sequence.extend(sure)
             logits = yield from self.listener.feed(1 + len(sure))
-            for row in logits:
-                token, is_last, signal = self._sampler.next(row)
-                ids.append(token)
-                signals.append(signal)
-            sequence.extend(ids[-1:])
+            answer = sequence.answer
+            chosen, told = sampler.judge(logits, answer, len(sure))
+            sequence.extend(chosen[-1:])
+            ids += chosen
+            signals += told
+            if sampler.stops(answer, ids[-1]):
+                break
         return ids, signals
 
 
@@ -114,8 +114,8 @@ class LocalVerifier:
         k = len(request.draft)
         logits = yield from self._listener.feed(num_logits=k + 1)
         answer = self._listener.sequence.answer
-        ids, log_probs = self._sampler.judge(logits, answer, k, self._tells)
-        return self._ledger.conclude(request, ids, log_probs)
+        ids, signals = self._sampler.judge(logits, answer, k, self._tells)
+        return self._ledger.conclude(request, ids, [signal.log_prob for signal in signals])
 
 
 def describe_so_far(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
@@ -22,7 +23,7 @@ from transformers import LogitsProcessor, StoppingCriteria
 from streamer.core.rules.constrain import constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import BANNED, pick, processed
+from streamer.model.sampler import BANNED, Floats, pick, ruled
 
 
 class RulesLogitsProcessor(LogitsProcessor):
@@ -45,16 +46,21 @@ class RulesLogitsProcessor(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """`input_ids` [B, L] int64, raw `scores` [B, V]. Returns [B, V] float32."""
         answers = input_ids[:, self.prompt_length :].tolist()
-        constraints = [constrain(self.vocabulary, self.rules, answer) for answer in answers]
-        raw = scores.float().cpu().numpy()
-        result = processed(raw, constraints, self.vocabulary.never, self.rules)
-        chosen = pick(result, constraints, self.sampling, self.rules)
-        for row, largest in enumerate(result.argmax(-1).tolist()):
-            wanted = self._unless_loop(answers[row], chosen[row])
-            if wanted != largest:
-                result[row] = BANNED
-                result[row, wanted] = 0.0
-        return torch.from_numpy(result).to(scores.device)
+        rows = [
+            self._row(answer, raw)
+            for answer, raw in zip(answers, scores.float().cpu().numpy(), strict=True)
+        ]
+        return torch.from_numpy(np.stack(rows)).to(scores.device)
+
+    def _row(self, answer: Sequence[int], raw: Floats) -> Floats:
+        constraint = constrain(self.vocabulary, self.rules, answer)
+        scores = ruled(raw, constraint, self.vocabulary, self.rules)
+        chosen = pick(scores, constraint, self.sampling, self.rules)
+        wanted = self._unless_loop(answer, chosen)
+        if wanted != scores.argmax():
+            scores[:] = BANNED
+            scores[wanted] = 0.0
+        return scores
 
     def _unless_loop(self, answer: Sequence[int], candidate: int) -> int:
         end = stop(self.vocabulary, self.rules, answer, candidate)

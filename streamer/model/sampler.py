@@ -9,65 +9,34 @@ corrections are chosen by the same code, and a row's result does not depend on o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.plan import Signal
+from streamer.core.decoding.verdict import num_same
 from streamer.core.rules.constrain import Constraint, constrain, stop
 from streamer.core.rules.form import BEGIN, SentenceForm, State
 from streamer.core.rules.settings import Rules, Sampling, gumbel
 from streamer.core.text.vocabulary import Ids, Vocabulary
-from streamer.model.kernels.library import PANEL, kernel
 
 BANNED = -math.inf
-NO_SCORES = np.empty(0)  # no form: a signal is of the raw softmax alone
+LEAST_LOG = -1e4  # 0 * -inf is not a number
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """One id per row, and one signal per row where they were wanted."""
-
-    ids: list[int]
-    signals: list[Signal]
-
-
 def choose(
-    logits: Floats,
-    constraints: Sequence[Constraint],
-    vocabulary_mask: NDArray[np.bool_] | None,
-    sampling: Sampling,
-    rules: Rules,
-    with_signals: bool = True,
-) -> Choices:
-    """Choose one id per row of the raw `logits` [R, V] float32, which are not changed.
-
-    `vocabulary_mask` [V] bool: `vocabulary.never`; used where `rules.clean`. Equal logits: the
-    lowest id. `with_signals` False leaves the signals out.
-    """
-    scores = processed(logits, constraints, vocabulary_mask, rules)
-    ids = pick(scores, constraints, sampling, rules)
-    return Choices(ids, signals_of(logits, ids) if with_signals else [])
+    logits: Floats, c: Constraint, vocabulary: Vocabulary, sampling: Sampling, rules: Rules
+) -> int:
+    """The id for one row of raw `logits` [V] float32, which are not changed. Equal scores: the
+    lowest id."""
+    return pick(ruled(logits, c, vocabulary, rules), c, sampling, rules)
 
 
-def processed(
-    logits: Floats,
-    constraints: Sequence[Constraint],
-    vocabulary_mask: NDArray[np.bool_] | None,
-    rules: Rules,
-) -> Floats:
-    """New scores [R, V] float32 by all rules, banned ids at -inf, none of a row's all so."""
-    mask = vocabulary_mask if rules.clean else None
-    rows = zip(np.asarray(logits, np.float32), constraints, strict=True)
-    return np.stack([_ruled(row, constraint, mask) for row, constraint in rows])
-
-
-def _ruled(raw: Floats, c: Constraint, mask: NDArray[np.bool_] | None) -> Floats:
-    """One row under its rules. Where every id is banned, the n-gram ban is dropped, then adjacency,
-    then commas; at last EOS is left."""
+def ruled(raw: Floats, c: Constraint, vocabulary: Vocabulary, rules: Rules) -> Floats:
+    """New scores [V] by all rules, banned ids at -inf. Where every id is banned, the n-gram ban is
+    dropped, then adjacency, then commas; at last EOS is left."""
     scores = raw.copy()
     old = scores[c.penalised]
     penalty = np.float32(c.penalty)
@@ -78,8 +47,8 @@ def _ruled(raw: Floats, c: Constraint, mask: NDArray[np.bool_] | None) -> Floats
         kept = scores[c.only]
         scores[:] = BANNED
         scores[c.only] = kept
-    elif mask is not None:
-        scores[mask] = BANNED
+    elif rules.clean:
+        scores[vocabulary.never] = BANNED
     scores[c.never] = BANNED
     tiers = (c.commas, c.adjacency, c.ngram)
     for num_tiers in (3, 2, 1, 0):
@@ -92,20 +61,15 @@ def _ruled(raw: Floats, c: Constraint, mask: NDArray[np.bool_] | None) -> Floats
     return scores
 
 
-def pick(
-    scores: Floats, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules
-) -> list[int]:
-    """One id per row of `processed` logits: greedy or Gumbel-max, then the local rule."""
-    ids = []
-    for row, constraint in zip(scores, constraints, strict=True):
-        if sampling.temperature == 0.0:
-            token = int(row.argmax())  # of equal scores the first
-        else:
-            token = _draw(row, constraint.index, sampling)
-        if rules.loop_local and constraint.recent.count(token) >= rules.loop_count:
-            token = _redraw(row, constraint.index, sampling, rules)
-        ids.append(token)
-    return ids
+def pick(scores: Floats, c: Constraint, sampling: Sampling, rules: Rules) -> int:
+    """The id by `ruled` scores [V]: greedy or Gumbel-max, then the local rule."""
+    if sampling.temperature == 0.0:
+        token = int(scores.argmax())  # of equal scores the first
+    else:
+        token = _draw(scores, c.index, sampling)
+    if rules.loop_local and c.recent.count(token) >= rules.loop_count:
+        token = _redraw(scores, c.index, sampling, rules)
+    return token
 
 
 def _draw(scores: Floats, index: int, sampling: Sampling) -> int:
@@ -148,47 +112,52 @@ def choose_in_form(ids: Ids, scores: NDArray[np.float64], index: int, sampling: 
     With a temperature, a draw from softmax(scores / T) within them, and within the top-p set of
     these. index: place of the id in the answer. Equal scores: the lowest id.
     """
-    if len(ids) == 1:
-        return int(ids[0])
     if sampling.temperature == 0.0:
         return int(ids[scores.argmax()])
     return _draw_of(ids, scores, index, sampling)
 
 
-def form_scores(logits: Floats, form: SentenceForm, state: State) -> NDArray[np.float64]:
-    """Logit plus bias of each allowed id, in the order of `form.allowed`."""
-    allowed = form.allowed(state)
-    scores = logits[allowed].astype(np.float64)
-    biases = form.biases(state) if len(allowed) > 1 else None
-    return scores if biases is None else scores + biases
-
-
-def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
+def signals_of(logits: Floats, ids: Sequence[int]) -> list[Signal]:
     """The gate's numbers from the RAW softmax of `logits` [R, V], V >= 2, for the chosen `ids`."""
-    rows = zip(np.asarray(logits, np.float32), ids, strict=True)
-    return [form_signal(np.ascontiguousarray(row), NO_SCORES, token) for row, token in rows]
+    below, totals = _below_best(logits)
+    weights = np.exp(below)
+    # entropy = ln Z - sum(w x) / Z; the last digit may say -1e-8
+    entropy = np.maximum(np.log(totals) - (weights * below).sum(-1) / totals, 0)
+    margin = (1 - np.exp(np.partition(below, -2)[:, -2])) / totals
+    log_prob = below[np.arange(len(ids)), ids] - np.log(totals)
+    rows = zip(entropy.tolist(), margin.tolist(), log_prob.tolist(), strict=True)
+    return [Signal(*row) for row in rows]
 
 
-def form_signal(logits: Floats, scores: NDArray[np.float64], token: int) -> Signal:
-    """The gate's numbers for an id chosen in a form by `scores`, those of the allowed ids.
-
-    entropy and margin: of the softmax of the scores. The measures decide most levels, so doubts of
-    the raw softmax matter little. log_prob: of the raw softmax; the confidence needs the model's
-    own.
-    """
-    lanes, numbers = np.empty((2, PANEL)), np.empty(3)  # work memory, the result
-    kernel("measure")(logits, np.array([token]), scores, lanes, numbers)
-    return Signal(*numbers.tolist())
+def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
+    """ln p of each of the `ids` in the raw softmax of its row of `logits` [R, V]."""
+    below, totals = _below_best(logits)
+    found: list[float] = (below[np.arange(len(ids)), ids] - np.log(totals)).tolist()
+    return found
 
 
-# an id; whether the answer ends with it; its signal, zeros where none was wanted
-Choice = tuple[int, bool, Signal]
-_NO_SIGNAL = Signal(0.0, 0.0, 0.0)
+def _below_best(logits: Floats) -> tuple[Floats, Floats]:
+    """Each row less its largest [R, V], and the sum of their exponentials [R]. A row's sum has one
+    order, so its bits do not depend on the rows beside it."""
+    below = np.maximum(logits - logits.max(-1, keepdims=True), LEAST_LOG)
+    return below, np.exp(below).sum(-1)
+
+
+Doubts = tuple[float, float]  # entropy in nats and p1 - p2 of a softmax
+
+
+def doubts_of(scores: Sequence[float]) -> Doubts:
+    """Of the softmax of a few scores, two at least."""
+    second, best = sorted(scores)[-2:]
+    below = [score - best for score in scores if score - best > LEAST_LOG]
+    weights = [math.exp(x) for x in below]
+    total = sum(weights)
+    mean = sum([w * x for w, x in zip(weights, below, strict=True)]) / total
+    return max(0.0, math.log(total) - mean), (1.0 - math.exp(second - best)) / total
 
 
 class Sampler:
-    """Chooses the ids of one answer. `begin` with the answer, then `next` for each id, or `judge`
-    for a draft.
+    """Chooses the ids of one answer: `judge` for the ids after it and after each id of a draft.
 
     form: of the sentence; None: the rules decide. Once ids have left the form (another drafter's,
     committed unverified), the rules decide, too. Not thread-safe.
@@ -208,60 +177,53 @@ class Sampler:
         self._answer: list[int] = []
         self._states: list[State | None] = [BEGIN]  # before each id of the answer, and after all
 
-    def begin(self, answer: Sequence[int]) -> None:
-        """Set the answer so far, committed or not."""
-        kept = 0
-        for one, other in zip(self._answer, answer, strict=False):
-            if one != other:
-                break
-            kept += 1
-        del self._answer[kept:], self._states[kept + 1 :]
-        for token in answer[kept:]:
-            self._append(token)
-
-    def next(self, logits: Floats, wants_signal: bool = True) -> Choice:
-        """Choose the id after the answer from one row of raw `logits` [V], and append it."""
-        token, signal = self._choose(logits, wants_signal)
-        is_last = stop(self._vocabulary, self._rules, self._answer, token) is not None
-        self._append(token)
-        return token, is_last, signal
-
-    def forced(self, most: int) -> list[int]:
-        """The ids after the answer that are sure without logits, at most `most`: each is the only
+    def forced(self, answer: Sequence[int], most: int) -> list[int]:
+        """The ids after `answer` that are sure without logits, at most `most`: each is the only
         one that the form allows, and none ends the answer."""
+        self._begin(answer)
+        state, form = self._states[-1], self._form
         found: list[int] = []
-        state = self._states[-1]
-        while self._form is not None and state is not None and len(found) < most:
-            allowed = self._form.allowed(state)
-            answer = [*self._answer, *found]
-            if len(allowed) > 1 or stop(self._vocabulary, self._rules, answer, int(allowed[0])):
+        while form is not None and state is not None and len(found) < most:
+            allowed = form.allowed(state)
+            if len(allowed) > 1 or self.stops([*answer, *found], int(allowed[0])):
                 break
             found.append(int(allowed[0]))
-            state = self._form.step(state, found[-1])
+            state = form.step(state, found[-1])
         return found
+
+    def stops(self, answer: Sequence[int], token: int) -> bool:
+        """Whether the answer ends with `token`."""
+        return stop(self._vocabulary, self._rules, answer, token) is not None
 
     def judge(
         self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True
-    ) -> tuple[list[int], list[float]]:
+    ) -> tuple[list[int], list[Signal]]:
         """Choose an id for each of the last `num_drafted` + 1 places of `answer`, whose last
         `num_drafted` ids are a draft: from logits [num_drafted + 1, V].
 
-        Returns the ids, and their log-probabilities up to the first id that differs from the draft;
-        no log-probabilities where `tells` is False.
+        Returns the ids, and the signals of those up to the first one that differs from the draft,
+        which stands at all places after it, too. No signals where `tells` is False.
         """
-        first = len(answer) - num_drafted
-        self.begin(answer[:first])
+        draft = list(answer[len(answer) - num_drafted :])
+        self._begin(answer[: len(answer) - num_drafted])
         ids: list[int] = []
-        log_probs: list[float] = []
+        doubts: list[Doubts | None] = []
         for row in range(num_drafted + 1):
-            tells = tells and ids == list(answer[first : first + row])
-            token, signal = self._choose(logits[row], tells)
+            token, found = self._choose(logits[row], tells)
             ids.append(token)
-            if tells:
-                log_probs.append(signal.log_prob)
-            if row < num_drafted:
-                self._append(answer[first + row])
-        return ids, log_probs
+            doubts.append(found)
+            if row == num_drafted or token != draft[row]:
+                break
+            self._append(token)
+        signals = self._signals(logits, ids, doubts) if tells else []
+        return ids + ids[-1:] * (num_drafted + 1 - len(ids)), signals
+
+    def _begin(self, answer: Sequence[int]) -> None:
+        """Set the answer so far, committed or not."""
+        kept = num_same(self._answer, answer)
+        del self._answer[kept:], self._states[kept + 1 :]
+        for token in answer[kept:]:
+            self._append(token)
 
     def _append(self, token: int) -> None:
         state = self._states[-1]
@@ -270,15 +232,33 @@ class Sampler:
         self._answer.append(token)
         self._states.append(state)
 
-    def _choose(self, logits: Floats, wants_signal: bool) -> tuple[int, Signal]:
-        state = self._states[-1]
-        index = len(self._answer)
-        if self._form is None or state is None:
+    def _choose(self, logits: Floats, tells: bool) -> tuple[int, Doubts | None]:
+        """The id after the answer from one row of raw `logits` [V], and how sure it is within the
+        form."""
+        state, form = self._states[-1], self._form
+        if form is None or state is None:
             constraint = constrain(self._vocabulary, self._rules, self._answer)
-            mask = self._vocabulary.never
-            rows = logits[None]
-            [token] = choose(rows, [constraint], mask, self._sampling, self._rules, False).ids
-            return token, signals_of(logits[None], [token])[0] if wants_signal else _NO_SIGNAL
-        scores = form_scores(logits, self._form, state)
-        token = choose_in_form(self._form.allowed(state), scores, index, self._sampling)
-        return token, form_signal(logits, scores, token) if wants_signal else _NO_SIGNAL
+            given = self._vocabulary, self._sampling, self._rules
+            return choose(logits, constraint, *given), None
+        allowed = form.allowed(state)
+        if len(allowed) == 1:
+            return int(allowed[0]), (0.0, 1.0)
+        scores = logits[allowed].astype(np.float64)
+        if (biases := form.biases(state)) is not None:
+            scores += biases
+        token = choose_in_form(allowed, scores, len(self._answer), self._sampling)
+        return token, doubts_of(scores.tolist()) if tells else None
+
+    def _signals(
+        self, logits: Floats, ids: Sequence[int], doubts: Sequence[Doubts | None]
+    ) -> list[Signal]:
+        """In a form: entropy and margin of the softmax of the allowed ids' scores. The measures
+        decide most levels, so doubts of the raw softmax matter little. log_prob: of the raw
+        softmax; the confidence needs the model's own."""
+        log_probs = log_probs_of(logits[: len(ids)], ids)
+        return [
+            signals_of(logits[i : i + 1], ids[i : i + 1])[0]
+            if found is None
+            else Signal(*found, log_probs[i])
+            for i, found in enumerate(doubts)
+        ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from choices import EOS, GREEDY, NEVER, VOCABULARY, V, logits_of
+from choices import EOS, GREEDY, VOCABULARY, V, logits_of
 from drawn import rules_of_any_kind, vocabularies
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ from streamer.core.decoding.verdict import accept
 from streamer.core.rules.constrain import Constraint, constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import Sampler, choose, pick, processed, signals_of
+from streamer.model.sampler import Sampler, choose, pick, ruled, signals_of
 
 answers = st.lists(st.integers(0, EOS - 1), max_size=24)
 settings_of_rules = st.builds(
@@ -62,60 +62,15 @@ def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[f
         tiers.pop()
 
 
-@given(st.lists(answers, min_size=1, max_size=5), st.integers(0, 2**32), settings_of_rules)
-def test_processed_logits_equal_those_by_hand(
-    batch: list[list[int]], seed: int, rules: Rules
-) -> None:
-    logits = logits_of(seed, len(batch))
+@given(answers, st.integers(0, 2**32), settings_of_rules)
+def test_scores_equal_those_by_hand(answer: list[int], seed: int, rules: Rules) -> None:
+    [logits] = logits_of(seed, 1)
     before = logits.copy()
-    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
-    result = processed(logits, constraints, NEVER, rules)
+    constraint = constrain(VOCABULARY, rules, answer)
+    found = ruled(logits, constraint, VOCABULARY, rules)
     assert np.array_equal(logits, before), "the raw logits stay"
-    for row, constraint in enumerate(constraints):
-        wanted = by_hand(logits[row].tolist(), constraint, rules)
-        np.testing.assert_allclose(result[row], np.array(wanted, dtype=np.float32), rtol=1e-6)
-
-
-@given(
-    st.lists(answers, min_size=2, max_size=6),
-    st.integers(0, 2**32),
-    settings_of_rules,
-    st.sampled_from([GREEDY, Sampling(0.7, 0.9, 5), Sampling(1.3, 1.0, 6)]),
-)
-def test_a_row_does_not_depend_on_the_company_it_keeps(
-    batch: list[list[int]], seed: int, rules: Rules, sampling: Sampling
-) -> None:
-    """A block verified in one step equals the same ids chosen one by one: to the last bit."""
-    logits = logits_of(seed, len(batch))
-    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
-    together = choose(logits, constraints, NEVER, sampling, rules)
-    for row in range(len(batch)):
-        alone = choose(logits[row : row + 1], constraints[row : row + 1], NEVER, sampling, rules)
-        assert alone.ids == together.ids[row : row + 1]
-        assert alone.signals == together.signals[row : row + 1]
-
-
-def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
-    base = constrain(VOCABULARY, Rules.off(clean=True), [])
-    rules, everything = Rules(), np.arange(V)
-    logits = np.arange(V, dtype=np.float32)[None]
-    free = np.flatnonzero(~VOCABULARY.never)
-    some = free[:3]
-
-    def chosen(**tiers: np.ndarray) -> int:
-        return choose(logits, [replace(base, **tiers)], NEVER, GREEDY, rules).ids[0]
-
-    rest = np.setdiff1d(everything, some)
-    assert chosen(ngram=rest) == some[-1]
-    assert chosen(ngram=everything, adjacency=np.setdiff1d(everything, some[:2])) == some[1]
-    assert (
-        chosen(ngram=everything, adjacency=everything, commas=np.setdiff1d(everything, some[:1]))
-        == some[0]
-    )
-    best = int(free[-1])
-    assert chosen(ngram=everything, adjacency=everything, commas=everything) == best
-    assert chosen(never=everything) == EOS, "nothing left at all"
-    assert chosen(never=np.setdiff1d(everything, free[:1]), commas=everything) == free[0]
+    wanted = by_hand(logits.tolist(), constraint, rules)
+    np.testing.assert_allclose(found, np.array(wanted, dtype=np.float32), rtol=1e-6)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 30))
@@ -129,6 +84,7 @@ def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -
         assert signal.entropy == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
         assert signal.margin == pytest.approx(float(best[0] - best[1]), abs=2e-6)
         assert signal.log_prob == pytest.approx(float(log_p[row, ids[row]]), rel=1e-5, abs=2e-5)
+        assert [signal] == signals_of(logits[row : row + 1], ids[row : row + 1])  # to the last bit
 
 
 # One answer
@@ -138,41 +94,36 @@ def readable(
     vocabulary: Vocabulary, rules: Rules, said: list[int], logits: np.ndarray, sampling: Sampling
 ) -> tuple[int, bool, Signal]:
     constraint = constrain(vocabulary, rules, said)
-    found = choose(logits[None], [constraint], vocabulary.never, sampling, rules)
-    return found.ids[0], stop(vocabulary, rules, said, found.ids[0]) is not None, found.signals[0]
+    token = choose(logits, constraint, vocabulary, sampling, rules)
+    [signal] = signals_of(logits[None], [token])
+    return token, stop(vocabulary, rules, said, token) is not None, signal
 
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([GREEDY, Sampling(0.9, 0.8, 4)]))
-def test_an_answer_grows_id_by_id_and_is_judged_at_once(
-    data: st.DataObject, sampling: Sampling
-) -> None:
-    """`next` again and again, a rollback between, and `judge` of the same ids: as from each prefix
-    alone."""
+def test_a_draft_is_judged_at_once_as_id_by_id(data: st.DataObject, sampling: Sampling) -> None:
+    """After other answers in between, too: up to the first id that differs."""
     vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
     seed = data.draw(st.integers(0, 2**32))
     noise = np.random.default_rng(seed).standard_normal((12, vocabulary.num_ids), np.float32) * 4
     sampler, said = Sampler(vocabulary, rules, sampling), list[int]()
-    sampler.begin(said)
     for row in range(12):
-        wanted = readable(vocabulary, rules, said, noise[row], sampling)
-        assert sampler.next(noise[row]) == wanted
-        said.append(wanted[0])
-    cut = data.draw(st.integers(0, 11))
-    sampler.begin(said[:cut])
-    assert sampler.next(noise[cut])[0] == said[cut]
+        token, is_last, signal = readable(vocabulary, rules, said, noise[row], sampling)
+        assert sampler.judge(noise[row : row + 1], said, 0) == ([token], [signal])
+        assert sampler.stops(said, token) == is_last
+        said.append(token)
     k = data.draw(st.integers(0, 11))
-    other = said[: 11 - k] + data.draw(
-        st.lists(st.integers(0, vocabulary.num_ids - 1), min_size=k, max_size=k)
-    )
+    ids = st.integers(0, vocabulary.num_ids - 1)
+    draft = [token if data.draw(st.booleans()) else data.draw(ids) for token in said[11 - k : 11]]
+    other = said[: 11 - k] + draft
     rows = noise[11 - k :]
-    one_by_one = [
+    wanted = [
         readable(vocabulary, rules, other[: 11 - k + i], rows[i], sampling) for i in range(k + 1)
     ]
-    chosen = [token for token, _, _ in one_by_one]
-    num_told = 1 + accept(other[11 - k :], chosen)[0]
-    expected = chosen, [signal.log_prob for _, _, signal in one_by_one[:num_told]]
-    assert Sampler(vocabulary, rules, sampling).judge(rows, other, k) == expected
+    chosen, signals = sampler.judge(rows, other, k)
+    found = accept(draft, chosen)
+    assert found == accept(draft, [token for token, _, _ in wanted])
+    assert signals == [signal for _, _, signal in wanted[: 1 + found[0]]]
 
 
 TOY = toy_vocabulary()
@@ -214,37 +165,33 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
     rules = Rules().saying("rate,pitch,loudness")
     sampler = Sampler(TOY, rules, sampling, form)
     answer: list[int] = []
-    sampler.begin(answer)
     for row in noise:
-        token, is_last, signal = sampler.next(row)
+        [token], [signal] = sampler.judge(row[None], answer, 0)
         assert token == in_form(row, form, answer, sampling)
         assert signal == pytest.approx(form_signal(row, form, answer, token))
         answer.append(token)
-        if is_last:
+        if sampler.stops(answer[:-1], token):
             break
     assert form.is_whole(TOY.text_of(answer))
     k = len(answer) - 1
-    judged, log_probs = Sampler(TOY, rules, sampling, form).judge(noise[: k + 1], answer[:k], k)
+    judged, signals = Sampler(TOY, rules, sampling, form).judge(noise[: k + 1], answer[:k], k)
     assert judged == answer
-    assert len(log_probs) == len(answer)
+    assert len(signals) == len(answer)
 
 
-def test_a_draft_that_leaves_the_form_is_judged_by_the_rules_after_it() -> None:
-    noise = np.random.default_rng(0).standard_normal((4, TOY.num_ids), np.float32) * 3
-    draft = [TOY.texts.index(word) for word in ("语速", "语速", "快")]
-    judged, log_probs = Sampler(TOY, Rules(), GREEDY, FORM).judge(noise, draft, 3)
-    assert judged[0] == in_form(noise[0], FORM, [], GREEDY)
-    assert judged[1] == in_form(noise[1], FORM, draft[:1], GREEDY) != draft[1]
-    assert judged[2:] == [readable(TOY, Rules(), draft[:n], noise[n], GREEDY)[0] for n in (2, 3)]
-    assert len(log_probs) == 1 + accept(draft, judged)[0]
+def test_an_answer_that_left_the_form_goes_on_by_the_rules() -> None:
+    noise = np.random.default_rng(0).standard_normal((1, TOY.num_ids), np.float32) * 3
+    answer = [TOY.texts.index(word) for word in ("语速", "语速", "快")]
+    token, _, signal = readable(TOY, Rules(), answer, noise[0], GREEDY)
+    assert Sampler(TOY, Rules(), GREEDY, FORM).judge(noise, answer, 0) == ([token], [signal])
 
 
 def frequencies(
     logits: np.ndarray, rules: Rules, sampling: Sampling, answer: list[int], n: int
 ) -> np.ndarray:
     constraint = constrain(VOCABULARY, rules, answer)
-    scores = processed(logits, [constraint], NEVER, rules)
-    ids = [pick(scores, [constraint], replace(sampling, seed=seed), rules)[0] for seed in range(n)]
+    scores = ruled(logits, constraint, VOCABULARY, rules)
+    ids = [pick(scores, constraint, replace(sampling, seed=seed), rules) for seed in range(n)]
     return np.bincount(ids, minlength=V)
 
 
@@ -258,15 +205,12 @@ def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
     return float(stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
-@pytest.mark.parametrize("top_p", [1.0, 0.8])
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 1.0), (1.7, 0.8)])
 def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: float) -> None:
-    logits = logits_of(12, 1) / 4  # no id alone is the nucleus
+    logits = logits_of(12, 1)[0] / 4  # no id alone is the nucleus
     rules = Rules(loop_local=False)
     answer = [8, 4, 3, 0, 1, 2, 4]
-    scores = processed(logits, [constrain(VOCABULARY, rules, answer)], NEVER, rules)[0].astype(
-        float
-    )
+    scores = ruled(logits, constrain(VOCABULARY, rules, answer), VOCABULARY, rules).astype(float)
     wanted = np.exp((scores - scores.max()) / temperature)
     wanted /= wanted.sum()
     order = sorted(range(V), key=lambda i: (-wanted[i], i))

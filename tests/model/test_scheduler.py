@@ -81,22 +81,6 @@ def test_ids_alone_equal_ids_in_company(thinker):
     assert thinker.engine.slots.num_free == 6
 
 
-def test_one_round_feeds_all_rows_in_one_step(thinker):
-    engine = NotedEngine(thinker.engine)
-    rounds = StepScheduler(engine)
-    listeners = [Listener(thinker) for _ in range(3)]
-    for seed, listener in enumerate(listeners):
-        listener.sequence.extend([seed, 5])
-        rounds.add(seed, listener.feed(1))
-    assert {done.key: tuple(done.value.shape) for done in rounds.run()} == dict.fromkeys(
-        range(3), (1, thinker.shapes.text.vocab)
-    )
-    assert [len(rows) for rows in engine.steps] == [3]
-    assert len(rounds) == 0
-    for listener in listeners:
-        listener.close()
-
-
 def next_ids(listener, n):
     """n next ids of a listener, by no rule: the highest logit each."""
     for _ in range(n):

@@ -22,15 +22,6 @@ def harm_card(**change):
     return lambda d: (d / "streamer.json").write_text(json.dumps(tiny.CARD | change))
 
 
-def harm_config(part, **change):
-    def harm(directory):
-        config = json.loads((directory / "config.json").read_text())
-        config[part] |= change
-        (directory / "config.json").write_text(json.dumps(config))
-
-    return harm
-
-
 def harm_weight(name, change):
     """Change, or with None drop, the one tensor whose 4.x name is `name`."""
 

@@ -14,7 +14,6 @@ TOKENS = [
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
 EOS = len(DATA) - 1
 VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
-NEVER = VOCABULARY.never
 V = VOCABULARY.num_ids
 GREEDY = Sampling()
 EMPTY = np.zeros(0, dtype=np.int64)

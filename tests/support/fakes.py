@@ -16,11 +16,10 @@ import numpy as np
 from streamer.core.decoding.plan import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import Sampler, choose
+from streamer.model.sampler import Sampler
 
 WORDS = (
     *("说话人", "语速", "较慢", "音调", "平稳", "，", "停顿", "音色", "中", "。", "看", "看看"),
@@ -100,7 +99,6 @@ class ToyVerifier:
 
     def __post_init__(self) -> None:
         self.ledger = TargetLedger(self.stream.sequence)
-        self.never = self.vocabulary.never
 
     def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         known = self.ledger.begin(request)
@@ -108,14 +106,9 @@ class ToyVerifier:
             return known
         answer, k = self.stream.sequence.answer, len(request.draft)
         logits = self.stream.feed(k + 1)
-        if self.form is not None:
-            sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
-            return self.ledger.conclude(request, *sampler.judge(logits, answer, k))
-        first = len(answer) - k
-        v, rules = self.vocabulary, self.rules
-        constraints = [constrain(v, rules, answer[: first + i]) for i in range(k + 1)]
-        chosen = choose(logits, constraints, self.never, self.sampling, rules)
-        return self.ledger.conclude(request, chosen.ids)
+        sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
+        ids, signals = sampler.judge(logits, answer, k)
+        return self.ledger.conclude(request, ids, [each.log_prob for each in signals])
 
 
 @dataclass
@@ -134,16 +127,9 @@ class ToyDrafter:
     def draft(self, n: int) -> tuple[list[int], list[Signal]]:
         sequence = self.stream.sequence
         logits = self.stream.feed(1)
-        if self.kind == "model" and self.form is not None:
+        if self.kind == "model":
             sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
-            sampler.begin(sequence.answer)
-            token, _, signal = sampler.next(logits[0])
-            ids, signals = [token], [signal]
-        elif self.kind == "model":
-            never = self.vocabulary.never
-            constraint = constrain(self.vocabulary, self.rules, sequence.answer)
-            choices = choose(logits, [constraint], never, self.sampling, self.rules)
-            ids, signals = choices.ids, choices.signals
+            ids, signals = sampler.judge(logits, sequence.answer, 0)
         else:
             count = 1 if self.kind == "random" else self.chance.randint(1, n)
             pool = range(self.vocabulary.num_ids)

@@ -26,15 +26,14 @@ def target_alone(
 ) -> tuple[list[int], str]:
     """One id at a time from the whole context, no cache, no draft: (answer, stop reason)."""
     answer: list[int] = []
-    never = vocabulary.never
     while True:
-        logits = model.logits([*prompt, *answer])[None]
+        logits = model.logits([*prompt, *answer])
         state = None if form is None else form.after(answer)
         if form is None or state is None:
             constraint = constrain(vocabulary, rules, answer)
-            [token] = choose(logits, [constraint], never, sampling, rules).ids
+            token = choose(logits, constraint, vocabulary, sampling, rules)
         else:
-            token = in_form(logits[0], form, answer, sampling)
+            token = in_form(logits, form, answer, sampling)
         stopped = stop(vocabulary, rules, answer, token)
         if stopped is None or stopped.keep:
             answer.append(token)

@@ -244,7 +244,6 @@ class Wanted:
         prompt = self._prompts[turn] if is_verified else (*EDGE_PROMPT, *self._prompts[turn])
         decoding = self._schedule.decoding
         rules = decoding.plan.rules
-        logits = ToyModel(VOCABULARY.num_ids, seed).logits([*prompt, *answer])[None]
+        logits = ToyModel(VOCABULARY.num_ids, seed).logits([*prompt, *answer])
         constraint = constrain(VOCABULARY, rules, answer)
-        [token] = choose(logits, [constraint], VOCABULARY.never, decoding.sampling, rules).ids
-        return token
+        return choose(logits, constraint, VOCABULARY, decoding.sampling, rules)

@@ -1,4 +1,4 @@
-"""The arithmetic of the kernels: products, e^x, the measure of a distribution.
+"""The arithmetic of the kernels: products and e^x.
 
 One thread, no allocation. Every row goes through the same operations in the same order, whatever
 rows stand beside it and however many ids it is fed: its logits are the same bits. Padding up to
@@ -34,8 +34,6 @@ _E4 = f4(1.6666665459e-1)
 _E5 = f4(5.0000001201e-1)
 _ONE = f4(1.0)
 _ZERO = f4(0.0)
-_BANNED = f4(-np.inf)
-_LEAST_LOG = f4(-1e4)  # 0 * -inf is not a number
 
 
 def compiled(function: Any) -> Any:
@@ -128,88 +126,3 @@ def spread(vector, out, rows, width):
 def filter_rows(x, w, sizes, y):
     """y [rows, columns] += x [rows, depth] @ w, a matrix in panels. sizes: rows, depth, columns."""
     product(x, sizes[1], w, sizes[0] - sizes[0], y, sizes[0], sizes[1], sizes[2])
-
-
-@compiled
-def first_best(scores):
-    """The lowest id of the highest score; -1 where all are banned."""
-    best = _BANNED
-    found = -1
-    for i in range(len(scores)):
-        if scores[i] > best:
-            best = scores[i]
-            found = i
-    return found
-
-
-@compiled
-def sums(raw, best, lanes):
-    """(Z, sum of w x) for w = exp(x), x = max(raw - best, -1e4). lanes [2, PANEL]: work memory."""
-    count = len(raw)
-    lanes[:] = 0.0
-    for at in range(0, count - PANEL + 1, PANEL):
-        part = raw[at : at + PANEL]
-        for j in range(PANEL):
-            x = max(part[j] - best, _LEAST_LOG)
-            w = exp(x)
-            lanes[0, j] += w
-            lanes[1, j] += w * x
-    total = 0.0
-    weighted = 0.0
-    for j in range(PANEL):
-        total += lanes[0, j]
-        weighted += lanes[1, j]
-    for i in range(count - count % PANEL, count):
-        x = max(raw[i] - best, _LEAST_LOG)
-        w = exp(x)
-        total += w
-        weighted += w * x
-    return total, weighted
-
-
-@part
-def measure(raw, chosen, scores, lanes, out):
-    """out [3]: entropy in nats and p1 - p2 of the likeliest, then log p of id chosen[0].
-
-    log p is of the softmax of `raw` float32 [V]. The others are of the softmax of `scores` float64
-    [n], or of `raw` where there are none. lanes float64 [2, PANEL]: work memory.
-    """
-    first = first_best(raw)
-    best = raw[first]
-    total, weighted = sums(raw, best, lanes)
-    log_total = np.log(total)
-    out[2] = max(raw[chosen[0]] - best, _LEAST_LOG) - log_total
-    if len(scores) > 0:
-        out[0], out[1] = doubts(scores)
-    else:
-        second = runner_up(raw, first)
-        # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
-        out[0] = max(0.0, log_total - weighted / total)
-        out[1] = (1.0 - np.exp(second - best)) / total
-
-
-@compiled
-def runner_up(scores, first):
-    """The highest score but that at `first`; -inf where there is no other."""
-    second = _BANNED
-    for i in range(len(scores)):
-        if scores[i] > second and i != first:
-            second = scores[i]
-    return second
-
-
-@compiled
-def doubts(scores):
-    """Entropy and p1 - p2 of the softmax of a few float64 scores."""
-    keep_apart()
-    first = first_best(scores)
-    best = scores[first]
-    total = 0.0
-    weighted = 0.0
-    for i in range(len(scores)):
-        x = max(scores[i] - best, -1e4)
-        w = np.exp(x)
-        total += w
-        weighted += w * x
-    margin = (1.0 - np.exp(runner_up(scores, first) - best)) / total
-    return max(0.0, np.log(total) - weighted / total), margin

@@ -29,14 +29,8 @@ from streamer.model.kernels.library import (
     sealed,
 )
 
-_KINDS = {
-    "i8": types.int64,
-    "i1": types.int8,
-    "u2": types.uint16,
-    "f4": types.float32,
-    "f8": types.float64,
-}
-OUTSIDE = {"sqrtf", "log", "log2", "log2f", "exp", "memset", "memcpy"}  # from C's library
+_KINDS = {"i8": types.int64, "i1": types.int8, "u2": types.uint16, "f4": types.float32}
+OUTSIDE = {"sqrtf", "log2", "log2f", "memset", "memcpy"}  # from C's library
 ENTRY = "streamer_entry"
 
 

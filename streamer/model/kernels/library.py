@@ -43,7 +43,7 @@ MOST_COMPILING_S = 900  # another process may be compiling before this one
 SEAL_BYTES = 16
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
-_TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32, "f8": np.float64}
+_TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
 _WORK = " f4" * 5  # attention's: scores, folded queries, sums, totals, best
 _TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4" + _WORK + " f4"
 _TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4" + _WORK + " f4"
@@ -54,7 +54,6 @@ KERNELS = {
     "text of float32": ("layers.run_text", _TEXT.format(w="f4")),
     "tower of float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
-    "measure": ("arithmetic.measure", "f4 i8 f8 f8,2 f8"),
     "cut stretches": ("pitch.cut_stretches", "f4 i8 f4 f4,2 f4"),
     "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
     "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
@@ -267,52 +266,33 @@ def _why_not(directory: Path) -> str | None:
     """Why kernels may not lie in `directory`; None where it is there, and safe."""
     try:
         is_new = not directory.exists()
-        above = next(path for path in directory.parents if path.is_dir())
-        if (why := _why_unsafe(above, is_above=True)) is not None:
-            return why
         for path in reversed((directory, *directory.parents)):
             with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
-        if (why := _why_unsafe(directory) or _why_unsafe_inside(directory)) is not None:
-            return why
-        if is_new:
+        if (why := _why_unsafe(directory)) is None and is_new:
             _remove_old(directory.parent)
     except OSError as error:
         return error.strerror or str(error)
-    return None
+    return why
 
 
-def _why_unsafe(path: Path, is_above: bool = False) -> str | None:
-    """The directory on the way to `path` that lets another user change what lies there.
-
-    is_above: the directory for kernels is still to be made in `path`.
-    """
+def _why_unsafe(path: Path) -> str | None:
+    """The directory on the way to `path` that lets another user change what lies there."""
     for step in (path, *path.parents):
-        found = step.lstat()
-        is_outer = is_above or step != path
+        found, is_outer = step.lstat(), step != path
         if not stat.S_ISDIR(found.st_mode):
             return f"{step} is no directory"
         if found.st_uid not in (0, os.geteuid()):
             return f"{step} belongs to another user"
-        if found.st_mode & stat.S_ISVTX and is_outer:
-            continue  # the sticky bit keeps users from replacing each other's files
-        # a group of the user alone, as many systems make it, may write above the directory
-        is_own_group = found.st_gid == os.getegid() == os.geteuid() and is_outer
-        if found.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP):
+        # the sticky bit keeps users from replacing each other's files; a group of the user alone,
+        # as many systems make it, may write above the directory
+        is_own_group = found.st_gid == os.getegid() == os.geteuid()
+        if is_outer and (found.st_mode & stat.S_ISVTX or is_own_group):
+            shared = 0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH
+        else:
+            shared = stat.S_IWOTH | stat.S_IWGRP
+        if found.st_mode & shared:
             return f"{step} can be written by others"
-    return None
-
-
-def _why_unsafe_inside(directory: Path) -> str | None:
-    """The file of `directory` that another user may have written."""
-    for path in directory.rglob("*"):  # the extra `large` has folders there
-        found = path.lstat()
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            return f"{path} is no regular file"
-        if found.st_uid not in (0, os.geteuid()):
-            return f"{path} belongs to another user"
-        if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
-            return f"{path} can be written by others"
     return None
 
 

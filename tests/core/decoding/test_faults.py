@@ -22,7 +22,6 @@ from streamer.model.sampler import choose
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)
-NEVER = VOCABULARY.never
 FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
 
 
@@ -111,11 +110,10 @@ class House:
             heapq.heappush(self.due, (at, 2 * request.number + copy, reply))
 
     def says(self, answer: list[int]) -> int:
-        logits = self.target.logits((*PROMPT, *answer))[None]
+        logits = self.target.logits((*PROMPT, *answer))
         rules = self.plan.rules
-        return choose(
-            logits, [constrain(VOCABULARY, rules, answer)], NEVER, self.sampling, rules
-        ).ids[0]
+        constraint = constrain(VOCABULARY, rules, answer)
+        return choose(logits, constraint, VOCABULARY, self.sampling, rules)
 
 
 def plan_of(chance: random.Random) -> Plan:

@@ -129,11 +129,9 @@ def test_what_degraded_exact_calls_verified_is_the_targets(seed):
         said=said,
     )
     answer = [i for _, ids, _ in said for i in ids]
-    model, never = ToyModel(VOCABULARY.num_ids, 2), VOCABULARY.never
+    model = ToyModel(VOCABULARY.num_ids, 2)
     for start, ids, verified in said:
         for at in range(start, start + len(ids) if verified else start):
-            logits = model.logits([*prompt_of(samples), *answer[:at]])[None]
-            chosen = choose(
-                logits, [constrain(VOCABULARY, rules, answer[:at])], never, sampling, rules
-            ).ids
-            assert chosen == [answer[at]]
+            logits = model.logits([*prompt_of(samples), *answer[:at]])
+            constraint = constrain(VOCABULARY, rules, answer[:at])
+            assert choose(logits, constraint, VOCABULARY, sampling, rules) == answer[at]

@@ -22,9 +22,7 @@ ANOTHER = 12_345  # a user
 DESCRIBE = f"import streamer; print(streamer.describe({str(SAMPLE)!r}).stop_reason)"
 DOORS = {
     "the command": [STREAMER, "describe", "--quiet", SAMPLE],
-    "python -m": [sys.executable, "-m", "streamer", "describe", "--quiet", SAMPLE],
     "a notebook": [sys.executable, "-P", "-c", DESCRIBE],
-    "a picture": [STREAMER, "describe", "--quiet", SAMPLE, "--timeline", "t.png"],
     "workers": [STREAMER, "label", SAMPLE, "--jobs", "2", "--out", "rows.jsonl"],
 }
 
@@ -47,11 +45,6 @@ def give(path):
     os.chown(path, ANOTHER, ANOTHER)
 
 
-def file_in(path, name="text.o"):
-    (path / name).touch()
-    return path / name
-
-
 def replaced_by(path, make):
     path.rmdir()
     make(path)
@@ -62,12 +55,10 @@ SPOILERS = {  # what happens to a directory, and why it is not used then
     "shared": (lambda path: path.chmod(0o777), SHARED),
     "shared with a group": (lambda path: path.chmod(0o770), SHARED),
     "shared above": (lambda path: path.parent.chmod(0o777), SHARED),
-    "a link in it": (lambda p: (p / "text.o").symlink_to("/dev/null"), "is no regular file"),
     "a circle": (lambda p: replaced_by(p, lambda p: p.symlink_to(p.name)), "directory|exists|many"),
     "a file": (lambda path: replaced_by(path, Path.touch), "is no directory"),
     "given away": (give, ANOTHERS),
     "given away above": (lambda path: give(path.parent), ANOTHERS),
-    "a file of another": (lambda path: give(file_in(path)), ANOTHERS),
 }
 
 
