@@ -51,7 +51,7 @@ def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
     wanted = (
         "recursion",
         "different models",
-        "lacks 'name'",
+        "required field `name`",
         "not a safetensors index",
         "the weights cannot be read",
     )

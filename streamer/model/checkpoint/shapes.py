@@ -1,9 +1,5 @@
 """The sizes of a model, from the config.json of its checkpoint.
 
-First come typed reads out of parsed JSON, which the card and the index use as well: a file of a
-model comes from anywhere, and JSON has Infinity, half surrogate pairs and true where a size should
-stand. Each read gives the value as its type, or a ValueError that names the field and the value.
-
 Reads a thinker's own config and the full model's (`thinker_config`), as transformers 4.x and 5.x
 write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
 """
@@ -11,43 +7,10 @@ write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from reprlib import repr as shown  # a value in an error stays one readable line
-from typing import Any
+from typing import Annotated, Any, Literal
 
-KNOWN_TYPES = ("qwen2_5_omni", "qwen2_5_omni_thinker")
-MAX_SIZE = 10**9
-
-
-def an_object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {shown(value)}, not an object")
-    return value
-
-
-def number(value: Any, name: str, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"{name} is {shown(value)}, not a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def whole(value: Any, name: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} is {shown(value)}, not a whole number from {least} to {most}")
-    return value
-
-
-def text(value: Any, name: str) -> str:
-    """A text that is not empty and has an UTF-8 form, which half a surrogate pair has not."""
-    if not isinstance(value, str) or not value or any("\ud800" <= c <= "\udfff" for c in value):
-        raise ValueError(f"{name} is {shown(value)}, not a text")
-    return value
-
-
-def line(value: Any, name: str) -> str:
-    """A text for one line of a terminal."""
-    if not text(value, name).isprintable():
-        raise ValueError(f"{name} is {shown(value)}, not one printable line")
-    return str(value)
+import msgspec
+from msgspec import Meta, Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,90 +50,106 @@ class Shapes:
     audio_id: int  # the placeholder id that stands at audio positions
 
 
+Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is none, and never stands for a default
+Theta = Annotated[float, Meta(ge=1, le=1e12)]
+Id = Annotated[int, Meta(ge=0, le=10**9)]
+RopeKind = Literal["default", "mrope"]
+
+
+class _Rope(Struct):
+    rope_theta: Theta | None = None
+    rope_type: RopeKind | None = None
+    type: RopeKind | None = None
+
+
+class _Text(Struct):
+    """null stands for a default: published files hold it."""
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    intermediate_size: Size
+    vocab_size: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    max_position_embeddings: Size | None = None
+    rms_norm_eps: Annotated[float, Meta(ge=1e-30, le=1)] = 1e-6
+    rope_theta: Theta = 1_000_000.0  # in 4.x; in `rope_parameters` in 5.x
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    tie_word_embeddings: bool = False
+    hidden_act: Literal["silu"] = "silu"
+    use_sliding_window: Literal[False] | None = None
+
+    def shape(self, tied: bool | None) -> TextShape:
+        rope = self.rope_parameters or self.rope_scaling or _Rope()
+        return TextShape(
+            hidden=self.hidden_size,
+            layers=self.num_hidden_layers,
+            heads=self.num_attention_heads,
+            kv_heads=self.num_key_value_heads or self.num_attention_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
+            ffn=self.intermediate_size,
+            vocab=self.vocab_size,
+            rope_theta=rope.rope_theta or self.rope_theta,
+            eps=self.rms_norm_eps,
+            max_positions=self.max_position_embeddings or 32_768,
+            tied=self.tie_word_embeddings if tied is None else tied,
+        )
+
+
+class _Audio(Struct):
+    d_model: Size
+    encoder_attention_heads: Size
+    output_dim: Size
+    encoder_layers: Size | None = None
+    num_hidden_layers: Size | None = None
+    encoder_ffn_dim: Size | None = None
+    num_mel_bins: Size = 128
+    n_window: Size = 100
+    activation_function: Literal["gelu"] = "gelu"
+
+    def __post_init__(self) -> None:
+        if self.encoder_layers is None and self.num_hidden_layers is None:
+            raise ValueError("no `encoder_layers`")
+
+    def shape(self) -> AudioShape:
+        return AudioShape(
+            width=self.d_model,
+            layers=self.encoder_layers or self.num_hidden_layers or 0,
+            heads=self.encoder_attention_heads,
+            ffn=self.encoder_ffn_dim or 4 * self.d_model,
+            num_mels=self.num_mel_bins,
+            n_window=self.n_window,
+            output=self.output_dim,
+        )
+
+
+class _Thinker(Struct):
+    text_config: _Text
+    audio_config: _Audio
+    audio_token_index: Id | None = None  # in 4.x
+    audio_token_id: Id | None = None
+    tie_word_embeddings: bool | None = None
+
+
+class _Release(Struct):
+    """The full model's config, or a thinker's own."""
+
+    model_type: Literal["qwen2_5_omni", "qwen2_5_omni_thinker"]
+    thinker_config: dict[str, Any] | None = None
+
+
 def read_shapes(config: Any) -> Shapes:
     """Raise ValueError with one clear line when this is not a Qwen2.5-Omni thinker."""
-    kind = an_object(config, "config").get("model_type")
-    if kind not in KNOWN_TYPES:
-        raise ValueError(
-            f"model_type is {shown(kind)}, not a Qwen2.5-Omni thinker ({' or '.join(KNOWN_TYPES)})"
-        )
-    thinker = an_object(config.get("thinker_config", config), "thinker_config")
-    try:
-        text, audio = (an_object(thinker[name], name) for name in ("text_config", "audio_config"))
-        audio_id = thinker.get("audio_token_index", thinker.get("audio_token_id", 151646))
-        audio_id = whole(audio_id, "audio_token_index", 0, MAX_SIZE)
-        shapes = Shapes(_text(text, _tied(thinker, text)), _audio(audio), audio_id)
-    except KeyError as missing:
-        raise ValueError(
-            f"lacks {missing.args[0]!r}; take the whole config.json of the release"
-        ) from None
+    release = msgspec.convert(config, _Release)
+    found = msgspec.convert(release.thinker_config or config, _Thinker)
+    ids = (found.audio_token_index, found.audio_token_id, 151_646)
+    audio_id = next(each for each in ids if each is not None)
+    text, audio = found.text_config, found.audio_config
+    shapes = Shapes(text.shape(found.tie_word_embeddings), audio.shape(), audio_id)
     _check(shapes)
     return shapes
-
-
-def _size(c: dict[str, Any], name: str, default: int | None = None) -> int:
-    """A count: 0 is none, and never stands for the default. null does: published files hold it."""
-    return whole(
-        default if default is not None and c.get(name) is None else c[name], name, 1, MAX_SIZE
-    )
-
-
-def _tied(thinker: dict[str, Any], text: dict[str, Any]) -> bool:
-    tied = thinker.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
-    if not isinstance(tied, bool):
-        raise ValueError(f"tie_word_embeddings is {shown(tied)}, not true or false")
-    return tied
-
-
-def _text(c: dict[str, Any], tied: bool) -> TextShape:
-    if c.get("use_sliding_window"):
-        raise ValueError("sliding-window attention is not supported (use_sliding_window is true)")
-    if c.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"activation {shown(c['hidden_act'])} is not supported, only silu")
-    hidden = _size(c, "hidden_size")
-    heads = _size(c, "num_attention_heads")
-    return TextShape(
-        hidden=hidden,
-        layers=_size(c, "num_hidden_layers"),
-        heads=heads,
-        kv_heads=_size(c, "num_key_value_heads", heads),
-        head_dim=_size(c, "head_dim", hidden // heads),
-        ffn=_size(c, "intermediate_size"),
-        vocab=_size(c, "vocab_size"),
-        rope_theta=_rope_theta(c),
-        eps=number(c.get("rms_norm_eps", 1e-6), "rms_norm_eps", 1e-30, 1.0),
-        max_positions=_size(c, "max_position_embeddings", 32_768),
-        tied=tied,
-    )
-
-
-def _rope_theta(c: dict[str, Any]) -> float:
-    """Beside the sizes in 4.x, in `rope_parameters` in 5.x. Other kinds of rope are refused."""
-    name = "rope_parameters" if c.get("rope_parameters") is not None else "rope_scaling"
-    rope = {} if c.get(name) is None else an_object(c[name], name)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise ValueError(f"rope type {shown(kind)} is not supported, only default and mrope")
-    return number(rope.get("rope_theta", c.get("rope_theta", 1_000_000.0)), "rope_theta", 1.0, 1e12)
-
-
-def _audio(c: dict[str, Any]) -> AudioShape:
-    width = _size(c, "d_model")
-    if c.get("activation_function", "gelu") != "gelu":
-        raise ValueError(
-            f"audio activation {shown(c['activation_function'])} is not supported, only gelu"
-        )
-    return AudioShape(
-        width=width,
-        layers=_size(
-            c, "encoder_layers" if c.get("encoder_layers") is not None else "num_hidden_layers"
-        ),
-        heads=_size(c, "encoder_attention_heads"),
-        ffn=_size(c, "encoder_ffn_dim", 4 * width),
-        num_mels=_size(c, "num_mel_bins", 128),
-        n_window=_size(c, "n_window", 100),
-        output=_size(c, "output_dim"),
-    )
 
 
 def _check(shapes: Shapes) -> None:

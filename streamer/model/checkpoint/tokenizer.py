@@ -1,64 +1,93 @@
-"""A model's tokenizer: ids, bytes and a `Vocabulary`, read from tokenizer.json.
+"""A model's tokenizer: text to ids, ids to bytes and a `Vocabulary`, read from tokenizer.json.
 
 Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per byte
-(`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`).
+(`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`). Only prompts and the sentences of
+`streamer tune` are encoded, so plain Python is fast enough. Method: https://github.com/openai/gpt-2
+(encoder.py); the tests hold it to the library tokenizers.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from streamer.core.installed import missing
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.byte_pairs import BytePairs, Unknown, read, spelling_of_bytes
 
 EOS = ("<|im_end|>", "<|endoftext|>")
+# A text is split by a pattern of Unicode's classes, which `re` lacks. So the pattern sees one
+# stand-in for each character outside ASCII: a letter, a digit, a blank or a mark.
+_STAND_INS = {"L": "x", "N": "0", "Z": " "}
+_CLASSES = {"L": "a-zA-Z", "N": "0-9"}
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 class TokenizerError(Exception):
     """A directory without a tokenizer we can read; the message is one line for the user."""
 
 
+@dataclass(frozen=True)
 class Tokenizer:
-    """Text to ids and ids to bytes. Special tokens are spelled in the text: "<|im_start|>user"."""
+    """Text to ids and ids to bytes. Special tokens are spelled in the text: "<|im_start|>user".
 
-    def __init__(self, pairs: BytePairs) -> None:
-        self._pairs = pairs
+    vocabulary: spelling -> id; merges: the earlier, the sooner; added: text -> id; pattern: what
+    one merge never crosses, None for the whole text; is_composed: text becomes NFC first.
+    """
+
+    vocabulary: Mapping[str, int]
+    merges: Mapping[tuple[str, str], int]
+    added: Mapping[str, int]
+    pattern: str | None
+    is_composed: bool
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
         """Read the tokenizer of a model directory. Raises TokenizerError."""
         try:
-            return cls(_load(Path(directory)))
+            return _read(_json_of(Path(directory)))
         except TokenizerError:
             raise
-        except Unknown as error:
-            raise TokenizerError(str(error)) from None
         except Exception as error:  # a damaged file raises anything
             reason = str(error).strip().split("\n")[0]
             raise TokenizerError(f"{directory}: cannot read its tokenizer: {reason}") from error
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, nothing added."""
-        return [i for i, _, _ in self._pairs.encode(text)]
+        return self.encode_with_places(text)[0]
 
     def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of `text`, and of each where its characters begin and end."""
-        found = self._pairs.encode(text)
-        return [i for i, _, _ in found], [(begin, end) for _, begin, end in found]
+        """The ids of `text`, and of each where its characters begin and end. An id that is a part
+        of a character has the whole character's place."""
+        text = unicodedata.normalize("NFC", text) if self.is_composed else text
+        ids: list[int] = []
+        places: list[tuple[int, int]] = []
+        for begin, end in self._parts(text):
+            if (part := text[begin:end]) in self.added:
+                ids.append(self.added[part])
+                places.append((begin, end))
+                continue
+            for token, first, last in self._merged(part, begin):
+                ids.append(token)
+                places.append((first, last))
+        return ids, places
 
     def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
         """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
         also for an id that is not below `size`."""
-        added = {i: text for text, i in self._pairs.added.items()}
-        spelled = {**self._pairs.vocabulary, **self._pairs.added}
+        added = {i: text for text, i in self.added.items()}
+        spelled = {**self.vocabulary, **self.added}
         num_ids = max(spelled.values(), default=-1) + 1
         if num_ids > size:
             raise TokenizerError(f"{num_ids} ids in the tokenizer, {size} in the model")
         found = [b""] * num_ids
-        table = _bytes_of_characters()
+        table = {ord(c): byte for byte, c in enumerate(spelling_of_bytes())}
         for token, i in spelled.items():
             try:
                 found[i] = (
@@ -67,6 +96,55 @@ class Tokenizer:
             except UnicodeEncodeError:
                 raise TokenizerError(f"not a byte-level tokenizer: id {i} is {token!r}") from None
         return found, set(added)
+
+    def _parts(self, text: str) -> Iterator[tuple[int, int]]:
+        """Added texts, and between them what the pattern finds."""
+        at = 0
+        for found in [*self._special.finditer(text)] if self.added else []:
+            yield from self._words(text, at, found.start())
+            yield found.span()
+            at = found.end()
+        yield from self._words(text, at, len(text))
+
+    def _words(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        if self.pattern is None:
+            yield from [(begin, end)] if end > begin else []
+            return
+        at = begin
+        for found in self._splitter.finditer("".join(map(_stand_in, text[begin:end]))):
+            if begin + found.start() > at:
+                yield at, begin + found.start()
+            at = begin + found.end()
+            yield begin + found.start(), at
+        yield from [(at, end)] if end > at else []
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        longest_first = sorted(self.added, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
+
+    @cached_property
+    def _splitter(self) -> re.Pattern[str]:
+        assert self.pattern is not None
+        return re.compile(_in_ascii(self.pattern))
+
+    def _merged(self, word: str, begin: int) -> Iterator[tuple[int, int, int]]:
+        """The ids of one word, by the merges that come first in their list."""
+        owners = [begin + i for i, c in enumerate(word) for _ in c.encode()]
+        pieces = [spelling_of_bytes()[byte] for byte in word.encode()]
+        while len(pieces) > 1:
+            ranks = [self.merges.get(pair, len(self.merges)) for pair in pairwise(pieces)]
+            best = min(range(len(ranks)), key=ranks.__getitem__)
+            if ranks[best] == len(self.merges):
+                break
+            pieces[best : best + 2] = [pieces[best] + pieces[best + 1]]
+        at = 0
+        for piece in pieces:
+            if piece not in self.vocabulary:
+                raise TokenizerError(f"no id for {piece!r}")
+            last = at + len(piece) - 1
+            yield self.vocabulary[piece], owners[at], owners[last] + 1
+            at += len(piece)
 
 
 def vocabulary_of(directory: Path, size: int) -> Vocabulary:
@@ -93,10 +171,11 @@ def _built(
     return Vocabulary.build(found, special, eos, size)
 
 
-def _load(directory: Path) -> BytePairs:
+def _json_of(directory: Path) -> Any:
+    """The content of a directory's tokenizer.json, or of one made of its older files."""
     file = directory / "tokenizer.json"
     if file.is_file():
-        return read(json.loads(file.read_text("utf-8")))
+        return json.loads(file.read_text("utf-8"))
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
         if (why := missing("a tokenizer without tokenizer.json", "transformers")) is not None:
             raise TokenizerError(why)
@@ -105,11 +184,66 @@ def _load(directory: Path) -> BytePairs:
         found = AutoTokenizer.from_pretrained(
             str(directory), local_files_only=True, trust_remote_code=False
         )
-        return read(json.loads(found.backend_tokenizer.to_str()))
+        return json.loads(found.backend_tokenizer.to_str())
     raise TokenizerError(f"{directory}: no tokenizer.json, nor vocab.json with merges.txt")
 
 
+def _read(held: Any) -> Tokenizer:
+    """Of a parsed tokenizer.json. Raises TokenizerError for another kind, and anything for a broken
+    one."""
+    model = held["model"]
+    vocabulary = model["vocab"]
+    if model.get("type", "BPE") != "BPE" or not isinstance(vocabulary, dict):
+        raise TokenizerError("not a byte-level tokenizer: its model is not BPE")
+    normalizer = (held.get("normalizer") or {}).get("type")
+    if normalizer not in (None, "NFC"):
+        raise TokenizerError(f"not a tokenizer as Qwen's: its normalizer is {normalizer}")
+    pairs = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+    added = {token["content"]: token["id"] for token in held.get("added_tokens") or ()}
+    merges = {pair: rank for rank, pair in reversed([*enumerate(pairs)])}
+    pattern = _pattern(held["pre_tokenizer"])
+    return Tokenizer(vocabulary, merges, added, pattern, is_composed=normalizer == "NFC")
+
+
+def _pattern(pre_tokenizer: Any) -> str | None:
+    """That of `Split` before `ByteLevel`, or of `ByteLevel` alone."""
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    split = [step["pattern"]["Regex"] for step in steps if step["type"] == "Split"]
+    levels = [step for step in steps if step["type"] == "ByteLevel"]
+    if len(levels) != 1 or len(split) + 1 != len(steps) or levels[0].get("add_prefix_space"):
+        raise TokenizerError("not a byte-level tokenizer as Qwen's")
+    if levels[0].get("use_regex", True):
+        return _GPT2
+    return split[0] if split else None
+
+
+def _stand_in(character: str) -> str:
+    if character < "\x80":
+        return character
+    if character == "\x85":
+        return " "
+    return _STAND_INS.get(unicodedata.category(character)[0], "!")
+
+
+def _in_ascii(pattern: str) -> str:
+    r"""The pattern with \p{L} and \p{N} for stand-ins."""
+    found, is_inside = "", False
+    for piece in re.split(r"(\\p\{.\}|\\.|[\[\]])", pattern):
+        if piece[:2] == r"\p":
+            if piece[3] not in _CLASSES:
+                raise TokenizerError(f"not a tokenizer as Qwen's: its pattern has {piece}")
+            each = _CLASSES[piece[3]]
+            piece = each if is_inside else f"[{each}]"
+        is_inside = piece == "[" or (is_inside and piece != "]")
+        found += piece
+    return found
+
+
 @cache
-def _bytes_of_characters() -> dict[int, int]:
-    """Stand-in code point -> byte."""
-    return {ord(character): byte for byte, character in enumerate(spelling_of_bytes())}
+def spelling_of_bytes() -> tuple[str, ...]:
+    """Byte -> its stand-in character: printable ones as they are, the others from 256 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    table = {byte: chr(byte) for byte in plain}
+    table |= {byte: chr(256 + i) for i, byte in enumerate(others)}
+    return tuple(table[byte] for byte in range(256))

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
 from streamer.core.description import one_line
-from streamer.model.checkpoint.shapes import an_object, line, shown
 
 _RENAMED = (
     (r"^thinker\.", ""),
@@ -129,20 +129,23 @@ def weight_files(directory: Path) -> list[Path]:
     return files
 
 
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
 def _shards(index: Path) -> list[str]:
     """The names of the files that an index names. Raises ModelError, also for one that is not a
     plain name: nothing outside the model's directory is read."""
     try:
         if index.stat().st_size > MOST_INDEX_BYTES:
             raise ValueError
-        shards = an_object(json.loads(index.read_text("utf-8")), "index")["weight_map"]
-        names = sorted({line(name, "shard") for name in an_object(shards, "weight_map").values()})
-    except (ValueError, KeyError, OSError, RecursionError):
+        names = sorted({*msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()})
+    except (ValueError, OSError, RecursionError):
         raise ModelError(index, "is not a safetensors index; copy the file again") from None
     for name in names:
         if name in (".", "..") or "/" in name or "\\" in name:
             way = "only files beside it are read; copy the model again from where it came from"
-            raise ModelError(index, f"names the shard {shown(name)}: {way}")
+            raise ModelError(index, f"names the shard {name!r}: {way}")
     return names
 
 

@@ -42,30 +42,28 @@ PROMISE = {
 @pytest.mark.parametrize(
     ("card", "reason"),
     [
-        *(({"max_turn_s": s}, "max_turn_s") for s in (0, -1, 1.9, 301, NAN, "60", True)),
-        *((gate(k=k), "k is|draft length") for k in (0, 100, 2.5, "4", True)),
-        *((gate(entropy=x), "entropy") for x in (None, -1, "0.5", NAN)),
+        *(({"max_turn_s": s}, "max_turn_s") for s in (0, 1.9, 301, NAN, "60", True)),
+        *((gate(k=k), "float|int") for k in (0, 100, 2.5, "4", True)),
         *((gate(**{n: x}), n) for n, x in (("margin", 2), ("log_prob", 1), ("surprise", -1))),
-        ({"gate": {"best": {"entropy": 1.0}}}, "no preset 'best'"),
-        ({"gate": {"fluent": {"k": 4}}}, "gate fluent has no threshold; give one of entropy"),
-        (gate(promise={"risk": 0.1}), "lacks 'confidence'"),
-        (gate(promise={"risk": 3}), "risk is 3, not a number"),
+        *((gate(entropy=x), "entropy") for x in (None, -1, "0.5", NAN)),
+        ({"gate": {"best": {"entropy": 1.0}}}, "'best'"),
+        ({"gate": {"fluent": {"k": 4}}}, "no threshold; give one of entropy"),
+        ({"gate": {"fluent": []}}, "Expected `object`, got `array`"),
+        (gate(margins=0.1), "unknown field `margins`"),
+        (gate(promise={"risk": 0.1}), "required field `confidence`"),
+        (gate(promise=PROMISE | {"risk": 3}), "risk"),
+        (gate(promise=PROMISE | {"profiles": ["loud"]}), "'loud'"),
         ({"attributes": {"colour": [SLOW]}}, "unknown attributes colour"),
-        ({"attributes": {"rate": [{"phrases": ["x"]}]}}, "lacks 'name'"),
-        ({"attributes": {"rate": [{"name": "slow"}]}}, "lacks 'phrases'"),
-        ([], r"the card is \[\], not an object"),
-        ({"prompt": "x"}, "prompt is 'x', not an object"),
-        ({"prompt": {"prefix": LONE}}, "prefix is '.ud800', not a text"),
-        ({"name": LONE}, "name is '.ud800', not a text"),
-        ({"name": "two\nlines"}, "name is .*, not one printable line"),
-        ({"openings": "The speaker is"}, "openings is 'The speaker is', not a list of texts"),
-        ({"openings": ["so " * 100]}, "openings has 300 characters; 100 at most"),
-        ({"languages": []}, r"languages is \[\], not an object"),
-        ({"languages": {"en": "x"}}, "language en is 'x', not an object"),
-        (
-            {"languages": {"en": {"max_turn_s": 3}}},
-            "language en has no 'max_turn_s'; it takes language, prompt, ",
-        ),
+        ({"attributes": {"rate": []}}, "length >= 1"),
+        ({"attributes": {"rate": [{"phrases": ["x"]}]}}, "required field `name`"),
+        ({"attributes": {"rate": [SLOW | {"phrases": ["a", 3]}]}}, "got `int`"),
+        ({"attributes": {"rate": [SLOW | {"phrases": [LONE]}]}}, "surrogates not allowed"),
+        ({"attributes": {"rate": [SLOW | {"name": "a\x1b[31m"}]}}, "name"),
+        ({"name": "two\nlines"}, "name"),
+        ([], "Expected `object`, got `array`"),
+        ({"openings": "The speaker is"}, "openings"),
+        ({"openings": ["so " * 100]}, "length <= 100"),
+        ({"languages": {"en": {"max_turn_s": 3}}}, "unknown field `max_turn_s`"),
         ({"languages": {"zh": {}}}, "language zh stands there twice, or under another name"),
         ({"languages": {"en": {"language": "de"}}}, "stands there twice, or under another name"),
         (
@@ -76,39 +74,13 @@ PROMISE = {
             {"attributes": {"rate": [SLOW]}, "languages": {"en": {"no_speech": "None."}}},
             "language en has other attributes or levels than zh",
         ),
-        ({"gate": {"fluent": []}}, r"gate fluent is \[\], not an object"),
-        (
-            {"gate": {"fluent": {"entropy": 1, "margins": 0.1}}},
-            "gate fluent has no 'margins'; it takes entropy, k,",
-        ),
-        (
-            {"gate": {"fluent": {"entropy": 1, "promise": {**PROMISE, "profiles": ["loud"]}}}},
-            r"the promise of gate fluent has profiles \['loud'\], not a list of full, acoustic",
-        ),
-        ({"attributes": {"rate": []}}, r"rate is \[\], not a list of levels"),
-        ({"attributes": {"rate": ["slow"]}}, "a level of rate is 'slow', not an object"),
-        (
-            {"attributes": {"rate": [SLOW | {"phrases": 3}]}},
-            "level 'slow' of rate has no list of phrases",
-        ),
-        (
-            {"attributes": {"rate": [SLOW | {"phrases": ["a", 3]}]}},
-            "a phrase of rate is 3, not a text",
-        ),
-        (
-            {"attributes": {"rate": [SLOW | {"phrases": [LONE]}]}},
-            "a phrase of rate is '.ud800', not a text",
-        ),
-        ({"attributes": {"rate": [SLOW | {"name": "a\x1b[31m"}]}}, "not one printable line"),
     ],
 )
 def test_the_wrong_entry_is_named(tmp_path, card, reason):
     with pytest.raises(ModelError, match=reason) as error:
         read_card(write(tmp_path, card))
     assert str(error.value).startswith(f"{tmp_path / FILE}: is not a model card (")
-    assert str(error.value).endswith(
-        "); mend it, or copy it again from where the model came from"
-    ), "it holds more than defaults"
+    assert str(error.value).endswith("mend it, or copy it again from where the model came from")
     assert str(error.value).isprintable()
 
 

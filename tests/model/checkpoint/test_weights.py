@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from broken_models import broken, harm_card
 from safetensors.torch import load_file, save_file
 
 from streamer.model.checkpoint.shapes import read_shapes
@@ -138,30 +137,3 @@ def test_the_published_sizes_ask_for_the_published_tensors():
         assert wanted == {key: found[key] for key in wanted}
         unused = set(found) - set(wanted) - {"lm_head.weight"}
         assert all("audio_bos_eos" in key or "positional" in key for key in unused), unused
-
-
-def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_path):
-    from streamer.config import Config
-    from streamer.model.checkpoint.card import read_card
-
-    promise = {
-        "risk": 0.1,
-        "confidence": 0,
-        "signal": "surprise",
-        "num_clips": 9,
-        "num_groups": 1,
-        "date": "2026-11-21",
-        "cloud": "c",
-        "fingerprint": "0123456789abcdef",
-    }
-    card = {"gate": {"fluent": {"surprise": 0.3, "k": 4, "promise": promise}}}
-    target = broken(tiny_pair, tmp_path, harm_card(**card))
-    preset = read_card(target).presets["fluent"]
-    assert (preset.gate.entropy, preset.gate.surprise) == (None, 0.3)
-    assert vars(read_card(target).promises["fluent"]) == {
-        **promise,
-        "profiles": ("full",),
-        "languages": ("zh",),
-    }
-    gate = Config(threshold=0.7).plan(preset).gate
-    assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
