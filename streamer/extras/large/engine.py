@@ -17,12 +17,11 @@ from torch import Tensor
 
 from streamer.extras.large.matrix import Matrix
 from streamer.extras.large.parts import REST, Part
-from streamer.extras.large.products import Weights, feed_layers
+from streamer.extras.large.products import Layers, Weights
 from streamer.model.checkpoint.layout import EMBEDDING
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
 from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
-from streamer.model.engines.text import Layer, TextModel
-from streamer.model.engines.tower import AudioTower, own_weights
+from streamer.model.engines.models import AudioTower, Layer, TextModel, own_weights
 from streamer.model.kernels.attention import COUNT, START
 from streamer.model.kernels.library import PANEL
 
@@ -36,7 +35,8 @@ class FewBitsText(TextModel):
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
-        self._weights = [_weights(Layer(**parts[f"text.{i}"])) for i in range(shape.layers)]
+        layers = [_weights(Layer(**parts[f"text.{i}"])) for i in range(shape.layers)]
+        self._layers = Layers(shape, layers)
         self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
@@ -54,10 +54,8 @@ class FewBitsText(TextModel):
         """As `TextModel.forward`, in place."""
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
         angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
-        layers = self.shape.layers
-        kept = zip(slots.keys.reshape(layers, -1), slots.values.reshape(layers, -1), strict=True)
-        length = slots.values.shape[3]
-        feed_layers(x.numpy(), where, self.shape, self._weights, angles, kept, length)
+        kept = slots.keys.reshape(-1), slots.values.reshape(-1)
+        self._layers.feed(x.numpy(), where, angles, kept, slots.values.shape[3])
         return x
 
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streamer.extras.large.products import Given, given, multiply
+from streamer.extras.large.products import Given, multiply
 from streamer.extras.large.tile import COLUMNS, LINE
 from streamer.model.checkpoint.layout import BITS
 
@@ -44,16 +44,12 @@ class Matrix:
 
     def times(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weights.T + bias, [n, out] of x [n, in], float32. A row's bits depend on it alone."""
-        shift = None if bias is None else bias.numpy()
-        width = int(self.size[0])
-        rows = x.contiguous().numpy()
-        found = multiply(rows, self.data.numpy(), self.scales.numpy(), width, shift)
-        return torch.from_numpy(found)
+        return torch.from_numpy(multiply(x.contiguous().numpy(), self.given(bias)))
 
     def given(self, bias: Tensor | None = None) -> Given:
         """As compiled layers take it."""
         shift = None if bias is None else bias.numpy()
-        return given(self.data.numpy(), self.scales.numpy(), int(self.size[0]), shift)
+        return Given.of(self.data.numpy(), self.scales.numpy(), int(self.size[0]), shift)
 
 
 def pack(weight: Tensor, form: Form) -> Matrix:

@@ -48,19 +48,20 @@ def _rounded(x, inverse, q):
 
 
 @compiled
-def to_bytes(x, rows, inner, q, q_step, steps, starts, groups, group, middle):
-    """q [rows, q_step] and steps [rows, groups] of x [rows, inner]; starts: -middle times a group's
-    sum."""
+def to_bytes(x, first, last, inner, q, q_step, steps, starts, group, middle):
+    """Rows `first` to `last` of q [rows, q_step] and steps [rows, groups] of x [rows, inner];
+    starts: -middle times a group's sum."""
+    groups = (inner + group - 1) // group
     bits, top_bits = x.view(np.int32), steps.view(np.int32)
-    for r in range(rows):
+    for r in range(first, last):
         for g in range(groups):
             # slices begin at 0, so that the loop over one vectorises
-            first, to, at = r * inner + g * group, r * q_step + g * group, r * groups + g
+            begin, to, at = r * inner + g * group, r * q_step + g * group, r * groups + g
             count = min(group, inner - g * group)
-            top_bits[at] = _largest(bits[first : first + count])
+            top_bits[at] = _largest(bits[begin : begin + count])
             largest = _LEAST if steps[at] < _LEAST else steps[at]
             steps[at] = largest / STEPS
-            total = _rounded(x[first : first + count], STEPS / largest, q[to : to + count])
+            total = _rounded(x[begin : begin + count], STEPS / largest, q[to : to + count])
             q[to + count : to + group] = 0
             starts[at] = -middle * total
 

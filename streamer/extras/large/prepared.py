@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -27,7 +28,7 @@ from streamer.extras.large.engine import FewBitsText, FewBitsTower
 from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import weight_bytes
-from streamer.model.checkpoint.shapes import Shapes, an_object
+from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
 from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower
@@ -107,13 +108,10 @@ class Prepared:
         try:
             if file.stat().st_size > MOST_INDEX_BYTES:
                 raise ValueError
-            told = an_object(json.loads(file.read_bytes()), INDEX)
-            found = {
-                name: (int(told[name][0]), int(told[name][1])) for name in names_of(self._shapes)
-            }
-        except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError):
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, tuple[int, int]])
+            return {name: found[name] for name in names_of(self._shapes)}
+        except (ValueError, KeyError, OSError, RecursionError):
             raise NotPrepared(f"{INDEX} is damaged") from None
-        return found
 
     def write(self, told: Told) -> None:
         """Convert the checkpoint, part by part. Raises ModelError, also where the disk is full, or

@@ -61,14 +61,6 @@ def test_a_row_that_is_no_number_leaves_the_others_alone(form, value):
     assert torch.equal(found[::2], alone[::2])
 
 
-@FORM
-@pytest.mark.parametrize(("out", "inner"), [(160, 96), (70, 1_300)])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 64])
-def test_a_row_is_the_same_bits_in_any_company(n, out, inner, form):
-    matrix, x = pack(drawn(out, inner), form), drawn(n, inner, seed=n)
-    assert torch.equal(matrix.times(x), torch.cat([matrix.times(row[None]) for row in x]))
-
-
 PRODUCT = """import sys, llvmlite.binding
 if "NUMBA_CPU_NAME" in __import__("os").environ:
     llvmlite.binding.get_host_cpu_features = lambda: dict.fromkeys(sys.argv[1:], True)
