@@ -1,4 +1,4 @@
-"""Hear a turn once: its measures, and the log-mel windows that the models hear."""
+"""The measures of a turn, as it is heard."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples, on_grid
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, on_grid
 from streamer.core.audio.trim import Span, Trim
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
-from streamer.model.audio.mel import MelFrames, MelWindow, StreamingLogMel
+from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.pitch import PitchTrack, turn_track
 from streamer.model.audio.vad import Frame, VoiceActivity
 
@@ -187,40 +187,6 @@ def _num_frames(samples: int) -> int:
 def joined(pieces: Iterable[Floats]) -> Floats:
     """The samples of some pieces [n]."""
     return np.concatenate([np.zeros(0, np.float32), *pieces])
-
-
-class TurnWindows:
-    """Log-mel windows of the part of a turn between its first and last sound
-    (core/audio/trim.py). Holds at most two windows."""
-
-    def __init__(self) -> None:
-        self._mel = StreamingLogMel()
-        self.trim = Trim()
-
-    @property
-    def num_samples(self) -> int:
-        """Samples in the log-mel so far."""
-        return self._mel.num_samples
-
-    @property
-    def maximum(self) -> float:
-        """The running maximum of the log-mel; after `finish` that of the whole turn."""
-        return self._mel.maximum
-
-    def push(self, samples: Samples) -> tuple[list[MelWindow], Samples]:
-        """Take samples [n]; return the windows that are complete now, and the samples that are
-        heard now."""
-        heard = self.trim.push(samples)
-        return self._mel.push(heard), heard
-
-    def provisional(self) -> MelWindow | None:
-        """The last window as if the turn ended now; changes nothing."""
-        return self._mel.provisional()
-
-    def finish(self) -> tuple[list[MelWindow], Samples]:
-        """End the turn; return its last window, if any, and the samples that were held back."""
-        heard = self.trim.finish()
-        return [*self._mel.push(heard), *self._mel.finish()], heard
 
 
 def syllable_rate(samples: NDArray[np.float32], rate: int) -> float | None:

@@ -26,10 +26,10 @@ from streamer.core.audio.pcm import (
     Samples,
     from_g711,
 )
-from streamer.core.audio.trim import Span
+from streamer.core.audio.trim import Span, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.model.audio.ear import TurnMeasurer, TurnWindows
-from streamer.model.audio.mel import MelWindow
+from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.mel import MelWindow, StreamingLogMel
 from streamer.model.audio.vad import (
     FRAME_MS,
     FRAME_SAMPLES,
@@ -56,8 +56,9 @@ class Part:
         self.begin = begin
         self.num_samples = 0
         self.voice = VoiceActivity()
-        self.windows = TurnWindows()
-        self.span = Span(self.windows.trim)
+        self.mel = StreamingLogMel()  # of the part between its first and last sound
+        self._trim = Trim()
+        self.span = Span(self._trim)
         self.measurer = TurnMeasurer(turn) if measures else None
         self._has_frames = has_frames
         self._waiting: list[Frame] = []  # until it is known where the span begins
@@ -66,9 +67,9 @@ class Part:
     def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
-        found = self.windows.push(samples)
+        heard = self._trim.push(samples)
         self._judge(self.span.push(samples), frames)
-        return found
+        return self.mel.push(heard), heard
 
     def _judge(self, spoken: Samples, frames: Sequence[Frame], is_last: bool = False) -> None:
         """Hear samples [n] of the span. frames: the session's that came meanwhile."""
@@ -103,7 +104,7 @@ class Part:
         self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
     ) -> Heard:
         """The item for these windows and samples."""
-        mel = self.windows
+        mel = self.mel
         is_update = provisional is not None and self.measurer is not None
         return Heard(
             self.turn,
@@ -125,7 +126,8 @@ class Part:
     ) -> list[Item]:
         """End it: Heard for samples that were held back, then Closed."""
         measurer = self.measurer
-        rest, samples = self.windows.finish()
+        samples = self._trim.finish()
+        rest = [*self.mel.push(samples), *self.mel.finish()]
         self._judge(self.span.finish(), [], is_last=True)
         if measurer is not None:
             measurer.is_over = True
@@ -135,7 +137,7 @@ class Part:
         closed = Closed(
             self.turn,
             tuple(rest),
-            self.windows.maximum,
+            self.mel.maximum,
             self.num_samples,
             has_speech,
             last_speech,
@@ -249,7 +251,7 @@ class PartCutter:
             and part.voice.has_speech
             and part.num_samples >= self._next_update
         ):
-            provisional = part.windows.provisional()
+            provisional = part.mel.provisional()
             self._next_update = _after_window((part.num_samples // self._every + 1) * self._every)
         return [part.heard(windows, heard, provisional)]
 

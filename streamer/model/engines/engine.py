@@ -1,7 +1,7 @@
 """One model's step. In: rows (a KV slot, new ids or embeddings). Out: logits where asked for.
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
-to the KV slots. The model's functions come from outside: torch (engines/text.py), the compiled
+to the KV slots. The model's functions come from outside: torch (engines/models.py), the compiled
 kernels (model/kernels/text.py) or transformers (engines/stock.py). It keeps its own kind of array,
 NumPy's or torch's; logits are NumPy's always.
 """

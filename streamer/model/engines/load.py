@@ -24,8 +24,7 @@ from streamer.model.checkpoint.weights import (
     weight_files,
 )
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.text import StableText, TextModel
-from streamer.model.engines.tower import AudioTower
+from streamer.model.engines.models import AudioTower, StableText, TextModel
 
 SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 

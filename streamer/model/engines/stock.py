@@ -17,7 +17,7 @@ from torch import Tensor
 
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span
-from streamer.model.engines.text import torch_slots
+from streamer.model.engines.models import torch_slots
 
 
 def stock_config(directory: Path) -> Any:

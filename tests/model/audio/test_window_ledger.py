@@ -4,7 +4,6 @@ clamp."""
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,13 +114,3 @@ def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
     assert ledger.due(102_000 + REST_SAMPLES) == 0
     ledger.redo(0)
     assert ledger.finish(2.0) is None
-
-
-def test_memory_is_bounded_and_order_is_checked():
-    ledger = WindowLedger(max_windows=2)
-    ledger.deliver(window(0, 0.0, -1.0))
-    with pytest.raises(ValueError, match="window 0 delivered in place of 1"):
-        ledger.deliver(window(0, 0.0, -1.0))
-    ledger.deliver(window(1, 0.0, -1.0))
-    with pytest.raises(ValueError, match="longer than 2 windows"):
-        ledger.deliver(window(2, 0.0, -1.0))
