@@ -22,7 +22,9 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
     "core": (named("core"), named("numpy soxr msgspec")),
     "model": (
         named("core model extras"),
-        named("numpy torch transformers tokenizers safetensors huggingface_hub numba llvmlite"),
+        named(
+            "numpy msgspec torch transformers tokenizers safetensors huggingface_hub numba llvmlite"
+        ),
     ),
     "stages": (named("core stages"), named("anyio numpy")),
     "net": (
@@ -36,7 +38,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
         named("core model audio commands config describer options progress recording workers"),
         named("anyio numpy torch transformers peft safetensors matplotlib"),
     ),
-    "large": (named("core model"), named("numpy torch safetensors numba llvmlite")),
+    "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),
     "otel": (named("core"), named("opentelemetry")),
     "fleet": (
