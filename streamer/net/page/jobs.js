@@ -33,6 +33,7 @@ class Job {
       broken: () => {
         this.isAway = true;
         screen.view.level(0, true);
+        screen.view.status("waiting");
         screen.view.problem("broke");
       },
       lost: () => screen.view.problem("lost"),

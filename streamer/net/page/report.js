@@ -9,7 +9,7 @@ const STYLE = `:root{color-scheme:light dark;--ink:#18212b;--muted:#566270;--lin
 @media (prefers-color-scheme:dark){:root{--ink:#e9eef2;--muted:#9dabb9;--line:#2c3641;--paper:#11161b;--accent:#2dd4bf;--soft:#21403d;--warn:#fda29b}}
 body{max-width:60rem;margin:0 auto;padding:1.5rem 1rem;font:16px/1.55 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;color:var(--ink);background:var(--paper)}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.3rem 0}.muted,caption,figcaption{color:var(--muted);font-size:.9rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;white-space:nowrap;font-variant-numeric:tabular-nums;padding:.4rem .8rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}th{white-space:normal;min-width:4.5rem;word-break:keep-all}caption{text-align:left}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;white-space:nowrap;font-variant-numeric:tabular-nums;padding:.4rem .8rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}th{white-space:normal;word-break:keep-all}caption{text-align:left}
 .headline{font-size:1.2rem}audio{width:100%}figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
 .said{min-width:15rem;white-space:normal;display:inline-block}text{fill:var(--muted);font-size:11px}.pitch{stroke:var(--accent);fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}.level{fill:var(--soft)}.rate{stroke:var(--ink);fill:none;stroke-width:1.5}
 .usual{stroke:var(--muted);stroke-dasharray:4 5}.nudge{stroke:var(--warn)}.axis{stroke:var(--line)}@media print{body{max-width:none}}`;

@@ -88,6 +88,7 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             await guest.until_said("#learning", "beside your usual way, of 5 s")
             process.kill()
             await guest.until_said("#problem", "The connection broke; trying again")
+            assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
             servers.enter_context(serving(*how, "--port", urlsplit(url).port))
             anew = "The server started anew: a sentence may miss its beginning."
