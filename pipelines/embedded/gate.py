@@ -16,7 +16,6 @@ import json
 import random
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ import soundfile
 from tqdm import tqdm
 
 from pipelines.embedded.people_held import EDGE_S, trimmed
-from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.assembly.models import Models
 from streamer.commands.calibrate import hear_clip
@@ -80,12 +79,9 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
     partial.mkdir(parents=True, exist_ok=True)
     count = {"short": 0, "long": 0}
     for source in (row for row in known["source"] if row["id"] in SOURCES):
-        by_speaker = defaultdict(list)
-        for clip in clips(clones, source):
-            if clip.held and half(clip.speaker) == part:
-                by_speaker[clip.speaker].append(clip)
-        for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
-            made = of_speaker(by_speaker[speaker], known["filters"], rng)
+        own = by_speaker(clones, source, lambda clip: clip.held and half(clip.speaker) == part)
+        for found in tqdm(own.values(), desc=source["id"]):
+            made = of_speaker(found, known["filters"], rng)
             for kind, recordings in zip(count, made, strict=True):
                 for samples in recordings:
                     path = partial / f"{kind}-{count[kind]:04d}.wav"

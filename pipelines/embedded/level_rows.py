@@ -10,7 +10,6 @@ says has not changed, so its truth has not.
 import argparse
 import json
 import random
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from pipelines.embedded.labels import Measures
 from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.people_held import trimmed
 from pipelines.embedded.rate_data import PLAUSIBLE
-from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
 from pipelines.embedded.sentences import LANGUAGES
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
@@ -51,11 +50,8 @@ def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
     chance = random.Random(seed)
     found = []
     for source in table()["source"]:
-        own = defaultdict(list)
-        for clip in clips(clones, source):
-            if side_of(clip) == side:
-                own[clip.speaker].append(clip)
-        chosen = sorted(own)
+        own = by_speaker(clones, source, lambda clip: side_of(clip) == side)
+        chosen = list(own)
         chance.shuffle(chosen)
         share = SHARES.get(source["id"], REST_SHARE)
         found += [own[name][:4] for name in chosen[: round(share * num)]]

@@ -14,7 +14,7 @@ import soundfile
 from tqdm import tqdm
 
 from pipelines.embedded.labels import speech_frames
-from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 
@@ -94,12 +94,9 @@ def write(clones: Path, out: Path, seed: int = 3) -> None:
         if source.get("side") == "train" or source["id"] not in PER_SPEAKER:
             continue
         single, longer = PER_SPEAKER[source["id"]], 12 if source["id"] in JOINED_FROM else 0
-        by_speaker = defaultdict(list)
-        for clip in clips(clones, source):
-            if clip.held:
-                by_speaker[clip.speaker].append(clip)
-        for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
-            chosen = by_speaker[speaker][: max(single + 2, longer)]
+        held = by_speaker(clones, source, lambda clip: clip.held)
+        for speaker, own in tqdm(held.items(), desc=source["id"]):
+            chosen = own[: max(single + 2, longer)]
             rows += _single(chosen, single, known["filters"], out, whole[speaker], len(rows))
     rows += _joined(whole, out, random.Random(seed))
     (out / "manifest.jsonl").write_text(

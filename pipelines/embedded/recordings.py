@@ -12,8 +12,8 @@ import random
 import re
 import subprocess
 import tomllib
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,6 +133,15 @@ def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
             side = held_out(said.speaker, source, said.group)
             result.append(Clip(source["id"], path, blobs[path], git, said, side))
     return result
+
+
+def by_speaker(clones: Path, source: dict, wanted: Callable[[Clip], bool]) -> dict[str, list[Clip]]:
+    """The clips of one source that are wanted, of each speaker by their name."""
+    found = defaultdict(list)
+    for clip in clips(clones, source):
+        if wanted(clip):
+            found[clip.speaker].append(clip)
+    return {speaker: found[speaker] for speaker in sorted(found)}
 
 
 class Blobs:
