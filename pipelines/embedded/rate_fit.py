@@ -6,8 +6,7 @@
     python -m pipelines.embedded.rate_fit write --data DIR/rate --run DIR/rate-run
 
 `train` reads what `rate_data` wrote, again at each epoch, and resumes from last.pt; with --init it
-goes on from weights, whose channels may be fewer. A clip counts the less, the worse its text fits
-its sound. One training speaker in 14, and half the clips of the one German voice, are kept apart: the mixture of the two
+goes on from weights, whose channels may be fewer. One training speaker in 14, and half the clips of the one German voice, are kept apart: the mixture of the two
 counts is fitted on them. `judge` prints the errors by group of languages.
 """
 
@@ -34,10 +33,7 @@ WARM, FLAT = 0.05, 0.35  # shares of the time: learning rate rises, and begins t
 AVERAGE = 0.998  # of the weights, per step
 WORST = 1.5  # syllables/s; a larger error says that the text of the clip is wrong
 DOUBTED = 0.1  # the part of the error over WORST that counts
-FIT_AFTER = 4  # epochs from nothing, before a network can say how well a text fits
-FIT = -0.1, 0.3  # the error of a rate, syllables/s, by CTC per phone: offset and slope
-FIT_BOUNDS = 0.15, 0.75  # of that error
-OFTEN = {"German": 4, "English": 2, "59 languages": 2, "other": 2}  # times an epoch
+OFTEN = {"German": 3, "English": 2}  # times an epoch
 LEARNERS, MANY = "speechocean762", "common-voice-59"
 
 
@@ -50,9 +46,9 @@ class Clips:
             bands = np.load(listing.with_suffix(".bands.npy"), mmap_mode="r")
             speech = np.load(listing.with_suffix(".speech.npy"), mmap_mode="r")
             first = 0
-            for number, row in enumerate(json.loads(listing.read_text("utf-8"))):
-                at, name = slice(first, row["end"]), f"{listing.stem}/{number}"
-                self.rows.append(row | {"bands": bands[at], "speech": speech[at], "name": name})
+            for row in json.loads(listing.read_text("utf-8")):
+                at = slice(first, row["end"])
+                self.rows.append(row | {"bands": bands[at], "speech": speech[at]})
                 first = row["end"]
 
     def kept(self, apart: bool) -> list[dict]:
@@ -90,41 +86,9 @@ def epoch_of(rows: list[dict], chance: np.random.Generator) -> Iterator[list[dic
         yield [repeated[j] for j in batches[i]]
 
 
-def per_phone(said: Tensor, here: Tensor, rows: list[dict]) -> Tensor:
-    """CTC per phone of clips that have phones [clips]."""
-    wanted = [torch.tensor(row["phones"]) for row in rows]
-    sizes = torch.tensor([len(each) for each in wanted])
-    options = {"reduction": "none", "zero_infinity": True}
-    num = here.sum(1).long()
-    return F.ctc_loss(said.transpose(0, 1), torch.cat(wanted), num, sizes, **options) / sizes
-
-
-@torch.no_grad()
-def fits(net: Net, rows: list[dict]) -> dict[str, float]:
-    """The name of each clip that has phones, and its CTC per phone, without play."""
-    net.eval()
-    found = {}
-    rows = sorted((r for r in rows if r["phones"]), key=lambda row: len(row["bands"]))
-    for first in range(0, len(rows), BATCH):
-        some = rows[first : first + BATCH]
-        clips = [(row["bands"].astype(np.float32), row["speech"]) for row in some]
-        steps, here, _ = padded(clips)
-        off = per_phone(net(steps, here)[0], here, some).tolist()
-        found |= {row["name"]: each for row, each in zip(some, off, strict=True)}
-    return found
-
-
-def weights_of(rows: list[dict], fit: dict[str, float]) -> Tensor:
-    """How much each clip counts: the likeliest, where errors are as large as its text fits ill."""
-    errors = torch.tensor([FIT[0] + FIT[1] * fit.get(row.get("name", ""), 1.3) for row in rows])
-    return (FIT[0] + FIT[1] * 1.3) / errors.clamp(*FIT_BOUNDS)
-
-
-def losses(
-    net: Net, rows: list[dict], conditions: Conditions, ctc: float, fit: dict[str, float]
-) -> tuple[Tensor, list]:
+def losses(net: Net, rows: list[dict], conditions: Conditions, ctc: float) -> tuple[Tensor, list]:
     """CTC per phone, and the error of the rate by each head, on these clips and one of noise that
-    has no syllables; with the parts as numbers. fit: CTC per phone of clips by their name."""
+    has no syllables; with the parts as numbers."""
     played = [conditions(row["bands"], row["speech"]) for row in rows]
     num = max(len(bands) for bands, *_ in played)
     rows = [*rows, {"seconds": num / FRAMES_PER_S, "syllables": 0, "phones": []}]
@@ -137,16 +101,23 @@ def losses(
     counts = [density, begun(said)] if ctc else [density]
     off = [((count * speech).sum(1) / seconds - rate).abs() for count in counts]
     off = [torch.where(each < WORST, each, WORST + DOUBTED * (each - WORST)) for each in off]
-    counts_for = weights_of(rows, fit)
-    loss = 0.5 * (counts_for * off[0]).mean()
-    loss = loss + (0.15 * (counts_for * off[1]).mean() if ctc else 0.0)
+    loss = 0.5 * off[0].mean() + (0.15 * off[1].mean() if ctc else 0.0)
     known = [i for i, row in enumerate(rows) if row["phones"]]
     phones = torch.zeros(())
     if known and ctc:
-        each = per_phone(said[known], here[known], [rows[i] for i in known])
-        phones = (counts_for[known] * each.clamp(max=8.0)).mean()
+        phones = per_phone(said[known], here[known], [rows[i]["phones"] for i in known])
         loss = loss + ctc * phones
     return loss, [phones.item(), off[0].mean().item(), off[-1].mean().item()]
+
+
+def per_phone(said: Tensor, here: Tensor, phones: list[list[int]]) -> Tensor:
+    """The mean CTC per phone of clips."""
+    wanted = [torch.tensor(each) for each in phones]
+    sizes = torch.tensor([len(each) for each in wanted])
+    options = {"reduction": "none", "zero_infinity": True}
+    steps = here.sum(1).long()
+    off = F.ctc_loss(said.transpose(0, 1), torch.cat(wanted), steps, sizes, **options)
+    return (off / sizes).clamp(max=8.0).mean()
 
 
 @torch.no_grad()
@@ -196,20 +167,17 @@ def train(args: argparse.Namespace) -> None:
         begin_with(net, args.init, Clips(args.data).kept(False))
     average.load_state_dict(net.state_dict())
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
-    last, epoch, earlier, fit = args.out / "last.pt", 0, 0.0, dict[str, float]()
+    last, epoch, earlier = args.out / "last.pt", 0, 0.0
     if last.exists():
         state = torch.load(last, weights_only=True)
         net.load_state_dict(state["net"])
         average.load_state_dict(state["average"])
         optimiser.load_state_dict(state["optimiser"])
-        epoch, earlier, fit = state["epoch"], state["seconds"], state["fit"]
+        epoch, earlier = state["epoch"], state["seconds"]
     began = time.monotonic() - earlier
     while (done := (time.monotonic() - began) / (60 * args.minutes)) < 1:
         conditions = Conditions(args.noise, args.seed + epoch)
         clips = Clips(args.data)
-        if args.init or epoch >= FIT_AFTER:
-            unknown = [row for row in clips.kept(False) if row["name"] not in fit]
-            fit |= fits(average, unknown)
         net.train()
         figures = []
         for rows in epoch_of(clips.kept(False), conditions.chance):
@@ -217,7 +185,7 @@ def train(args: argparse.Namespace) -> None:
             if done >= 1:
                 break
             set_rate(optimiser, done, args.rate)
-            loss, found = losses(net, rows, conditions, args.ctc, fit)
+            loss, found = losses(net, rows, conditions, args.ctc)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
@@ -228,11 +196,7 @@ def train(args: argparse.Namespace) -> None:
             break
         epoch += 1
         state = {"net": net.state_dict(), "average": average.state_dict(), "epoch": epoch}
-        state |= {
-            "fit": fit,
-            "optimiser": optimiser.state_dict(),
-            "seconds": time.monotonic() - began,
-        }
+        state |= {"optimiser": optimiser.state_dict(), "seconds": time.monotonic() - began}
         torch.save(state, args.out / "new.pt")
         (args.out / "new.pt").rename(last)
         tell(args.out, epoch, state["seconds"], figures, average, clips.kept(True))

@@ -123,12 +123,6 @@ def test_a_wait_before_the_speech_is_no_speech():
         assert speech[waited:].all()
 
 
-def test_a_clip_counts_the_less_the_worse_its_text_fits():
-    rows = [{"name": name} for name in ("well", "usual", "badly", "unknown")]
-    weights = rate_fit.weights_of(rows, {"well": 0.7, "usual": 1.3, "badly": 2.5}).tolist()
-    assert weights[0] > weights[1] == weights[3] == 1 > weights[2] > 0.3
-
-
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):
     chance = np.random.default_rng(0)
     mel = chance.uniform(-6, 0, (300, 128)).astype(np.float16)
