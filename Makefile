@@ -73,7 +73,7 @@ train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train $(TRAIN)
 
 options: $(STAMP)
-	$(BIN)/python -m streamer.commands.options_page > docs/options.md
+	$(BIN)/python docs/options_page.py > docs/options.md
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality

@@ -10,16 +10,113 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
+from streamer.commands import options
 from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
-from streamer.commands.table import COMMANDS, Command
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
+from streamer.extras import load
 
 HELP_ALL = "--help-all"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. place: MODULE:FUNCTION of `streamer.commands`; None: an extra of this name.
+
+    With has_config, the function takes the options and those of Config, otherwise the options.
+    """
+
+    name: str
+    help: str
+    example: str
+    place: str | None
+    has_config: bool = False
+
+    @property
+    def options(self) -> Any:
+        """The class of its options, whose docstring describes the command."""
+        if self.place is None:
+            return load(f"{self.name}.options")
+        return getattr(options, f"{self.name.capitalize()}Options")
+
+    def run(self) -> Callable[..., Any]:
+        """Import the function that runs it."""
+        if self.place is None:
+            run: Callable[..., Any] = load(self.name)
+            return run
+        module, _, name = self.place.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"streamer.commands.{module}"), name)
+        return found
+
+
+DIRECTED = "director --replicas ws://10.0.0.7:8765 --replicas ws://10.0.0.8:8765"
+_ALL = (
+    ("describe", "describe recordings", "describe clip.wav --measures", "describe:run", True),
+    (
+        "compare",
+        "two takes: what differs, and by how much",
+        "compare before.wav after.wav",
+        "compare:run",
+        True,
+    ),
+    ("listen", "describe the microphone, in this terminal", "listen", "listen:run", True),
+    (
+        "label",
+        "a table of many recordings: levels, measures, sentences",
+        "label clips --out labels.csv",
+        "label:run",
+        True,
+    ),
+    (
+        "serve",
+        "a page to speak to, and OpenAI Realtime, on one port",
+        "serve --live-updates 3",
+        "serve:run",
+        True,
+    ),
+    (
+        "verifier",
+        "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
+        "verifier --host 0.0.0.0 --api-key secret",
+        "serve:run_verifier",
+    ),
+    (
+        "fleet",
+        "many servers and verifiers on Ray, at one address",
+        "fleet --config pipelines/fleet.toml",
+        None,
+    ),
+    ("director", "send clients on to servers and verifiers that run elsewhere", DIRECTED, None),
+    (
+        "calibrate",
+        "derive a gate's thresholds from a risk",
+        "calibrate clips --risk 0.05 --out myedge",
+        "calibrate:run",
+    ),
+    (
+        "tune",
+        "adapt a large model to pitch, rate and pauses, on your recordings",
+        "tune clips --model Qwen2.5-Omni-3B --out mine",
+        None,
+    ),
+    (
+        "mcp",
+        "tools for agents, by the Model Context Protocol",
+        "mcp --allow recordings",
+        None,
+        True,
+    ),
+    ("models", "list the models and devices here", "models --json", "models:run"),
+    ("samples", "recordings and a client to try", "samples --copy here", "models:copy_samples"),
+    ("warm", "compile the kernels before the first run", "warm", "models:warm"),
+)
+COMMANDS = {row[0]: Command(*row) for row in _ALL}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +158,9 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
 
 def _run(command: Command, given: dict[str, Any]) -> int:
     owner = command.options
-    options = owner(**taken(owner, given))
+    own = owner(**taken(owner, given))
     run = command.run()
-    return int(run(options, taken(Config, given)) if command.has_config else run(options))
+    return int(run(own, taken(Config, given)) if command.has_config else run(own))
 
 
 def build_parser(
@@ -76,11 +173,11 @@ def build_parser(
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         example = f"example: streamer {command.example}"
-        each = commands.add_parser(
-            name, help=command.help, description=command.description, epilog=example
-        )
+        is_needed = only is None or name in only
+        described = command.options.__doc__ if is_needed else None
+        each = commands.add_parser(name, help=command.help, description=described, epilog=example)
         each.set_defaults(parser=each, command=name)
-        if only is not None and name not in only:
+        if not is_needed:
             continue
         add_options(each, command.options)
         if command.has_config:

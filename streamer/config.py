@@ -6,14 +6,25 @@ No torch here: the command line builds a Config before it loads any model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from streamer.core.attributes import Profile, chosen
+from streamer.core.declare import (
+    MODELS,
+    DeviceName,
+    EngineName,
+    check,
+    check_known,
+    device_option,
+    edge_option,
+    engine_option,
+    option,
+    read_toml,
+)
 from streamer.core.declare import ConfigError as ConfigError
-from streamer.core.declare import DeviceName, EngineName, about, check, check_known, read_toml
 from streamer.core.decoding.plan import Gate, Mode, Plan, Preset
 from streamer.core.rules.settings import ALL, Rules, Sampling
 
@@ -25,26 +36,8 @@ FOR_A_VERIFIER = ("cloud_key", "cloud_ca", "cloud_audio")
 
 SENTENCE = "the sentence"
 DECODING = "decoding"
-MODELS = "models"
 ELSEWHERE = "a verifier elsewhere"
 DETAILS = (DECODING, MODELS, ELSEWHERE)  # shown by --help-all
-
-Edge = Annotated[
-    str, about("embedded, a model directory, or a hub id", "myedge", MODELS, metavar="SPEC")
-]
-Device = Annotated[
-    DeviceName, about("cpu, or cuda: both models in bf16 on the first GPU", "cuda", MODELS)
-]
-Engine = Annotated[
-    EngineName,
-    about(
-        "fast: compiled kernels for small models, torch for large ones. For large models, stable: "
-        "exact equals cloud to the last bit, slower; int8, int4: 8 or 4 bits per weight, smaller "
-        "and faster; stock: transformers' modules, for comparison, slow",
-        "stable",
-        MODELS,
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -56,179 +49,121 @@ class Config:
     mode edge the sentence then follows none; verified ids still follow them.
     """
 
-    language: Annotated[
-        str | None,
-        about(
-            "language of the sentence, such as zh or en; the model must speak it",
-            "en",
-            SENTENCE,
-            metavar="L",
-            unset="the model's first: zh, as shipped",
-        ),
-    ] = None
-    attributes: Annotated[
-        str | None,
-        about(
-            "the sentence names these attributes only, with commas between them",
-            "rate,pitch",
-            SENTENCE,
-            metavar="NAMES",
-            unset="all of the profile",
-        ),
-    ] = None
-    words: Annotated[
-        Literal["measured", "models"],
-        about(
-            "measured: what the models say, weighed with the measures; models: the models alone, "
-            "for comparison",
-            "models",
-            SENTENCE,
-        ),
-    ] = "measured"
-    profile: Annotated[
-        Profile,
-        about("acoustic: no word on arousal, which is close to a feeling", "acoustic", SENTENCE),
-    ] = "full"
-    temperature: Annotated[
-        float,
-        about(
-            "randomness in the choice of words, 0 to 1000000; 0: greedy",
-            "0.7",
-            SENTENCE,
-            metavar="T",
-        ),
-    ] = 0.0
-    top_p: Annotated[
-        float,
-        about(
-            "sample within this share of the probability; 1: all of it",
-            "0.9",
-            SENTENCE,
-            metavar="P",
-        ),
-    ] = 1.0
-    seed: Annotated[int, about("the same seed gives the same sentence", "3", SENTENCE)] = 0
-    min_new_tokens: Annotated[
-        int | None,
-        about(
-            "least tokens of a sentence",
-            "8",
-            SENTENCE,
-            ge=0,
-            le=128,
-            unset="16, or the maximum if that is less",
-        ),
-    ] = None
-    max_new_tokens: Annotated[
-        int, about("most tokens of a sentence", "48", SENTENCE, ge=1, le=128)
-    ] = 96
-    mode: Annotated[
-        Mode,
-        about(
-            "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
-            "edge, cloud: that model works alone",
-            "exact",
-            DECODING,
-        ),
-    ] = "gated"
-    preset: Annotated[
-        Literal["fluent", "quality"],
-        about(
-            "fluent: short drafts, few of them verified; quality: longer drafts, more verified",
-            "quality",
-            DECODING,
-        ),
-    ] = "fluent"
-    k: Annotated[
-        int | None, about("tokens of a draft", "6", DECODING, ge=1, le=64, unset="the preset's")
-    ] = None
-    threshold: Annotated[
-        float | None,
-        about(
-            "verify drafts with more entropy than this, in nats",
-            "0.5",
-            DECODING,
-            ge=0,
-            unset="the preset's gate",
-        ),
-    ] = None
-    draft: Annotated[
-        Literal["incremental", "generate"],
-        about(
-            "how the edge drafts. generate is transformers' own, for comparison: slow, greedy "
-            "(temperature 0 only) and by none of our rules, so in mode edge the sentence follows "
-            "none; verified ids still follow them",
-            "generate",
-            DECODING,
-        ),
-    ] = "incremental"
-    edge: Edge = "embedded"
-    cloud: Annotated[
-        str,
-        about(
-            "embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a "
-            "`streamer verifier`, or none",
-            "ws://127.0.0.1:8766",
-            MODELS,
-            metavar="SPEC",
-        ),
-    ] = "embedded"
-    engine: Engine = "fast"
-    device: Device = "cpu"
-    cloud_key: Annotated[
-        str | None,
-        about(
-            "API key of the verifier",
-            "secret",
-            ELSEWHERE,
-            metavar="K",
-            unset="STREAMER_CLOUD_KEY, if it is set",
-        ),
-    ] = field(default=None, repr=False)
-    cloud_ca: Annotated[
-        str | None,
-        about(
-            "PEM file of the authority that signed a wss:// verifier's certificate",
-            "chain.pem",
-            ELSEWHERE,
-            metavar="FILE",
-            unset="the system's",
-        ),
-    ] = None
-    cloud_audio: Annotated[
-        Literal["eager", "lazy"],
-        about(
-            "eager: audio goes to the verifier during speech; lazy: only when a block is to be "
-            "verified",
-            "lazy",
-            ELSEWHERE,
-        ),
-    ] = "eager"
-    verify_budget_s: Annotated[
-        float | None,
-        about(
-            "seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud "
-            "end with an error",
-            "2",
-            ELSEWHERE,
-            ge=0.05,
-            le=600,
-            unset="5 in gated, 30 in exact and cloud",
-        ),
-    ] = None
-    degrade: Annotated[
-        bool, about("exact goes on unverified instead of ending with an error", group=ELSEWHERE)
-    ] = False
-    num_slots: Annotated[
-        int, about("KV slots per model: turns in progress at once", "8", None, ge=1, le=256)
-    ] = 4
-    draft_ahead: Annotated[
-        int, about("tokens drafted while a verdict is awaited; 0: none", "0", None, ge=0, le=128)
-    ] = 48
-    rules: Annotated[
-        Rules | None,
-        about("rules of the sentence instead of the default ones", group=None, metavar="Rules"),
-    ] = None
+    language: str | None = option(
+        None,
+        "language of the sentence, such as zh or en; the model must speak it",
+        SENTENCE,
+        metavar="L",
+        unset="the model's first: zh, as shipped",
+    )
+    attributes: str | None = option(
+        None,
+        "the sentence names these attributes only, with commas between them",
+        SENTENCE,
+        metavar="NAMES",
+        unset="all of the profile",
+    )
+    words: Literal["measured", "models"] = option(
+        "measured",
+        "measured: what the models say, weighed with the measures; models: the models alone, "
+        "for comparison",
+        SENTENCE,
+    )
+    profile: Profile = option(
+        "full", "acoustic: no word on arousal, which is close to a feeling", SENTENCE
+    )
+    temperature: float = option(
+        0.0, "randomness in the choice of words, 0 to 1000000; 0: greedy", SENTENCE, metavar="T"
+    )
+    top_p: float = option(
+        1.0, "sample within this share of the probability; 1: all of it", SENTENCE, metavar="P"
+    )
+    seed: int = option(0, "the same seed gives the same sentence", SENTENCE)
+    min_new_tokens: int | None = option(
+        None,
+        "least tokens of a sentence",
+        SENTENCE,
+        ge=0,
+        le=128,
+        unset="16, or the maximum if that is less",
+    )
+    max_new_tokens: int = option(96, "most tokens of a sentence", SENTENCE, ge=1, le=128)
+    mode: Mode = option(
+        "gated",
+        "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
+        "edge, cloud: that model works alone",
+        DECODING,
+    )
+    preset: Literal["fluent", "quality"] = option(
+        "fluent",
+        "fluent: short drafts, few of them verified; quality: longer drafts, more verified",
+        DECODING,
+    )
+    k: int | None = option(None, "tokens of a draft", DECODING, ge=1, le=64, unset="the preset's")
+    threshold: float | None = option(
+        None,
+        "verify drafts with more entropy than this, in nats",
+        DECODING,
+        ge=0,
+        unset="the preset's gate",
+    )
+    draft: Literal["incremental", "generate"] = option(
+        "incremental",
+        "how the edge drafts. generate is transformers' own, for comparison: slow, greedy "
+        "(temperature 0 only) and by none of our rules, so in mode edge the sentence follows "
+        "none; verified ids still follow them",
+        DECODING,
+    )
+    edge: str = edge_option()
+    cloud: str = option(
+        "embedded",
+        "embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a "
+        "`streamer verifier`, or none",
+        MODELS,
+        metavar="SPEC",
+    )
+    engine: EngineName = engine_option()
+    device: DeviceName = device_option()
+    cloud_key: str | None = option(
+        None,
+        "API key of the verifier",
+        ELSEWHERE,
+        repr=False,
+        metavar="K",
+        unset="STREAMER_CLOUD_KEY, if it is set",
+    )
+    cloud_ca: str | None = option(
+        None,
+        "PEM file of the authority that signed a wss:// verifier's certificate",
+        ELSEWHERE,
+        metavar="FILE",
+        unset="the system's",
+    )
+    cloud_audio: Literal["eager", "lazy"] = option(
+        "eager",
+        "eager: audio goes to the verifier during speech; lazy: only when a block is to be "
+        "verified",
+        ELSEWHERE,
+    )
+    verify_budget_s: float | None = option(
+        None,
+        "seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud "
+        "end with an error",
+        ELSEWHERE,
+        ge=0.05,
+        le=600,
+        unset="5 in gated, 30 in exact and cloud",
+    )
+    degrade: bool = option(
+        False, "exact goes on unverified instead of ending with an error", ELSEWHERE
+    )
+    num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
+    draft_ahead: int = option(
+        48, "tokens drafted while a verdict is awaited; 0: none", None, ge=0, le=128
+    )
+    rules: Rules | None = option(
+        None, "rules of the sentence instead of the default ones", None, metavar="Rules"
+    )
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

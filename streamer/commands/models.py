@@ -1,6 +1,6 @@
-"""`streamer models`: lists the models that can be loaded here, or prepares one.
+"""`streamer models`, `warm` and `samples`: what is here, and getting it ready.
 
-Reads configs and file headers only; no tensor and no torch model is loaded.
+Listing reads configs and file headers only; no tensor and no torch model is loaded.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from streamer.commands.options import ModelsOptions
-from streamer.commands.process import fail, put
+from streamer.commands.options import ModelsOptions, SamplesOptions, WarmOptions
+from streamer.commands.process import fail, loading, put
 from streamer.core.attributes import level_names
 from streamer.core.decoding.plan import SIGNALS
 from streamer.core.description import one_line
@@ -154,3 +157,38 @@ def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
             inside = [directory]
         for found in inside:
             yield one_line(str(found)), "either", found
+
+
+def warm(options: WarmOptions) -> int:
+    """Compile the kernels; the exit status, 1 if they cannot be kept on disk."""
+    started = time.perf_counter()
+    with loading("the embedded pair", is_service=True, is_ahead=True):
+        from streamer.model.kernels.library import USUAL, kernel, kernel_directory
+
+        for name in USUAL:
+            kernel(name)
+    directory, is_kept = kernel_directory()
+    if not is_kept:  # a warning has said why
+        return 1
+    put(f"kernels are kept in {directory} ({time.perf_counter() - started:.1f} s)")
+    return 0
+
+
+def copy_samples(options: SamplesOptions) -> int:
+    """List the bundled recordings and the client, or copy them; 1 if they cannot be copied."""
+    home = Path(str(files("streamer"))) / "data"
+    found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
+    if options.copy is None:
+        for file in found:
+            put(str(file))
+        return 0
+    directory = Path(options.copy)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        copies = [shutil.copyfile(file, directory / file.name) for file in found]
+    except OSError as error:
+        fail(f"{directory}: cannot be written ({error.strerror}); choose another with --copy")
+        return 1
+    for copy in copies:
+        put(str(copy))
+    return 0

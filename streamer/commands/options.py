@@ -1,44 +1,59 @@
-"""The options of commands that do one thing and end.
+"""The options of every command.
 
 Light on purpose: `--help` reads this file and loads no model's code.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import partial
+from typing import Literal
 
-from streamer.config import Config, ConfigError, Edge
-from streamer.core.declare import Checked, about
+from streamer.config import Config, ConfigError, check_engine
+from streamer.core.declare import (
+    REQUIRED,
+    Checked,
+    DeviceName,
+    EngineName,
+    device_option,
+    edge_option,
+    engine_option,
+    option,
+)
+from streamer.core.installed import missing
 from streamer.core.measures.voice_pitch import PitchReference, Voice
+from streamer.extras import load
+from streamer.stages.events import CoachOptions
 
-Files = Annotated[
-    tuple[str, ...],
-    about(
-        "a recording, or a directory of recordings; - for a WAV on stdin",
-        metavar="FILE",
-        positional=True,
-    ),
-]
-Pipeline = Annotated[
-    str | None,
-    about(
-        "a TOML file of the model's options; the command line overrides it",
-        "pipelines/edge.toml",
-        metavar="FILE",
-    ),
-]
-Reference = Annotated[
-    str | None,
-    about(
-        "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
-        "the turns of a recording over 60 s, or of --intervals",
-        "180",
-        metavar="HZ",
-        unset="the absolute scale alone",
-    ),
-]
-Json = Annotated[bool, about("JSON on stdout, nothing else")]
+REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+LISTEN = "address and access"
+FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+files_option = partial(
+    option,
+    REQUIRED,
+    "a recording, or a directory of recordings; - for a WAV on stdin",
+    metavar="FILE",
+    positional=True,
+)
+pipeline_option = partial(
+    option,
+    None,
+    "a TOML file of the model's options; the command line overrides it",
+    metavar="FILE",
+)
+reference_option = partial(
+    option,
+    None,
+    "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
+    "the turns of a recording over 60 s, or of --intervals",
+    metavar="HZ",
+    unset="the absolute scale alone",
+)
+json_option = partial(option, False, "JSON on stdout, nothing else")
+port_option = partial(
+    option, help="port to listen on; 0: any free one", group=LISTEN, ge=0, le=65_535, metavar="P"
+)
 
 
 def reference_of(text: str | None) -> PitchReference:
@@ -56,49 +71,35 @@ def reference_of(text: str | None) -> PitchReference:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions(Checked):
-    """Options of `streamer describe`."""
+    """Describe recordings: one sentence on stdout for each."""
 
-    files: Files
-    json: Annotated[bool, about("one JSON object per recording; a failed one has `error`")] = False
-    quiet: Annotated[bool, about("the sentences only, without names and warnings")] = False
-    measures: Annotated[
-        bool,
-        about("also the numbers: a table below each sentence, or `measures` in each JSON object"),
-    ] = False
-    timeline: Annotated[
-        str | None,
-        about(
-            "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png",
-            "s.png",
-            metavar="FILE",
-        ),
-    ] = None
-    verbose: Annotated[
-        bool, about("speed and verification of each recording, on stderr", short="-v")
-    ] = False
-    intervals: Annotated[
-        str | None,
-        about(
-            "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",
-            "clip.srt",
-            metavar="FILE",
-        ),
-    ] = None
-    pitch_reference: Reference = None
-    filled_pauses: Annotated[
-        bool, about("count filled pauses (um, 嗯) by their sound; it misses up to half of them")
-    ] = False
-    channels: Annotated[
-        Literal["mixed", "apart"],
-        about("apart: each channel is a speaker with a description of their own", "apart"),
-    ] = "mixed"
-    track: Annotated[
-        int | None, about("sound track of a film, from 0", "1", unset="the default one", ge=0)
-    ] = None
-    jobs: Annotated[
-        int, about("recordings at once; each is shown when it is done", "2", ge=1, le=64)
-    ] = 1
-    pipeline: Pipeline = None
+    files: tuple[str, ...] = files_option()
+    json: bool = option(False, "one JSON object per recording; a failed one has `error`")
+    quiet: bool = option(False, "the sentences only, without names and warnings")
+    measures: bool = option(
+        False, "also the numbers: a table below each sentence, or `measures` in each JSON object"
+    )
+    timeline: str | None = option(
+        None,
+        "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png",
+        metavar="FILE",
+    )
+    verbose: bool = option(False, "speed and verification of each recording, on stderr", short="-v")
+    intervals: str | None = option(
+        None,
+        "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",
+        metavar="FILE",
+    )
+    pitch_reference: str | None = reference_option()
+    filled_pauses: bool = option(
+        False, "count filled pauses (um, 嗯) by their sound; it misses up to half of them"
+    )
+    channels: Literal["mixed", "apart"] = option(
+        "mixed", "apart: each channel is a speaker with a description of their own"
+    )
+    track: int | None = option(None, "sound track of a film, from 0", unset="the default one", ge=0)
+    jobs: int = option(1, "recordings at once; each is shown when it is done", ge=1, le=64)
+    pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,17 +113,15 @@ class DescribeOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(Checked):
-    """Options of `streamer compare`."""
+    """Compare two recordings: both numbers of each attribute, and their difference."""
 
-    files: Annotated[
-        tuple[str, ...],
-        about("two recordings: the first take, the second", "", metavar="FILE", positional=True),
-    ]
-    pitch_reference: Annotated[
-        float | None,
-        about("a voice's usual pitch in Hz: also tell low and high for it", "180", ge=30, le=1000),
-    ] = None
-    json: Json = False
+    files: tuple[str, ...] = option(
+        REQUIRED, "two recordings: the first take, the second", metavar="FILE", positional=True
+    )
+    pitch_reference: float | None = option(
+        None, "a voice's usual pitch in Hz: also tell low and high for it", ge=30, le=1000
+    )
+    json: bool = json_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,44 +131,34 @@ class CompareOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions(Checked):
-    """Options of `streamer listen`."""
+    """Describe the microphone: gauges while you speak, a sentence at each pause."""
 
-    microphone: Annotated[
-        str | None,
-        about("its number, or a part of its name", "USB", metavar="D", unset="the system's"),
-    ] = None
+    microphone: str | None = option(
+        None, "its number, or a part of its name", metavar="D", unset="the system's"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions(Checked):
-    """Options of `streamer label`."""
+    """Label a corpus: one row for each recording, with its sentence and its measures."""
 
-    files: Files
-    out: Annotated[
-        str,
-        about(
-            "the table: .jsonl grows row by row; .csv and .parquet are written at the end",
-            "labels.jsonl",
-            metavar="FILE",
-        ),
-    ]
-    jobs: Annotated[int | None, about("processes", "2", ge=1, le=64, unset="one for each core")] = (
-        None
+    files: tuple[str, ...] = files_option()
+    out: str = option(
+        REQUIRED,
+        "the table: .jsonl grows row by row; .csv and .parquet are written at the end",
+        metavar="FILE",
     )
-    tags: Annotated[
-        Literal["dataspeech"] | None,
-        about("add the columns noise and speech_monotony in dataspeech's words", "dataspeech"),
-    ] = None
-    intervals: Annotated[
-        Literal["srt", "vtt", "TextGrid", "json"] | None,
-        about(
-            "rows of measures of the intervals in the file of this kind beside each recording, in "
-            "place of sentences",
-            "srt",
-        ),
-    ] = None
-    pitch_reference: Reference = None
-    pipeline: Pipeline = None
+    jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")
+    tags: Literal["dataspeech"] | None = option(
+        None, "add the columns noise and speech_monotony in dataspeech's words"
+    )
+    intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(
+        None,
+        "rows of measures of the intervals in the file of this kind beside each recording, in "
+        "place of sentences",
+    )
+    pitch_reference: str | None = reference_option()
+    pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,63 +171,48 @@ class LabelOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(Checked):
-    """Options of `streamer calibrate`."""
+    """Write thresholds that keep a stated risk into a model's card."""
 
-    clips: Annotated[
-        tuple[str, ...],
-        about(
-            "recordings of the kind that the gate will meet, or directories of them",
-            metavar="CLIP",
-            positional=True,
-        ),
-    ]
-    risk: Annotated[
-        float,
-        about(
-            "expected share of blocks that the cloud would change but is not asked about",
-            "0.05",
-            gt=0,
-            lt=1,
-            metavar="R",
-        ),
-    ]
-    confidence: Annotated[
-        float,
-        about(
-            "keep the risk with this confidence, too, e.g. 0.9; 0: in expectation only",
-            "0.9",
-            ge=0,
-            le=0.999,
-            metavar="C",
-        ),
-    ] = 0.0
-    by_folder: Annotated[
-        bool, about("keep the risk for each folder of clips, e.g. short and long ones")
-    ] = False
-    language: Annotated[
-        str | None,
-        about(
-            "of the sentences; another language than the first gets thresholds of its own",
-            "en",
-            metavar="L",
-            unset="the edge's first",
-        ),
-    ] = None
-    edge: Edge = "embedded"
-    cloud: Annotated[
-        str,
-        about("the model itself: embedded, a directory, or a hub id", "embedded", metavar="SPEC"),
-    ] = "embedded"
-    out: Annotated[
-        str | None,
-        about(
-            "DIR: a copy of the edge with the new thresholds; FILE.json: its card alone",
-            "myedge",
-            metavar="DIR_OR_FILE",
-            unset="the edge's own streamer.json, except for the embedded one",
-        ),
-    ] = None
-    json: Json = False
+    clips: tuple[str, ...] = option(
+        REQUIRED,
+        "recordings of the kind that the gate will meet, or directories of them",
+        metavar="CLIP",
+        positional=True,
+    )
+    risk: float = option(
+        REQUIRED,
+        "expected share of blocks that the cloud would change but is not asked about",
+        gt=0,
+        lt=1,
+        metavar="R",
+    )
+    confidence: float = option(
+        0.0,
+        "keep the risk with this confidence, too, e.g. 0.9; 0: in expectation only",
+        ge=0,
+        le=0.999,
+        metavar="C",
+    )
+    by_folder: bool = option(
+        False, "keep the risk for each folder of clips, e.g. short and long ones"
+    )
+    language: str | None = option(
+        None,
+        "of the sentences; another language than the first gets thresholds of its own",
+        metavar="L",
+        unset="the edge's first",
+    )
+    edge: str = edge_option()
+    cloud: str = option(
+        "embedded", "the model itself: embedded, a directory, or a hub id", metavar="SPEC"
+    )
+    out: str | None = option(
+        None,
+        "DIR: a copy of the edge with the new thresholds; FILE.json: its card alone",
+        metavar="DIR_OR_FILE",
+        unset="the edge's own streamer.json, except for the embedded one",
+    )
+    json: bool = json_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -249,47 +223,148 @@ class CalibrateOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsOptions(Checked):
-    """Options of `streamer models`."""
+    """List the models and devices that can be used here."""
 
-    directories: Annotated[
-        tuple[str, ...],
-        about(
-            "also this model, or the models in this directory; the embedded pair and the hub's "
-            "cache are always listed",
-            metavar="DIRECTORY",
-            positional=True,
-        ),
-    ] = ()
-    json: Json = False
-    prepare: Annotated[
-        str | None,
-        about(
-            "convert this model for --engine once, into STREAMER_CACHE or the user's cache, so "
-            "that it loads in seconds; lists nothing",
-            "DIRECTORY",
-            metavar="SPEC",
-        ),
-    ] = None
-    engine: Annotated[
-        Literal["int8", "int4"], about("8 or 4 bits per weight, for --prepare", "int4")
-    ] = "int8"
+    directories: tuple[str, ...] = option(
+        (),
+        "also this model, or the models in this directory; the embedded pair and the hub's "
+        "cache are always listed",
+        metavar="DIRECTORY",
+        positional=True,
+    )
+    json: bool = json_option()
+    prepare: str | None = option(
+        None,
+        "convert this model for --engine once, into STREAMER_CACHE or the user's cache, so "
+        "that it loads in seconds; lists nothing",
+        metavar="SPEC",
+    )
+    engine: Literal["int8", "int4"] = option("int8", "8 or 4 bits per weight, for --prepare")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmOptions(Checked):
-    """Options of `streamer warm`."""
+    """Compile the embedded pair's kernels for this processor and keep them on disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesOptions(Checked):
-    """Options of `streamer samples`."""
+    """Show where the bundled recordings and the client are, or copy them."""
 
-    copy: Annotated[
-        str | None,
-        about(
-            "copy recordings and the client into DIR, which is made if it does not exist",
-            "here",
-            metavar="DIR",
-            unset="none: only their paths are shown",
-        ),
-    ] = None
+    copy: str | None = option(
+        None,
+        "copy recordings and the client into DIR, which is made if it does not exist",
+        metavar="DIR",
+        unset="none: only their paths are shown",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressOptions(Checked):
+    """Options of every command that listens."""
+
+    host: str = option(
+        "127.0.0.1", "address to listen on; a public one needs --api-key", LISTEN, metavar="H"
+    )
+    port: int = port_option(8765)
+    api_key: str | None = option(
+        None,
+        "clients must send it; several, one for each tenant, with commas between them",
+        LISTEN,
+        metavar="K",
+        unset="STREAMER_API_KEY, if it is set",
+    )
+    cert: str | None = option(
+        None, "TLS certificate chain, PEM", LISTEN, metavar="FILE", unset="none: no TLS"
+    )
+    key: str | None = option(
+        None, "its private key, PEM without a password", LISTEN, metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoorOptions(AddressOptions):
+    """Options of both servers."""
+
+    max_sessions: int = option(16, "sessions at once; further ones get 503", LISTEN, ge=1, le=1_024)
+    max_per_key: int | None = option(
+        None, "the same for each API key", LISTEN, ge=1, le=1_024, unset="as many as in all"
+    )
+    name: str | None = option(
+        None,
+        "this process among others of its kind; its session ids begin with it",
+        LISTEN,
+        metavar="N",
+    )
+    resume_s: float = option(
+        30.0, "seconds in which a lost client may return", LISTEN, ge=0, le=300
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.name and not REPLICA_NAME.fullmatch(self.name):
+            told = "lower-case letters, digits and -, at most 63, as in a host's name"
+            raise ConfigError(f"--name is {self.name!r}; give {told}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(DoorOptions):
+    """Serve OpenAI Realtime at /v1/realtime: audio in, text out. The page is at /."""
+
+    allow_origin: tuple[str, ...] = option(
+        (),
+        "also accept pages of this Origin; may be repeated",
+        LISTEN,
+        metavar="O",
+        unset="its own page",
+    )
+    live_updates: float | None = option(
+        None,
+        "a sentence every S seconds of a turn, for clients that ask for events",
+        ge=0.5,
+        le=3600,
+        metavar="S",
+    )
+    coach: str | None = option(
+        None,
+        "thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with "
+        "commas between them",
+        metavar="HOW",
+        unset="its defaults",
+    )
+    traces: bool = option(
+        False,
+        "send an OpenTelemetry span for each turn, by OTLP over HTTP; its address is in "
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
+    pipeline: str | None = pipeline_option()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.coaching()
+        if self.traces and (why := missing("--traces", *FOR_TRACES)) is not None:
+            raise ConfigError(why)
+
+    def coaching(self) -> CoachOptions | None:
+        """The coach of clients that ask for one. Raises ConfigError."""
+        return load("coach").parse(self.coach) if self.coach is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierOptions(DoorOptions):
+    """Hold the cloud model and verify the drafts of edges elsewhere."""
+
+    port: int = port_option(8766)
+    max_sessions: int = option(32, "turns at once; further ones get 503", LISTEN, ge=1, le=255)
+    cloud: str = option(
+        "embedded", "the model: embedded, a model directory, or a hub id", metavar="SPEC"
+    )
+    device: DeviceName = device_option()
+    engine: EngineName = engine_option()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_engine(self.engine, self.device)
+        if not Config(cloud=self.cloud).has_cloud_here:
+            told = "a verifier holds the model itself: give a model"
+            raise ConfigError(f"cloud is {self.cloud!r}; {told}")

@@ -1,4 +1,4 @@
-"""`streamer serve`: loads the models and runs the realtime server."""
+"""`streamer serve` and `streamer verifier`: load the models and run their server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamer import __version__
+from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import fail, loading, models_of, put
-from streamer.commands.service_options import ListenOptions, ServeOptions
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:
+    from streamer.net.link.server import VerifierServer
     from streamer.net.realtime.server import RealtimeServer
     from streamer.net.service.service import Address
 
@@ -34,6 +35,7 @@ class Runs(Protocol):
 S = TypeVar("S", bound=Runs)
 
 MAX_SLOTS = 256  # of a model: further turns wait
+HEARING_THREADS = 2  # of a verifier
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
@@ -59,7 +61,7 @@ async def _serve(
 
 
 async def run_opened(
-    options: ListenOptions,
+    options: AddressOptions,
     tls: ssl.SSLContext | None,
     opened: AbstractAsyncContextManager[S],
     told: Callable[[S, str], str],
@@ -121,6 +123,69 @@ async def open_server(
         yield server
 
 
+def run_verifier(options: VerifierOptions) -> int:
+    """Until SIGTERM: 0, or 1 if the model cannot be loaded or the port is taken."""
+    import anyio
+
+    tls, key = door_of(options)
+    return anyio.run(_verify, options, tls, key)
+
+
+async def _verify(options: VerifierOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
+    s = "s" if tls else ""
+
+    def told(server: VerifierServer, at: str) -> str:
+        model = f"{server.model_name}, fingerprint {server.fingerprint}"
+        return f"listening on ws{s}://{at} ({model})"
+
+    return await run_opened(options, tls, open_verifier(options, key), told)
+
+
+@asynccontextmanager
+async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncIterator[VerifierServer]:
+    """Load the model and make its server, which does not run yet. Raises ModelError."""
+    import anyio
+    import anyio.to_thread
+
+    from streamer.assembly.link import ModelJudge, verifier_model_of
+    from streamer.assembly.parts import open_side
+    from streamer.core.link.wire import PATH
+    from streamer.model.offline import warm_up
+    from streamer.model.thinker import Thinker, load, resolve, set_threads
+    from streamer.net.link.server import VerifierServer
+    from streamer.net.service.admission import Admission, incarnation_of
+
+    def load_cloud() -> Thinker:
+        directory = resolve(options.cloud, "cloud")
+        set_threads([directory], options.device, options.engine)
+        thinker = load(
+            str(directory), "cloud", options.max_sessions + 1, options.device, options.engine
+        )
+        warm_up(thinker)
+        return thinker
+
+    with loading(f"cloud {options.cloud}", is_service=True):
+        thinker = await anyio.to_thread.run_sync(load_cloud)
+    threads = anyio.CapacityLimiter(HEARING_THREADS)
+    admission = Admission(
+        (PATH,),
+        options.max_sessions,
+        key,
+        max_per_key=options.max_per_key,
+        name=incarnation_of(options.name or ""),
+    )
+    async with open_side(thinker, "verifier") as side:
+        server = VerifierServer(
+            lambda turn: ModelJudge(thinker, side, turn, threads),
+            verifier_model_of(thinker),
+            admission,
+            options.resume_s,
+        )
+        server.metrics.build(__version__)
+        server.model_name = thinker.card.name
+        yield server
+
+
 def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
     """Raises ConfigError."""
     config = combined(options.pipeline, given)
@@ -147,7 +212,7 @@ def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def check_free(options: ListenOptions) -> None:
+def check_free(options: AddressOptions) -> None:
     """Raises OSError if the address is taken. Other errors come when the server listens."""
     host, kind = options.host or None, socket.SOCK_STREAM
     found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
@@ -163,7 +228,7 @@ def check_free(options: ListenOptions) -> None:
                 raise
 
 
-def cannot_listen(options: ListenOptions, error: OSError, table: str = "") -> str:
+def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> str:
     """Why listening failed, and the way out. table: of fleet.toml, if there is one."""
     number = error.errno or 0  # asyncio's text would name the address again
     why = os.strerror(number) if number > 0 else error.strerror or error
@@ -176,7 +241,7 @@ def cannot_listen(options: ListenOptions, error: OSError, table: str = "") -> st
     return f"cannot listen on {place} ({why}); choose another {way}"
 
 
-def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
+def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
     from streamer.net.service.notices import notices_to
 

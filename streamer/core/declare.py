@@ -1,6 +1,6 @@
-"""Options: fields of frozen dataclasses whose types carry bounds, help and an example.
+"""Options: fields of frozen dataclasses that carry help and bounds.
 
-    k: Annotated[int | None, about("tokens of a draft", "6", ge=1, le=64)] = None
+    k: int | None = option(None, "tokens of a draft", ge=1, le=64)
 
 The checks of keywords, the keys of a pipeline file, the command line (streamer/cli.py) and
 docs/options.md are made from these fields. msgspec checks types and bounds.
@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -20,42 +21,40 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
-REQUIRED = MISSING  # the default of an option that must be given
-MAX_TOML_BYTES = 1 << 20
+REQUIRED: Any = MISSING  # the default of an option that must be given
 CLOSE = 0.7  # similarity of 1 that is worth a hint: two dashes alone give 0.5
+BOUNDS = ("ge", "gt", "le", "lt")
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 class ConfigError(ValueError):
     """An option cannot be used. Its text is one line that names the option and the way out."""
 
 
-def about(help: str, example: str = "", group: str | None = "options", **more: Any) -> Meta:
-    """The annotation of an option.
+def option(
+    default: Any, help: str, group: str | None = "options", *, repr: bool = True, **more: Any
+) -> Any:
+    """A field of a dataclass that is an option.
 
     group: the heading in `--help`; None: not on the command line. more: bounds of msgspec.Meta
     (ge, gt, le, lt), metavar, short (such as "-v"), positional, and unset (the default in words
     where it is None).
     """
-    bounds = {name: more.pop(name) for name in ("ge", "gt", "le", "lt") if name in more}
-    return Meta(description=help, extra={"example": example, "group": group, **more}, **bounds)
+    return field(default=default, repr=repr, metadata={"help": help, "group": group, **more})
 
 
 @dataclass(frozen=True)
 class Option:
-    """One declared option. type: without None."""
+    """One declared option. type: without None. more: as `option` was given it."""
 
     name: str
     type: Any
     default: Any
-    meta: Meta
+    more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """example, group, metavar, short, positional, unset: as `about` was given them."""
-        return (self.meta.extra or {}).get(name)
-
-    @property
-    def help(self) -> str:
-        return self.meta.description or ""
+        """help, group, metavar, short, positional, unset; None if it was not given."""
+        return self.more.get(name)
 
     @property
     def flag(self) -> str:
@@ -77,9 +76,9 @@ class Option:
     @property
     def range(self) -> str:
         """The bounds in words; empty if there are none."""
-        low, high = self.meta.ge, self.meta.le
-        if self.meta.gt is not None:
-            return f"above {self.meta.gt:g} and below {self.meta.lt:g}"
+        low, high = self.ge, self.le
+        if self.gt is not None:
+            return f"above {self.gt:g} and below {self.lt:g}"
         if low is None:
             return ""
         return f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
@@ -115,41 +114,41 @@ class Option:
         """Raises ConfigError, which calls the option `name`, for a wrong type or number."""
         if (value is None and self.default is None) or self.is_many:
             return
-        if not (self.choices or self.type in (bool, int, float, str)):  # an object of Python's
+        if not (self.choices or self.type in KINDS):  # an object of Python's
             if not isinstance(value, self.type):
                 raise ConfigError(f"{name} is {shown(value)}; give {self._kind}")
             return
+        bounds = {each: self.more[each] for each in BOUNDS if each in self.more}
         try:
-            convert(value, Annotated[self.type, self.meta])
+            convert(value, Annotated[self.type, Meta(**bounds)])
         except ValidationError:
-            raise self._refused(value, name) from None
+            raise ConfigError(f"{name} is {shown(value)}{self._way_out(value)}") from None
 
-    def _refused(self, value: Any, name: str) -> ConfigError:
-        told = f"{name} is {shown(value)}"
+    def _way_out(self, value: Any) -> str:
         if self.choices:
             meant = did_you_mean(str(value), self.choices)
-            return ConfigError(f"{told}{meant}; choose one of {', '.join(self.choices)}")
+            return f"{meant}; choose one of {', '.join(self.choices)}"
         numbers = (int, float) if self.type is float else (int,)
         if self.range and isinstance(value, numbers) and not isinstance(value, bool):
-            return ConfigError(f"{told}; it may be {self.range}")
-        return ConfigError(f"{told}; give {self._kind}")
+            return f"; it may be {self.range}"
+        return f"; give {self._kind}"
 
     @property
     def _kind(self) -> str:
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        return names.get(self.type) or f"a value of type {getattr(self.type, '__name__', 'list')}"
+        return KINDS.get(self.type) or f"a value of type {getattr(self.type, '__name__', 'list')}"
 
 
 @functools.cache
 def options_of(owner: Any) -> tuple[Option, ...]:
     """The options of a dataclass, in order."""
-    hints = get_type_hints(owner, include_extras=True)
+    hints = get_type_hints(owner)
     found = []
     for each in fields(owner):
-        hint, meta = get_args(hints[each.name])
+        hint = hints[each.name]
         inner = [arg for arg in get_args(hint) if arg is not NoneType]
         is_optional = NoneType in get_args(hint)
-        found.append(Option(each.name, inner[0] if is_optional else hint, each.default, meta))
+        kind = inner[0] if is_optional else hint
+        found.append(Option(each.name, kind, each.default, each.metadata))
     return tuple(found)
 
 
@@ -222,3 +221,16 @@ def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 EngineName = Literal["fast", "stable", "int8", "int4", "stock"]  # what runs a model
 DeviceName = Literal["cpu", "cuda"]
+MODELS = "models"
+edge_option = partial(
+    option, "embedded", "embedded, a model directory, or a hub id", MODELS, metavar="SPEC"
+)
+device_option = partial(option, "cpu", "cpu, or cuda: both models in bf16 on the first GPU", MODELS)
+engine_option = partial(
+    option,
+    "fast",
+    "fast: compiled kernels for small models, torch for large ones. For large models, stable: "
+    "exact equals cloud to the last bit, slower; int8, int4: 8 or 4 bits per weight, smaller "
+    "and faster; stock: transformers' modules, for comparison, slow",
+    MODELS,
+)

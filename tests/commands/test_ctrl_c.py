@@ -35,7 +35,7 @@ runpy.run_module("streamer", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.table"])
+@pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.options"])
 def test_while_modules_are_imported(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_IMPORT, module, "--help"],

@@ -16,8 +16,8 @@ from speech import recording
 from turns import pcm
 
 from streamer import Describer, Description
-from streamer.commands.service_options import VerifierOptions
-from streamer.commands.verifier import open_verifier
+from streamer.commands.options import VerifierOptions
+from streamer.commands.serve import open_verifier
 
 PACKAGE = str(ROOT / "streamer")
 called = [set()]  # (file, function), of the part that runs

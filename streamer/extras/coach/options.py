@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from streamer.core.declare import ConfigError, about, check, check_known, read_toml, shown
+from streamer.core.declare import ConfigError, check, check_known, option, read_toml, shown
 from streamer.extras.coach.network import FORM
 
 MAX_PROFILE_BYTES = 10_000
@@ -33,7 +32,6 @@ LIMITS = {  # of a person's voice, in the order of Baseline's fields
     "melody_sd_octaves": (0.01, 12.0),
 }
 OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
-bound = partial(about, group=None)
 
 
 class BaselineError(ConfigError):
@@ -124,60 +122,53 @@ class Coach:
     0 turns a kind of nudge off where the help says so. Raises ConfigError.
     """
 
-    baseline: Annotated[
-        Baseline | None,
-        bound(
-            "how the speaker usually speaks",
-            metavar="Baseline",
-            unset="learnt from their first speech",
-        ),
-    ] = None
-    learn_s: Annotated[
-        float, bound("seconds of speech that a baseline is learnt from", "20", ge=5, le=120)
-    ] = 30.0
-    fast_ratio: Annotated[
-        float, bound("too fast: this many times the usual rate, above 1; 0: off", "1.5", ge=0, le=5)
-    ] = 1.8
-    slow_ratio: Annotated[
-        float, bound("too slow: this many times the usual rate, below 1; 0: off", "0.7", ge=0, le=1)
-    ] = 0.5
-    soft_db: Annotated[
-        float, bound("too soft: this many dB below the usual level; 0: off", "12", ge=0, le=60)
-    ] = 9.0
-    flat_ratio: Annotated[
-        float,
-        bound(
-            "flat: this many times the usual movement of pitch, below 1; 0: off", "0.5", ge=0, le=1
-        ),
-    ] = 0.25
-    silence_s: Annotated[
-        float, bound("long silence: this many seconds without speech; 0: off", "8", ge=0, le=600)
-    ] = 5.0
-    breath_s: Annotated[
-        float,
-        bound(
-            "no pause: this many seconds of speech without one of 0.25 s; 0: off", "20", ge=0, le=35
-        ),
-    ] = 15.0
-    filled_per_min: Annotated[
-        float, bound("filled pauses: this many (um, 嗯) in a minute; 0: off", "6", ge=0, le=60)
-    ] = 0.0
-    sureness: Annotated[
-        float,
-        bound(
-            "nats of evidence that the voice has changed, for the first four kinds; more: later, "
-            "and right more often",
-            "15",
-            ge=1,
-            le=100,
-        ),
-    ] = 10.0
-    cooldown_s: Annotated[
-        float, bound("seconds between two nudges of one kind, at least", "60", ge=0, le=3600)
-    ] = 20.0
-    gap_s: Annotated[
-        float, bound("seconds between any two nudges, at least", "10", ge=0, le=3600)
-    ] = 5.0
+    baseline: Baseline | None = option(
+        None,
+        "how the speaker usually speaks",
+        None,
+        metavar="Baseline",
+        unset="learnt from their first speech",
+    )
+    learn_s: float = option(
+        30.0, "seconds of speech that a baseline is learnt from", None, ge=5, le=120
+    )
+    fast_ratio: float = option(
+        1.8, "too fast: this many times the usual rate, above 1; 0: off", None, ge=0, le=5
+    )
+    slow_ratio: float = option(
+        0.5, "too slow: this many times the usual rate, below 1; 0: off", None, ge=0, le=1
+    )
+    soft_db: float = option(
+        9.0, "too soft: this many dB below the usual level; 0: off", None, ge=0, le=60
+    )
+    flat_ratio: float = option(
+        0.25, "flat: this many times the usual movement of pitch, below 1; 0: off", None, ge=0, le=1
+    )
+    silence_s: float = option(
+        5.0, "long silence: this many seconds without speech; 0: off", None, ge=0, le=600
+    )
+    breath_s: float = option(
+        15.0,
+        "no pause: this many seconds of speech without one of 0.25 s; 0: off",
+        None,
+        ge=0,
+        le=35,
+    )
+    filled_per_min: float = option(
+        0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off", None, ge=0, le=60
+    )
+    sureness: float = option(
+        10.0,
+        "nats of evidence that the voice has changed, for the first four kinds; more: later, "
+        "and right more often",
+        None,
+        ge=1,
+        le=100,
+    )
+    cooldown_s: float = option(
+        20.0, "seconds between two nudges of one kind, at least", None, ge=0, le=3600
+    )
+    gap_s: float = option(5.0, "seconds between any two nudges, at least", None, ge=0, le=3600)
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

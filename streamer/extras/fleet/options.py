@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from streamer.commands.service_options import ListenOptions, Port, ServeOptions, VerifierOptions
+from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
 from streamer.config import Config, ConfigError, has_host
-from streamer.core.declare import Checked, about, check_known, did_you_mean, read_toml, taken
+from streamer.core.declare import (
+    REQUIRED,
+    Checked,
+    check_known,
+    did_you_mean,
+    option,
+    read_toml,
+    taken,
+)
 
 NO_KEYS = {"host", "port", "name", "rules"}  # set per replica; rules are for Python alone
 TABLES_OF_FILE = ("ray", "director", "server", "verifier")
@@ -20,28 +28,22 @@ LOCAL = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectorOptions(ListenOptions):
-    """Options of `streamer director`, and the table [director] of fleet.toml."""
+class DirectorOptions(AddressOptions):
+    """Send each client to a server or verifier with room. No Ray is needed."""
 
-    port: Port = 8764
-    replicas: Annotated[
-        tuple[str, ...],
-        about(
-            "ws://HOST:PORT of a replica, may be repeated; or http://HOST:PORT of another "
-            "director, whose list is followed",
-            "ws://10.0.0.7:8765",
-            metavar="URL",
-        ),
-    ] = ()
-    ca: Annotated[
-        str | None,
-        about(
-            "PEM file of the authority that signed the replicas' certificates",
-            "chain.pem",
-            metavar="FILE",
-            unset="the system's",
-        ),
-    ] = None
+    port: int = port_option(8764)
+    replicas: tuple[str, ...] = option(
+        (),
+        "ws://HOST:PORT of a replica, may be repeated; or http://HOST:PORT of another "
+        "director, whose list is followed",
+        metavar="URL",
+    )
+    ca: str | None = option(
+        None,
+        "PEM file of the authority that signed the replicas' certificates",
+        metavar="FILE",
+        unset="the system's",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,24 +55,19 @@ class DirectorOptions(ListenOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(Checked):
-    """Options of `streamer fleet`."""
+    """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them."""
 
-    config: Annotated[
-        str, about("what runs, and how many replicas", "pipelines/fleet.toml", metavar="FILE")
-    ]
-    down: Annotated[bool, about("drain and stop the replicas of a cluster, then exit")] = False
+    config: str = option(REQUIRED, "what runs, and how many replicas", metavar="FILE")
+    down: bool = option(False, "drain and stop the replicas of a cluster, then exit")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions(Checked):
     """The table [ray] of fleet.toml."""
 
-    address: Annotated[
-        str,
-        about(
-            "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's", group=None
-        ),
-    ] = LOCAL
+    address: str = option(
+        LOCAL, "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's", None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +75,13 @@ class PlacingOptions(Checked):
     """How many replicas of one kind, and what each needs: in [server] and in [verifier], beside
     the options of `streamer serve` and `streamer verifier`."""
 
-    least: Annotated[int, about("fewest replicas", group=None, ge=0, le=1000)] = 1
-    most: Annotated[int, about("most replicas", group=None, ge=1, le=1000)] = 1
-    first_port: Annotated[
-        int,
-        about(
-            "port of the first replica; each further one has the next port",
-            group=None,
-            ge=1,
-            le=65_535,
-        ),
-    ] = 9100
-    cpus: Annotated[float, about("processors that Ray reserves for each", group=None, ge=0)] = 1.0
-    gpus: Annotated[float, about("GPUs that Ray reserves for each", group=None, ge=0)] = 0.0
+    least: int = option(1, "fewest replicas", None, ge=0, le=1000)
+    most: int = option(1, "most replicas", None, ge=1, le=1000)
+    first_port: int = option(
+        9100, "port of the first replica; each further one has the next port", None, ge=1, le=65_535
+    )
+    cpus: float = option(1.0, "processors that Ray reserves for each", None, ge=0)
+    gpus: float = option(0.0, "GPUs that Ray reserves for each", None, ge=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from streamer.core.declare import Checked, about
+from streamer.core.declare import REQUIRED, Checked, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class McpOptions(Checked):
-    """Options of `streamer mcp`."""
+    """Offer describe, measure and compare as tools, over stdin and stdout."""
 
-    allow: Annotated[
-        tuple[str, ...],
-        about(
-            "folder whose recordings may be heard, with its subfolders; may be repeated",
-            "~/recordings",
-            metavar="DIR",
-        ),
-    ]
+    allow: tuple[str, ...] = option(
+        REQUIRED,
+        "folder whose recordings may be heard, with its subfolders; may be repeated",
+        metavar="DIR",
+    )

@@ -1,8 +1,6 @@
-"""docs/options.md, made from the declarations: `python -m streamer.commands.options_page`."""
+"""docs/options.md, made from the declarations: `make options`."""
 
-from __future__ import annotations
-
-from streamer.commands.table import COMMANDS
+from streamer.cli import COMMANDS
 from streamer.config import Config
 from streamer.core.declare import REQUIRED, Option, options_of
 from streamer.extras import load
@@ -34,7 +32,7 @@ def page() -> str:
     parts = [HEAD, "## The model's options\n", _list(Config, shown)]
     for name, command in COMMANDS.items():
         options = _list(command.options, shown)
-        parts += [f"\n## streamer {name}\n", f"{command.description}\n", options]
+        parts += [f"\n## streamer {name}\n", f"{command.options.__doc__}\n", options]
     parts += [COACH, _list(load("coach"), shown), FLEET]
     parts += [
         f"\n### {head}\n\n{_list(each, shown)}" for head, each in load("fleet.tables").items()
@@ -44,9 +42,9 @@ def page() -> str:
 
 def _list(owner: type, shown: set[str]) -> str:
     """One item for each option; those that are `shown` above in the same words by name only."""
-    lines = {each: _line(each) for each in options_of(owner)}
-    new = [line for line in lines.values() if line not in shown]
-    old = [f"`{_name(each)}`" for each, line in lines.items() if line in shown]
+    lines = [(each, _line(each)) for each in options_of(owner)]
+    new = [line for _, line in lines if line not in shown]
+    old = [f"`{_name(each)}`" for each, line in lines if line in shown]
     shown.update(new)
     return "\n".join([*new, *([f"- As above: {', '.join(old)}"] if old else [])])
 
