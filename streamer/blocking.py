@@ -10,25 +10,24 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 from anyio.abc import TaskStatus
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamer.audio.file import Source
-from streamer.config import Config, ConfigError
+from streamer.config import Config, ConfigError, Options
 from streamer.core.description import Description
-from streamer.core.measures.voice_pitch import PitchReference
+from streamer.core.measures.speech_measures import PitchReference
 from streamer.describer import Describer
-from streamer.options import Options
 
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -36,55 +35,62 @@ END_S = 5.0  # for the describer to close at the end of the program
 _lock = threading.Lock()
 
 
-def _spelled_out(function: Called) -> Called:
-    """The options stand in its signature, for `help` and for completion in notebooks."""
-    told = signature(function)
-    known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    defaults = {each.name: each.default for each in fields(Config)}
-    options = [
-        Parameter(
-            name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind.__forward_arg__
-        )
-        for name, kind in Options.__annotations__.items()
-    ]
-    function.__signature__ = told.replace(parameters=[*known, *options])  # type: ignore[attr-defined]
-    return function
+class How(TypedDict, total=False):
+    """Keywords for recordings, as in `Describer.describe`; measures is True unless it is given."""
+
+    measures: bool
+    channel: int | None
+    track: int | None
+    pitch_reference: PitchReference
 
 
-@_spelled_out
+class Keywords(Options, How, total=False):
+    """Those of a describer and of its recordings."""
+
+
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(Config)} | {
+    "measures": True
+}
+
+
+def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
+    """The keywords stand in the function's signature, for `help` and for completion in
+    notebooks."""
+
+    def spell(function: Called) -> Called:
+        told = signature(function)
+        known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        for name, kind in keywords.__annotations__.items():
+            default, kind = DEFAULTS.get(name), kind.__forward_arg__
+            known.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
+        return function
+
+    return spell
+
+
+@_spelled_out(Keywords)
 def describe(
-    source: Source,
-    config: Config | str | Path | None = None,
-    *,
-    measures: bool = True,
-    channel: int | None = None,
-    track: int | None = None,
-    pitch_reference: PitchReference = None,
-    **options: Unpack[Options],
+    source: Source, config: Config | str | Path | None = None, **options: Unpack[Keywords]
 ) -> Description:
     """Describe one recording and wait for it. Takes what `Describer.open` takes; measures (the
-    numbers), channel, track and pitch_reference are those of its `describe`.
+    numbers, True unless it is given), channel, track and pitch_reference are those of its
+    `describe`.
 
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     of another shape or type.
     """
-    chosen = Config.of(config, options).for_jobs(1)
-    how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
-    how["pitch_reference"] = pitch_reference
+    chosen, how = _parted(config, options, 1)
     return _run(chosen, lambda d: d.describe(source, **how))
 
 
-@_spelled_out
+@_spelled_out(Keywords)
 def describe_many(
     sources: Iterable[Source],
     config: Config | str | Path | None = None,
     *,
     jobs: int = 1,
-    measures: bool = True,
-    channel: int | None = None,
-    track: int | None = None,
-    pitch_reference: PitchReference = None,
-    **options: Unpack[Options],
+    **options: Unpack[Keywords],
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
 
@@ -93,11 +99,18 @@ def describe_many(
     """
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
-    chosen = Config.of(config, options).for_jobs(jobs)
+    chosen, how = _parted(config, options, jobs)
     waiting = list(sources)
-    how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
-    how["pitch_reference"] = pitch_reference
     return _run(chosen, lambda d: _all(d, waiting, jobs, **how))
+
+
+def _parted(
+    config: Config | str | Path | None, options: Mapping[str, Any], jobs: int
+) -> tuple[Config, dict[str, Any]]:
+    """The options of a describer for `jobs` recordings at once, and those of each recording."""
+    how = {name: options[name] for name in How.__annotations__ if name in options}
+    rest = {name: value for name, value in options.items() if name not in how}
+    return Config.of(config, rest).for_jobs(jobs), {"measures": True, **how}
 
 
 async def _all(
@@ -120,7 +133,7 @@ async def _all(
     return [found[i] for i in range(len(sources))]
 
 
-@_spelled_out
+@_spelled_out(Options)
 @contextmanager
 def open_describer(
     config: Config | str | Path | None = None, /, **options: Unpack[Options]
@@ -142,34 +155,19 @@ class BlockingDescriber:
         self._portal = portal
         self._describer = describer
 
-    def describe(
-        self,
-        source: Source,
-        *,
-        measures: bool = True,
-        channel: int | None = None,
-        track: int | None = None,
-        pitch_reference: PitchReference = None,
-    ) -> Description:
+    @_spelled_out(How)
+    def describe(self, source: Source, **how: Unpack[How]) -> Description:
         """As `streamer.describe`."""
-        how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
-        how["pitch_reference"] = pitch_reference
-        return self._portal.call(partial(self._describer.describe, source, **how))
+        given: dict[str, Any] = {"measures": True, **how}
+        return self._portal.call(partial(self._describer.describe, source, **given))
 
+    @_spelled_out(How)
     def describe_many(
-        self,
-        sources: Iterable[Source],
-        *,
-        jobs: int = 1,
-        measures: bool = True,
-        channel: int | None = None,
-        track: int | None = None,
-        pitch_reference: PitchReference = None,
+        self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
-        how: dict[str, Any] = {"measures": measures, "channel": channel, "track": track}
-        how["pitch_reference"] = pitch_reference
-        return self._portal.call(partial(_all, self._describer, list(sources), jobs, **how))
+        given: dict[str, Any] = {"measures": True, **how}
+        return self._portal.call(partial(_all, self._describer, list(sources), jobs, **given))
 
 
 class _Background:
@@ -286,6 +284,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-    """Do `work` in the background and wait for it; one call at a time."""
     with _lock:
         return _background.run(config, work)

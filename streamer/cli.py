@@ -16,8 +16,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands import options
-from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
+from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, is_told, prepare
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
 from streamer.extras import load
@@ -43,10 +42,10 @@ class Command:
         """The class of its options, whose docstring describes the command."""
         if self.place is None:
             return load(f"{self.name}.options")
+        options = import_module("streamer.commands.options")
         return getattr(options, f"{self.name.capitalize()}Options")
 
     def run(self) -> Callable[..., Any]:
-        """Import the function that runs it."""
         if self.place is None:
             run: Callable[..., Any] = load(self.name)
             return run
@@ -139,7 +138,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(command: Command, given: dict[str, Any]) -> int:
-    """The exit status of a command, however it ends."""
     try:
         return _run(command, given)
     except ConfigError as error:
@@ -154,6 +152,13 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
     except BrokenPipeError:  # the reader closed the pipe (| head): not an error
         drop_stdout()
         return 0
+    except Exception as error:
+        from streamer.stages.ports import cause_of
+
+        if not is_told(cause := cause_of(error)):
+            raise
+        fail(str(cause))
+        return 1
 
 
 def _run(command: Command, given: dict[str, Any]) -> int:
@@ -258,7 +263,6 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Keeps the words for `error`."""
         self._typed = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 

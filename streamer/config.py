@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from streamer.core.attributes import Profile, chosen
@@ -230,7 +230,6 @@ class Config:
             )
 
     def sampling(self) -> Sampling:
-        """Temperature, top-p and seed of this run."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, seed=self.seed)
 
     def plan(self, preset: Preset) -> Plan:
@@ -318,3 +317,35 @@ def has_host(url: str) -> bool:
         return bool((parts.hostname or "").encode("idna")) and parts.port != 0
     except ValueError:  # a port that is no number or too large; an impossible name
         return False
+
+
+class Options(TypedDict, total=False):
+    """The fields of Config as keywords, for completion and for type checkers. A test holds the two
+    to each other."""
+
+    language: str | None
+    attributes: str | None
+    words: Literal["measured", "models"]
+    profile: Profile
+    temperature: float
+    top_p: float
+    seed: int
+    min_new_tokens: int | None
+    max_new_tokens: int
+    mode: Mode
+    preset: Literal["fluent", "quality"]
+    k: int | None
+    threshold: float | None
+    draft: Literal["incremental", "generate"]
+    edge: str
+    cloud: str
+    engine: EngineName
+    device: DeviceName
+    cloud_key: str | None
+    cloud_ca: str | None
+    cloud_audio: Literal["eager", "lazy"]
+    verify_budget_s: float | None
+    degrade: bool
+    num_slots: int
+    draft_ahead: int
+    rules: Rules | None

@@ -19,14 +19,13 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
-from streamer.config import Config
+from streamer.config import Config, Options
 from streamer.core.attributes import Profile, names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
-from streamer.core.measures.voice_pitch import PitchReference
+from streamer.core.measures.speech_measures import PitchReference
 from streamer.extras import load
 from streamer.logs import log
-from streamer.options import Options
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection

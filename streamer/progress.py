@@ -46,7 +46,6 @@ class Bar:
             self._write(CLEAR + self._line(done, note, now_s - self._began_s))
 
     def hide(self) -> None:
-        """Until `show` is called again."""
         if self._is_shown:
             self._is_shown = False
             self._write(CLEAR)

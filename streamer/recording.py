@@ -6,7 +6,7 @@ A recording longer than the model's `max_turn_s` is described in parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import anyio
@@ -80,7 +80,6 @@ async def describe_recording(
 
 
 def of_channel(result: Description, channel: int) -> Description:
-    """The same with the channel's number, in its parts too."""
     parts = tuple(of_channel(part, channel) for part in result.parts)
     return replace(result, channel=channel, parts=parts)
 
@@ -134,11 +133,11 @@ async def _feed(
     """Feed all, the last piece when everything before it is done. is_fed: set when all that is
     left to wait for is the models and the link."""
     pieces = as_live(chunks)
-    progress = _Progress(audio.duration_s, listeners.on_heard)
+    heard = _progress(audio.duration_s, listeners.on_heard)
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
-        progress.heard(len(held))
+        heard(len(held))
         if following is None:
             break
         await stream.feed(_bytes_of(held))
@@ -155,21 +154,19 @@ def _bytes_of(samples: Samples) -> bytes:
     return samples.astype("<f4").tobytes()
 
 
-class _Progress:
-    """Calls `on_heard` every HEARD_S of a recording."""
+def _progress(of_s: float, on_heard: Callable[[float, float], None]) -> Callable[[int], None]:
+    """Takes numbers of samples that were heard; calls `on_heard` every HEARD_S of a recording."""
+    num_heard = num_told = 0
 
-    def __init__(self, of_s: float, on_heard: Callable[[float, float], None]) -> None:
-        self._of_s = of_s
-        self._on_heard = on_heard
-        self._num_heard = 0
-        self._num_reported = 0
+    def heard(num_samples: int) -> None:
+        nonlocal num_heard, num_told
+        num_heard += num_samples
+        heard_s = num_heard / SAMPLE_RATE_HZ
+        if heard_s // HEARD_S > num_told:
+            num_told = int(heard_s // HEARD_S)
+            on_heard(heard_s, max(of_s, heard_s))
 
-    def heard(self, num_samples: int) -> None:
-        self._num_heard += num_samples
-        heard_s = self._num_heard / SAMPLE_RATE_HZ
-        if heard_s // HEARD_S > self._num_reported:
-            self._num_reported = int(heard_s // HEARD_S)
-            self._on_heard(heard_s, max(self._of_s, heard_s))
+    return heard
 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
@@ -200,17 +197,13 @@ async def _collect(
     """Put the Descriptions of all parts into `found`. Raises TargetLost, RuntimeError."""
     async for event in stream.events():
         if isinstance(event, TextDelta):
-            on_delta(replace(event, from_s=_begin_of(found)) if found or is_long else event)
+            from_s = sum(part.audio_s for part in found) if found or is_long else None
+            on_delta(replace(event, from_s=from_s))
         elif isinstance(event, Description):
             found.append(event)
         elif isinstance(event, TurnFailed):
             kind = TargetLost if event.is_target_lost else RuntimeError
             raise kind(f"{name}: {event.message}")
-
-
-def _begin_of(parts: Sequence[Description]) -> float:
-    """Where the part after `parts` begins, in seconds of the recording."""
-    return sum(part.audio_s for part in parts)
 
 
 def _nothing(parts: Parts, name: str) -> Description:

@@ -1,5 +1,9 @@
-"""The public API on real files: the same way as live audio, parts of long recordings, concurrency,
+"""The public API on real files: the same way as live audio, parts of long recordings, measures,
 cancellation."""
+
+import json
+import re
+from dataclasses import replace
 
 import anyio
 import numpy as np
@@ -9,10 +13,15 @@ from sessions import free_of
 from sound_files import wav
 from speech import RATE_HZ, recording, speech
 
-from streamer import Describer, Description, TextDelta
+from streamer import Describer, Description, Measures, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
+from streamer.cli import main
+from streamer.commands.screen import table_of
 from streamer.core.attributes import ATTRIBUTES
+from streamer.core.audio.pcm import OffsetFilter
+from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS
+from streamer.model.audio.ear import measure
 
 
 @pytest.fixture
@@ -20,70 +29,81 @@ def options(tiny_pair):
     return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
 
 
-async def test_a_file_is_described_and_deltas_are_its_text(options, samples):
-    async with Describer.open(mode="exact", **options) as describer:
-        deltas = []
+@pytest.fixture
+async def edge(options):
+    """A describer of the tiny edge alone."""
+    async with Describer.open(mode="edge", **options) as describer:
+        yield describer
+
+
+def pcm_of(samples):
+    return (samples * 32767).astype("<i2").tobytes()
+
+
+@pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
+async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
+    options, samples, mode, most
+):
+    """Ids are drafted several at a time, and shown by ids, blocks and verdicts."""
+    deltas = []
+    async with Describer.open(mode=mode, k=4, **options) as describer:
         result = await describer.describe(samples[0], deltas.append)
+        async with describer.session(16_000) as session:
+            await session.feed(pcm_of(speech(4, 1)))
+            await session.commit()
+            live = [event async for event in session if isinstance(event, TextDelta)]
     assert result.text == "".join(delta.text for delta in deltas)
     assert result.ids == tuple(token for delta in deltas for token in delta.ids)
-    assert all(delta.verified for delta in deltas)
+    assert max(len(delta.ids) for delta in [*deltas, *live]) <= most
+    assert len(deltas) >= len(result.ids) / most
+    assert len(live) >= 2
+    assert mode != "exact" or all(delta.verified for delta in deltas)
     row = result.as_json()
     assert list(row) == list(JSON_FIELDS)
     assert set(row["attributes"]) == set(ATTRIBUTES)
     assert row["n_tokens"] == len(result.ids) > 0
-    assert 0 < row["ttft_ms"] <= row["total_ms"]
     assert row["audio_s"] == pytest.approx(len(recording(0)) / RATE_HZ, abs=0.001)
+    assert result.ttft_ms == next(delta.at_ms for delta in deltas if delta.text)
+    assert 0 < result.prefill_ms < result.ttft_ms <= result.total_ms
+    decode_ms = result.total_ms - result.prefill_ms
+    assert result.tokens_per_s == pytest.approx(1000 * result.n_tokens / decode_ms)
 
 
-async def test_cancelling_gives_the_slots_back(options, samples):
-    async with Describer.open(mode="edge", **options) as describer:
-        await describer.load()
-        with anyio.CancelScope() as scope:
-            await describer.describe(samples[0], lambda delta: scope.cancel())
-        assert scope.cancelled_caught
-        assert (await describer.describe(samples[1])).n_tokens > 0
-        assert free_of(describer) == [4]
+async def test_cancelling_gives_the_slots_back(edge, samples):
+    await edge.load()
+    with anyio.CancelScope() as scope:
+        await edge.describe(samples[0], lambda delta: scope.cancel())
+    assert scope.cancelled_caught
+    assert (await edge.describe(samples[1])).n_tokens > 0
+    assert free_of(edge) == [4]
 
 
-async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path):
+async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
     stereo = np.stack([speech(4, 1), speech(4, 2)], axis=1)
     soundfile.write(tmp_path / "stereo.wav", stereo, RATE_HZ, subtype="PCM_16")
     whole, _ = soundfile.read(tmp_path / "stereo.wav", dtype="int16")
-    async with Describer.open(mode="edge", **options) as describer:
-        wanted = await describer.describe(tmp_path / "stereo.wav")
-        for samples in (whole, (whole / 32768).astype(np.float32), whole / 32768):
-            found = await describer.describe((samples, RATE_HZ))
-            assert (found.ids, found.audio_s, found.file) == (wanted.ids, wanted.audio_s, "samples")
-        for bad in (whole[:0], whole.astype(np.int32), [1, 2], whole[None], whole.T):
-            with pytest.raises((TypeError, ValueError), match="give"):
-                await describer.describe((bad, RATE_HZ))
-        with pytest.raises(AudioError, match="samples: its sample rate of 1 Hz"):
-            await describer.describe((whole, 1))
-        with pytest.raises(TypeError, match="sample_rate"):
-            await describer.describe(whole)
-        with pytest.raises(TypeError, match="the sample rate is '16000'; give Hz as a number"):
-            await describer.describe((whole, "16000"))
-        with pytest.raises(TypeError, match="the sample rate is nan; give Hz as a number"):
-            await describer.describe((whole, float("nan")))
+    wanted = await edge.describe(tmp_path / "stereo.wav")
+    for samples in (whole, (whole / 32768).astype(np.float32), whole / 32768):
+        found = await edge.describe((samples, RATE_HZ))
+        assert (found.ids, found.audio_s, found.file) == (wanted.ids, wanted.audio_s, "samples")
+    for source, kind, told in (
+        *(
+            ((bad, RATE_HZ), (TypeError, ValueError), "give")
+            for bad in (whole[:0], [1, 2], whole.T)
+        ),
+        ((whole.astype(np.int32), RATE_HZ), TypeError, "give"),
+        ((whole, 1), AudioError, "samples: its sample rate of 1 Hz"),
+        (whole, TypeError, "sample_rate"),
+        ((whole, "16000"), TypeError, "the sample rate is '16000'; give Hz as a number"),
+        ((whole, float("nan")), TypeError, "the sample rate is nan; give Hz as a number"),
+        (wav(tmp_path / "a.wav", np.full(9, np.nan), subtype="FLOAT"), AudioError, "bad audio"),
+    ):
+        with pytest.raises(kind, match=told):
+            await edge.describe(source)
+    assert (await edge.describe((whole, RATE_HZ))).ids == wanted.ids
 
 
-async def test_unreadable_audio_raises_and_the_next_is_described(options, samples, tmp_path):
-    text = tmp_path / "text.wav"
-    text.write_text("these are words, not sound")
-    bad = wav(tmp_path / "nan.wav", np.full(16_000, np.nan, np.float32), subtype="FLOAT")
-    async with Describer.open(mode="edge", **options) as describer:
-        for file in (text, bad, tmp_path / "missing.wav", tmp_path):
-            with pytest.raises(AudioError) as error:
-                await describer.describe(file)
-            assert str(error.value).count("\n") == 0
-        assert (await describer.describe(samples[0])).n_tokens > 0
-
-
-def named(result):
-    return [name for name, level in result.attributes.items() if level is not None]
-
-
-async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
+async def test_a_profile_and_the_attributes_that_a_recording_and_a_session_ask_for(samples):
     """exact equals cloud in each; attributes that the describer leaves out are refused."""
     texts = {}
     for mode in ("cloud", "exact"):
@@ -91,10 +111,11 @@ async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
             assert d.said == ATTRIBUTES[:-1]
             found = [await d.describe(samples[0]), await d.describe(samples[0], attributes="rate")]
             async with d.session(attributes="timbre, pitch") as session:
-                await session.feed((recording(0) * 32767).astype("<i2").tobytes())
+                await session.feed(pcm_of(recording(0)))
                 await session.commit()
                 found += [event async for event in session if isinstance(event, Description)]
-            assert list(map(named, found)) == [list(d.said), ["rate"], ["pitch", "timbre"]]
+            named = [[n for n, level in r.attributes.items() if level is not None] for r in found]
+            assert named == [list(d.said), ["rate"], ["pitch", "timbre"]]
             assert [one.stop_reason for one in found] == ["sentence"] * 3
             texts[mode] = [one.text for one in found]
             with pytest.raises(ValueError, match="'arousal'; it is left out here"):
@@ -113,80 +134,107 @@ async def test_a_describer_that_is_not_opened_says_how():
         pass
 
 
-async def test_a_long_recording_is_described_in_parts(options, tmp_path):
-    file = wav(
-        tmp_path / "long.wav",
-        np.concatenate([speech(61, 1), np.zeros(59 * RATE_HZ, np.float32), speech(10, 2)]),
+async def test_a_long_recording_is_described_in_parts(edge, tmp_path):
+    """Its progress and where each part begins are reported; sums and measures are of all parts."""
+    silence = np.zeros(59 * RATE_HZ, np.float32)
+    file = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), silence, speech(10, 2)]))
+    heard, begun, short = [], {}, []
+    result = await edge.describe(
+        file,
+        lambda d: begun.setdefault(d.from_s, d.text),
+        lambda *at: heard.append(at),
+        measures=True,
     )
-    async with Describer.open(mode="edge", **options) as describer:
-        result = await describer.describe(file)
-    assert [round(part.audio_s) for part in result.parts] == [60, 60, 10]
-    assert result.text == "".join(part.text for part in result.parts)
-    assert (
-        result.parts[0].n_tokens + result.parts[1].n_tokens + result.parts[2].n_tokens
-        == result.n_tokens
-    )
+    await edge.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
+    parts = result.parts
+    assert [round(part.audio_s) for part in parts] == [60, 60, 10]
+    assert result.text == "".join(part.text for part in parts)
+    assert result.n_tokens == sum(part.n_tokens for part in parts)
     assert result.audio_s == pytest.approx(130, abs=0.01)
-
-
-async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
-    file, heard, begun = (
-        wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), speech(9, 2)])),
-        [],
-        {},
-    )
-    async with Describer.open(mode="edge", **options) as describer:
-        result = await describer.describe(
-            file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: heard.append(at)
-        )
-        short = []
-        await describer.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
-    assert list(begun) == [0.0, result.parts[0].audio_s]
+    speech_s = sum(part.measures.speech_s for part in parts)
+    assert result.measures.speech_s == pytest.approx(speech_s)
+    assert begun.keys() <= {0.0, parts[0].audio_s, parts[0].audio_s + parts[1].audio_s}
     assert {delta.from_s for delta in short} == {None}
-    assert [of_s for _, of_s in heard] == [pytest.approx(70, abs=0.01)] * len(heard)
-    steps = np.diff([0.0, *(heard_s for heard_s, _ in heard), 70.0])
-    assert len(heard) >= 12
+    assert [of_s for _, of_s in heard] == [pytest.approx(130, abs=0.01)] * len(heard)
+    steps = np.diff([0.0, *(heard_s for heard_s, _ in heard), 130.0])
     assert (steps < 7).all()
 
 
-@pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
-async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mode, most):
-    """Ids are drafted several at a time, and shown by ids, blocks and verdicts."""
-    deltas = []
-    async with Describer.open(mode=mode, k=4, **options) as describer:
-        result = await describer.describe(samples[0], deltas.append)
-        async with describer.session(16_000) as session:
-            await session.feed((speech(4, 1) * 32767).astype("<i2").tobytes())
-            await session.commit()
-            live = [event async for event in session if isinstance(event, TextDelta)]
-    assert sum((delta.ids for delta in deltas), ()) == result.ids
-    assert max(len(delta.ids) for delta in [*deltas, *live]) <= most
-    assert len(deltas) >= len(result.ids) / most
-    assert len(live) >= 2
-
-
-async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tmp_path):
+async def test_a_recording_a_little_longer_than_a_turn_has_its_times(edge, tmp_path):
     """60.01 s: the last 10 ms once were a part of their own, without speech and so without TTFT."""
-    file = wav(tmp_path / "long.wav", np.pad(speech(60, 1), (0, 160)))
-    silent_end = wav(tmp_path / "end.wav", np.pad(speech(60, 1), (0, 6 * RATE_HZ)))
-    async with Describer.open(mode="edge", **options) as describer:
-        for result, seconds in (
-            (await describer.describe(file), [58, 2]),
-            (await describer.describe(silent_end), [60, 6]),
-        ):
-            assert [round(part.audio_s) for part in result.parts] == seconds
-            assert 0 < result.ttft_ms <= result.total_ms
-        assert result.parts[1].stop_reason == "no_speech"
-        assert result.stop_reason == result.parts[0].stop_reason
+    for more, seconds in ((160, [58, 2]), (6 * RATE_HZ, [60, 6])):
+        file = wav(tmp_path / f"{more}.wav", np.pad(speech(60, 1), (0, more)))
+        result = await edge.describe(file)
+        assert [round(part.audio_s) for part in result.parts] == seconds
+        assert 0 < result.ttft_ms <= result.total_ms
+    assert result.parts[1].stop_reason == "no_speech"
+    assert result.stop_reason == result.parts[0].stop_reason
 
 
-async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(options, samples):
-    async with Describer.open(mode="exact", **options) as describer:
-        deltas = []
-        result = await describer.describe(samples[0], deltas.append)
-    with_text = [delta for delta in deltas if delta.text]
-    assert result.ttft_ms == with_text[0].at_ms
-    assert 0 < result.prefill_ms < result.ttft_ms
-    assert result.tokens_per_s == pytest.approx(
-        1000 * result.n_tokens / (result.total_ms - result.prefill_ms)
+def measured(samples):
+    return measure(OffsetFilter().push(samples))
+
+
+async def test_measures_come_where_asked_of_a_recording_and_live(edge, samples):
+    plain = await edge.describe(samples[0])
+    found = await edge.describe(samples[0], measures=True)
+    assert (plain.measures, plain.as_json()["measures"]) == (None, None)
+    assert (found.ids, found.measures) == (plain.ids, measured(recording(0)))
+    assert found.as_json()["measures"]["warnings"] == []
+    data = (speech(4, 2) * 32767).astype("<i2")
+    async with edge.session(measures=True) as session:
+        for turn in range(2):
+            for at in range(0, len(data), 1_600):
+                await session.feed(data[at : at + 1_600].tobytes())
+            await session.commit()
+            *events, found = [event async for event in session]
+            assert found.measures == measured(data.astype(np.float32) / 32768)
+            news = [event for event in events if isinstance(event, Measures)]
+            assert {event.turn for event in news} <= {turn}
+            assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
+
+
+def test_the_command_line_shows_measures_as_a_table_or_an_object(options, samples, capsys):
+    words = ["describe", str(samples[1]), "--measures", "--mode", "edge"]
+    words += [f"--{name}={path}" for name, path in options.items()]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    found = measured(recording(1))
+    rows = [line.split() for line in out.splitlines()[1:8]]
+    assert [row[0] for row in rows] == list(ATTRIBUTES)
+    assert (f"{found.rate_syllables_per_s:.1f}" in rows[0], err) == (True, "")
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measures"] == found.as_json()
+
+
+def test_a_table_has_words_units_errors_dashes_and_warnings():
+    measures = SpeechMeasures(5.0, 120.4, 2.0, 6.5, -23.04, 20.0, 0.125, 3, 0.4, -9.0, 8, 9)
+    names = {"rate": [{"zh": "很慢", "en": "very slow"}], "pitch": [{"zh": "偏低", "en": "low"}]}
+    found = Description(
+        text="x",
+        attributes=dict.fromkeys(ATTRIBUTES) | {"rate": 0, "pitch": 0},
+        measures=measures,
+        confidence={"rate": 0.95, "pitch": 0.7, "variation": 0.1},
+        audio_s=9.0,
+        file="a",
+        stop_reason="sentence",
+        mode="edge",
+        counts=Counts(),
+        level_names=names,
     )
+    lines = table_of(found).splitlines()
+    for row, pattern in (
+        (0, r"  rate       很慢  5\.0 ±0\.\d syllables/s +sure"),
+        (1, r"  pitch      偏低  120 ±\d Hz +likely"),
+        (2, r"  variation  -     2\.0 ±0\.\d semitones +unsure"),
+        (4, r"  pauses     -     12 ±\d % of the time"),
+        (6, r"  arousal    -     -"),
+        (7, r"  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch spans.*"),
+    ):
+        assert re.fullmatch(pattern, lines[row])
+    english = table_of(replace(found, language="en", measures=replace(measures, pause_count=1)))
+    assert "  rate       very slow  5.0" in english
+    assert ", 1 pause, the longest" in english
+    empty = table_of(replace(found, measures=SpeechMeasures(), confidence=None))
+    assert "  rate       很慢  -\n" in empty
+    assert "  ! only 0.0 s of speech" in empty

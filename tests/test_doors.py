@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from places import ROOT
 
 PACKAGE = ROOT / "streamer"
@@ -35,14 +34,14 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
 EXTRAS = {  # extra -> (our modules it may import beside its own, others beside the standard library)
     "coach": (named("core model stages"), named("numpy")),
     "tune": (
-        named("core model audio commands config describer options progress recording workers"),
+        named("core model audio commands config describer progress recording workers"),
         named("anyio numpy torch transformers peft safetensors matplotlib"),
     ),
     "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),
     "otel": (named("core"), named("opentelemetry")),
     "fleet": (
-        named("net core commands config options"),
+        named("net core commands config"),
         named("anyio websockets msgspec prometheus_client ray"),
     ),
 }
@@ -61,61 +60,38 @@ def imports_of(file):
     return found
 
 
-def files_outside(folder):
-    return [f for f in sorted(PACKAGE.rglob("*.py")) if not f.is_relative_to(PACKAGE / folder)]
-
-
-def check_others(file, others):
-    """Only the standard library and `others`, beside ours."""
-    for name in imports_of(file):
-        top = name.partition(".")[0]
-        assert top in STDLIB | others | {"streamer"}, f"{file}: {name}"
-
-
-@pytest.mark.parametrize("file", files_outside("extras"), ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_a_room_imports_only_through_its_doors(file):
-    room = file.relative_to(PACKAGE).parts[0]
-    ours, others = ROOMS.get(room, (None, None))
+def check(file, ours, others, own=()):
+    """file imports, of streamer, only the rooms of `ours` and its own; else the standard library
+    and `others`. None: everything."""
     for name in imports_of(file):
         top, *rest = name.split(".")
-        assert top not in ("pipelines", "bench", "clients", "tests"), (
-            f"{name}: not part of the package"
-        )
-        # the top names them for type checkers, and loads them when they are used
-        is_named = rest[:1] == ["extras"] and len(rest) > 1 and file != PACKAGE / "__init__.py"
-        assert not is_named, f"{file}: {name}: the core names no extra"
-        if ours is not None and top == "streamer":
-            assert rest, f"{file}: imports the top"
-            assert rest[0] in ours, f"{file}: {name}"
+        assert top not in ("pipelines", "bench", "clients", "tests"), f"{file}: {name}"
+        if top == "streamer" and ours is not None and not (own and rest[:2] == [*own]):
+            assert rest or own, f"{file}: imports the top"  # to an extra, the public API
+            assert not rest or rest[0] in ours, f"{file}: {name}"
+        if others is not None:
+            assert top in STDLIB | others | {"streamer"}, f"{file}: {name}"
+
+
+def test_a_room_imports_only_through_its_doors():
+    """No room names an extra's module: it asks `streamer.extras.load` for an entry point."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        room = file.relative_to(PACKAGE).parts[0]
+        if room == "extras":
+            continue
+        check(file, *ROOMS.get(room, (None, None)))
+        names = imports_of(file)
         if room == "core":
-            assert top not in FORBIDDEN_IN_CORE, f"{file}: {name}"
-    if others is not None:
-        check_others(file, others)
+            assert not FORBIDDEN_IN_CORE & {name.partition(".")[0] for name in names}, file
+        # the top names extras for type checkers, and loads them when they are used
+        named_extras = [name for name in names if name.startswith("streamer.extras.")]
+        assert file == PACKAGE / "__init__.py" or not named_extras, f"{file}: {named_extras}"
 
 
-@pytest.mark.parametrize(
-    "file",
-    sorted((PACKAGE / "extras").glob("*/**/*.py")),
-    ids=lambda f: str(f.relative_to(PACKAGE / "extras")),
-)
-def test_an_extra_imports_the_public_api_and_what_its_door_names(file):
-    extra = file.relative_to(PACKAGE / "extras").parts[0]
-    ours, others = EXTRAS[extra]
-    for name in imports_of(file):
-        top, *rest = name.split(".")
-        if top == "streamer" and rest:  # `from streamer import ...` is the public API
-            is_own = rest[:2] == ["extras", extra]
-            assert is_own or rest[0] in ours, f"{file}: {name}"
-    check_others(file, others)
-
-
-def test_the_core_takes_only_the_table_from_the_extras():
-    for file in files_outside("extras"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module in ("streamer", "streamer.extras"):
-                taken = {alias.name for alias in node.names}
-                wanted = {"load"} if node.module == "streamer.extras" else taken - {"extras"}
-                assert taken <= wanted, f"{file}: {taken}"
+def test_an_extra_imports_the_public_api_and_what_its_door_names():
+    for file in sorted((PACKAGE / "extras").glob("*/**/*.py")):
+        extra = file.relative_to(PACKAGE / "extras").parts[0]
+        check(file, *EXTRAS[extra], own=("extras", extra))
 
 
 def test_every_entry_point_is_there():

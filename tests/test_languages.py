@@ -1,7 +1,6 @@
 """Sentences in Chinese and in English, by a tiny random pair that speaks both."""
 
 import json
-import re
 import warnings
 
 import anyio
@@ -14,7 +13,6 @@ from streamer import ConfigError, Describer, ModelError, describe
 from streamer.assembly.models import PromiseWarning
 from streamer.cli import main
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.description import Description
 from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
 
@@ -65,33 +63,26 @@ async def test_exact_says_what_the_cloud_says_in_either_language(pair, language,
 
 async def test_a_session_has_a_language_of_its_own(pair):
     """Streamed as a whole recording; live updates speak it, too. Two at once on one pair."""
-    samples = speech(6, 5)
-    pcm = (samples * 32767).astype("<i2").tobytes()
+    pcm = (speech(6, 5) * 32767).astype("<i2")
+    found = {}
 
-    async def said(d, language):
+    async def keep(d, language):
         async with d.session(RATE_HZ, language=language, live_update_s=2) as session:
-            for at in range(0, len(pcm), 20_000):
-                await session.feed(pcm[at : at + 20_000])
+            for at in range(0, len(pcm), 10_000):
+                await session.feed(pcm[at : at + 10_000].tobytes())
             await session.commit()
             events = [event async for event in session]
-        assert isinstance(events[-1], Description)
         for event in events:
             if text := getattr(event, "text", ""):
                 assert text.isascii() == (language == "en"), text
-        return events[-1]
+        found[language] = events[-1]
 
     async with Describer.open(mode="exact", **pair) as d:
-        found = {}
-
-        async def keep(language):
-            found[language] = await said(d, language)
-
         async with anyio.create_task_group() as group:
             for language in ("zh", "en"):
-                group.start_soon(keep, language)
-        from_pcm = (samples * 32767).astype("<i2")
+                group.start_soon(keep, d, language)
         for language, one in found.items():
-            whole = await d.describe((from_pcm, RATE_HZ), language=language)
+            whole = await d.describe((pcm, RATE_HZ), language=language)
             assert (one.text, one.language) == (whole.text, language)
         with pytest.raises(ValueError, match="language is 'de'; these models speak zh and en"):
             await d.describe(SOURCE, language="de")
@@ -102,12 +93,7 @@ def test_the_option_is_the_language_of_all_sentences(pair, capsys):
     command = ["describe", str(SAMPLES[0]), "--mode", "edge", "--language", "en", *models]
     assert main([*command, "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
-    assert row["language"] == "en"
-    assert levels_of(row["text"], "en") == row["attributes"]
-    assert main([*command, "--measures"]) == 0
-    out = capsys.readouterr().out
-    rate = row["levels"]["rate"]
-    assert re.search(rf"^  rate +{rate['en']}  ", out, re.M)
+    assert (row["language"], levels_of(row["text"], "en")) == ("en", row["attributes"])
 
 
 def test_a_model_that_lacks_the_language_says_so_in_a_line(capsys, pair, tmp_path):

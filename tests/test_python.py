@@ -1,6 +1,9 @@
-"""The API in Python as a notebook meets it: a Description's faces, typed options, names."""
+"""The API in Python as a script and a notebook meet it: without async, a Description's faces, typed
+options, names."""
 
 import json
+import os
+import pickle
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -11,10 +14,10 @@ import pytest
 from places import ROOT
 
 import streamer
-from streamer import Config, Description
+from streamer import AudioError, Config, ConfigError, Description
+from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES
-from streamer.options import Options
 
 PLAIN = str(ROOT / "samples" / "plain.wav")
 
@@ -24,25 +27,115 @@ def plain() -> Description:
     return streamer.describe(PLAIN)
 
 
+@pytest.fixture(scope="module")
+def options(tiny_pair):
+    return {"mode": "exact", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+
+
+async def test_one_line_gives_the_describer_s_result(options, samples):
+    """Also here, where a loop runs already, as in a notebook."""
+    found = streamer.describe(samples[0], **options)
+    async with streamer.Describer.open(**options) as describer:
+        wanted = await describer.describe(samples[0])
+    assert (found.ids, found.text, found.file) == (wanted.ids, wanted.text, str(samples[0]))
+    assert streamer.describe(samples[0], Config(**options), measures=False).measures is None
+
+
+def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
+    files = [samples[0], tmp_path / "none.wav", samples[1], samples[0]]
+    one, none, two, again = streamer.describe_many(files, jobs=2, **options)
+    assert (one.file, two.file) == (str(samples[0]), str(samples[1]))
+    assert isinstance(none, AudioError)
+    assert again.ids == one.ids
+    with streamer.open(mode="edge") as describer:
+        first = describer.describe(PLAIN)
+        found, missing = describer.describe_many([PLAIN, "none.wav"], jobs=2)
+    assert (first.mode, found.ids) == ("edge", first.ids)
+    assert isinstance(missing, AudioError)
+
+
+def test_impossible_calls_raise(options, tmp_path):
+    with pytest.raises(AudioError, match="no such file"):
+        streamer.describe(tmp_path / "none.wav", **options)
+    with pytest.raises(ConfigError, match="did you mean mode"):
+        streamer.describe("a.wav", mdoe="edge")
+    with pytest.raises(ConfigError, match="did you mean mode"), streamer.open(mdoe="edge"):
+        pass
+    with pytest.raises(ConfigError, match="not both"):
+        streamer.describe("a.wav", Config(), mode="edge")
+    with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):
+        streamer.describe_many(["a.wav"], jobs=0)
+    with pytest.raises(streamer.ModelError, match=r"config\.json"):
+        streamer.describe("a.wav", edge=str(tmp_path))
+
+
+def test_every_public_exception_survives_pickling():
+    """Else one file that is missing hangs a pool of processes."""
+    two = {"AudioError": ("a.wav", "is empty"), "ModelError": ("m", "is none")}
+    public = [getattr(streamer, name) for name in streamer.__all__]
+    kinds = [p for p in public if isinstance(p, type) and issubclass(p, Exception)]
+    assert {"AudioError", "ModelError", "TargetLost"} <= {kind.__name__ for kind in kinds}
+    for kind in kinds:
+        error = kind(*two.get(kind.__name__, ("one line",)))
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
+
+
+# While a daemon thread describes: also between two calls, and while the next models are loaded.
+DAEMON = """
+import io, streamer, threading
+is_read = threading.Semaphore(0)
+class File(io.BytesIO):
+    def read(self, size=-1):
+        is_read.release()
+        return super().read(size)
+sound, options = open({sample!r}, "rb").read(), {options!r}
+def work():
+    while True:
+        for mode in ("exact", "edge"):
+            streamer.describe(File(sound), **{{**options, "mode": mode}})
+threading.Thread(target=work, daemon=True).start()
+for _ in range(6): is_read.acquire()  # twice in each file: its bytes, its end
+"""
+# Such as a process of a pool: the thread that described stays with the first process.
+FORK = """
+import os, sys, streamer
+say = lambda: print(streamer.describe({sample!r}, **{options!r}).text, flush=True)
+say()
+for uses in (True, False):
+    child = os.fork()
+    if child == 0:
+        if uses: say()
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
+say()
+"""
+
+
+@pytest.mark.parametrize(("code", "num_lines"), [(DAEMON, 0), (FORK, 3)])
+def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
+    if code == FORK and not hasattr(os, "fork"):
+        pytest.skip("there is no fork")
+    code = code.format(sample=str(samples[0]), options=options)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert (len(lines), len(set(lines)) <= 1) == (num_lines, True)
+
+
 def test_a_description_reads_as_its_sentence(plain):
     assert str(plain) == plain.text
     assert repr(plain).startswith(f"Description({plain.text!r}, rate={plain.levels['rate'].name}, ")
     assert repr(plain).endswith(f"{plain.audio_s:.1f} s)")
-    assert len(repr(plain)) < 200
     assert [field.name for field in fields(Description)][:3] == ["text", "attributes", "measures"]
-
-
-def test_levels_have_names_in_the_sentence_s_language(plain):
     level = plain.levels["rate"]
     assert (level.level, level.name) == (plain.attributes["rate"], level["zh"])
     assert replace(plain, language="en").levels["rate"].name == level["en"]
+    assert json.loads(json.dumps(plain.to_dict()))["levels"]["rate"]["level"] == level.level
 
 
-def test_it_becomes_plain_types_and_a_frame(plain, monkeypatch):
-    assert (
-        json.loads(json.dumps(plain.to_dict()))["levels"]["rate"]["level"]
-        == plain.attributes["rate"]
-    )
+def test_it_becomes_a_frame(plain, monkeypatch):
     made = []
     fake = type(sys)("pandas")
     fake.DataFrame = made.append
@@ -50,11 +143,10 @@ def test_it_becomes_plain_types_and_a_frame(plain, monkeypatch):
     plain.to_frame()
     assert [row["attribute"] for row in made[0]] == list(ATTRIBUTES)
     rate = made[0][0]
-    assert rate["unit"] == "syllables/s"
-    assert rate["value"] == plain.measures.rate_syllables_per_s
+    assert (rate["unit"], rate["value"]) == ("syllables/s", plain.measures.rate_syllables_per_s)
     assert 0 < rate["error"] < rate["value"]
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setitem(sys.modules, "polars", None)
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match="pandas or polars"):
         plain.to_frame()
 
@@ -63,26 +155,12 @@ def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
     shown = plain._repr_html_()
     assert plain.text in shown
     assert "rate medium, pitch high, " in shown
-    assert shown.count("<tr>") == len(ATTRIBUTES)
-    assert shown.count(" ±") == len(MEASURES)
+    assert (shown.count("<tr>"), shown.count(" ±")) == (len(ATTRIBUTES), len(MEASURES))
     assert "<svg" in shown
     assert "<script" not in shown
     silent = replace(plain, text="", file="<b>", measures=None, curves=None, warning="<i>")
     bare = silent._repr_html_()
-    assert "<b>" not in bare
-    assert "<i>" not in bare
-    assert "no speech" in bare
-
-
-def test_an_open_describer_needs_no_async(plain):
-    with streamer.open(mode="edge") as describer:
-        first = describer.describe(PLAIN)
-        found, missing = describer.describe_many([PLAIN, "none.wav"], jobs=2)
-    assert first.mode == "edge"
-    assert found.ids == first.ids
-    assert isinstance(missing, streamer.AudioError)
-    with pytest.raises(streamer.ConfigError, match="did you mean mode"), streamer.open(mdoe="edge"):
-        pass
+    assert [part in bare for part in ("<b>", "<i>", "no speech")] == [False, False, True]
 
 
 def test_keywords_are_the_fields_of_config():
@@ -93,7 +171,7 @@ def test_keywords_are_the_fields_of_config():
 def test_a_type_checker_refuses_a_wrong_option(tmp_path):
     (tmp_path / "snippet.py").write_text(
         "import streamer\n"
-        'streamer.describe("a.wav", mode="exact", k=4)\n'
+        'streamer.describe("a.wav", mode="exact", k=4, measures=False)\n'
         'streamer.describe("a.wav", mode="foo")\n'
         'streamer.Describer.open(mdoe="edge")\n'
         'with streamer.open(mode="foo") as d:\n'

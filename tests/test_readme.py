@@ -66,42 +66,35 @@ def test_the_table_of_attributes_is_that_of_the_models(role):
 
 def test_the_way_over_tls_is_the_way(tmp_path):
     """The lines of docs/link.md as they stand, but for the port and a sample in the place of
-    clip.wav; then without the key."""
+    clip.wav; then without the key, and without the authority."""
     block = block_of("docs/link.md", "openssl ").replace("\\\n", "")
     make, verifier, describe = block.replace("8766", str(free_port())).splitlines()
     port = re.search(r"wss://127.0.0.1:(\d+)", describe)[1]
     (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
-    (tmp_path / "streamer").write_text(
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m streamer "$@"\n'
-    )
-    (tmp_path / "streamer").chmod(0o755)
-    root = str(ROOT)
-    given = ENVIRONMENT | {"PYTHONPATH": root, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = tmp_path / "streamer"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m streamer "$@"\n')
+    command.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    given = {"cwd": tmp_path, "env": ENVIRONMENT | {"PYTHONPATH": str(ROOT), "PATH": path}}
 
     def run(line):
-        return subprocess.run(
-            ["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, env=given, timeout=120
-        )
+        command = ["sh", "-c", line]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, **given)
+        return done.returncode, done.stdout, done.stderr
 
-    assert run(make).returncode == 0
-    words = f"exec env {verifier} --port {port}"
-    with subprocess.Popen(
-        ["sh", "-c", words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=tmp_path,
-        env=given,
-    ) as far:
+    assert run(make)[0] == 0
+    words = ["sh", "-c", f"exec env {verifier} --port {port}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(words, **pipes, **given) as far:
         try:
             assert far.stdout.readline().startswith(f"listening on wss://127.0.0.1:{port} ")
-            done = run(describe)
-            assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
-            assert done.stdout.startswith("说话人")
-            done = run(describe.replace("STREAMER_CLOUD_KEY=secret ", ""))
-            assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-            assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in done.stderr
-            done = run(describe.replace(" --cloud-ca chain.pem", ""))
-            assert "name the PEM file of its authority with --cloud-ca" in done.stderr
+            status, out, err = run(describe)
+            assert (status, out.count("\n")) == (0, 1), err
+            assert out.startswith("说话人")
+            status, _, err = run(describe.replace("STREAMER_CLOUD_KEY=secret ", ""))
+            assert (status, err.count("\n")) == (1, 1)
+            assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in err
+            err = run(describe.replace(" --cloud-ca chain.pem", ""))[2]
+            assert "name the PEM file of its authority with --cloud-ca" in err
         finally:
             far.kill()

@@ -11,8 +11,7 @@ from places import SAMPLES
 import streamer
 from streamer import Describer, Description
 from streamer.cli import main
-from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.voice_pitch import Voice
+from streamer.core.measures.speech_measures import SpeechMeasures, Voice
 
 RATE_HZ = 16_000
 
@@ -93,15 +92,11 @@ async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, hig
     assert (coached.reference, coached.level) == ("baseline", 0)
 
 
-@pytest.mark.parametrize("wrong", ["high", "5", "nan"])
-def test_no_pitch_of_a_voice_is_one_line(wrong, capsys):
-    assert main(["describe", str(SAMPLES[0]), "--pitch-reference", wrong]) == 2
-    err = capsys.readouterr().err
-    assert "pitch_reference is" in err
-    assert err.count("\n") == 1
-
-
 def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsys):
+    def told(*words, status=0):
+        assert main(["describe", str(file), "--mode", "edge", *map(str, words)]) == status
+        return capsys.readouterr()
+
     samples = np.concatenate([usual[0], higher])
     cut_s, end_s = len(usual[0]) / RATE_HZ, len(samples) / RATE_HZ
     file, cues = tmp_path / "s.wav", tmp_path / "s.json"
@@ -109,20 +104,19 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsy
     spans = [(0.0, cut_s), (0.0, cut_s), (cut_s, end_s)]
     segments = [{"start": a, "end": b, "text": "x"} for a, b in spans]
     cues.write_text(json.dumps({"segments": segments}))
-    describe = ["describe", str(file), "--mode", "edge"]
-    assert main([*describe, "--pitch-reference", "auto", "--intervals", str(cues)]) == 0
-    _, told, *rows = capsys.readouterr().out.splitlines()
-    assert told.strip().startswith("pitch for this voice unknown: auto needs two turns")
+    _, line, *rows = told("--pitch-reference", "auto", "--intervals", cues).out.splitlines()
+    assert line.strip().startswith("pitch for this voice unknown: auto needs two turns")
     assert ["(usual)" in row or "(high)" in row for row in rows] == [True] * 3
     assert "(high)" in rows[2]
-    assert main([*describe, "--pitch-reference", "100"]) == 0
-    assert "pitch very high for this voice: +" in capsys.readouterr().out
-    assert main([*describe, "--measures"]) == 0
-    assert "pitch compared with all voices" in capsys.readouterr().out
+    assert "pitch very high for this voice: +" in told("--pitch-reference", "100").out
+    assert "pitch compared with all voices" in told("--measures").out
+    for wrong in ("high", "5", "nan"):
+        err = told("--pitch-reference", wrong, status=2).err
+        assert (err.count("\n"), "pitch_reference is" in err) == (1, True)
 
 
-def test_labels_and_comparisons_tell_it_where_asked(usual, higher, tmp_path, capsys):
-    low, high, out = tmp_path / "low.wav", tmp_path / "high.wav", tmp_path / "labels.jsonl"
+def test_labels_and_comparisons_have_it_where_asked(usual, higher, tmp_path, capsys):
+    low, high = tmp_path / "low.wav", tmp_path / "high.wav"
     for file, samples in ((low, usual[0]), (high, higher)):
         soundfile.write(file, samples, RATE_HZ)
     reference = ["--mode", "edge", "--pitch-reference", f"{usual[1]:.2f}"]
@@ -130,24 +124,22 @@ def test_labels_and_comparisons_tell_it_where_asked(usual, higher, tmp_path, cap
     row = json.loads(capsys.readouterr().out)
     takes = [row[take]["voice_pitch"] for take in ("first", "second")]
     assert [take["level"] for take in takes] == [2, 3]
-    assert main(["compare", str(low), str(high), *reference]) == 0
-    assert "pitch usual for this voice: " in capsys.readouterr().out.splitlines()[1]
-    assert main(["label", str(tmp_path), "--out", str(out), *reference]) == 0
-    rows = {row["file"]: row for row in map(json.loads, out.read_text("utf-8").splitlines())}
-    assert [rows[str(file)]["voice_pitch_level"] for file in (low, high)] == [2, 3]
-    told = [rows[str(file)]["voice_pitch_semitones"] for file in (low, high)]
+
+    def labelled(source, *words):
+        out = tmp_path / f"{len(words)}.jsonl"
+        assert main(["label", str(source), "--out", str(out), *words, "--jobs", "1"]) == 0
+        return [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+
+    rows = labelled(tmp_path, *reference)
+    rows.sort(key=lambda row: row["file"], reverse=True)  # low, high
+    assert [row["voice_pitch_level"] for row in rows] == [2, 3]
+    told = [row["voice_pitch_semitones"] for row in rows]
     assert told == [take["semitones"] for take in takes]
-    assert f"pitch_reference {usual[1]:.2f}" in rows[str(low)]["made_with"]
-    for file in (low, high):
-        cues = [{"start": a, "end": a + 1.5, "text": "x"} for a in (0.0, 1.0)]
-        file.with_suffix(".json").write_text(json.dumps({"segments": cues}))
-    auto = ["--intervals", "json", "--pitch-reference", "auto", "--jobs", "1"]
-    assert main(["label", str(low), "--out", str(tmp_path / "i.jsonl"), *auto]) == 0
-    cues = [json.loads(line) for line in (tmp_path / "i.jsonl").read_text("utf-8").splitlines()]
+    assert f"pitch_reference {usual[1]:.2f}" in rows[0]["made_with"]
+    cues = [{"start": a, "end": a + 1.5, "text": "x"} for a in (0.0, 1.0)]
+    low.with_suffix(".json").write_text(json.dumps({"segments": cues}))
+    cues = labelled(low, "--intervals", "json", "--pitch-reference=auto")
     assert min(abs(cue["voice_pitch_semitones"]) for cue in cues) == 0
     assert "have no voice_pitch" not in capsys.readouterr().err
-    alone = ["--mode", "edge", "--pitch-reference", "auto", "--jobs", "1"]
-    assert main(["label", str(low), "--out", str(tmp_path / "a.jsonl"), *alone]) == 0
+    labelled(low, "--mode=edge", "--pitch-reference=auto")
     assert "1 have no voice_pitch: auto needs two turns" in capsys.readouterr().err
-    assert main(["label", str(low), "--out", str(out), "--pitch-reference", "high"]) == 2
-    assert "pitch_reference is 'high'; give Hz, or auto" in capsys.readouterr().err

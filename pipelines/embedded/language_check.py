@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import streamer
-from streamer.audio.directory import recordings_in
+from streamer.audio.source import recordings_in
 from streamer.core.attributes import ATTRIBUTES
 
 

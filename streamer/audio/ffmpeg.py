@@ -21,9 +21,8 @@ from typing import IO
 import numpy as np
 
 from streamer.audio.pieces import pieces_of
-from streamer.audio.source import Audio, AudioError, Block
+from streamer.audio.source import BLOCK_FRAMES, Audio, AudioError, Block
 
-BLOCK_FRAMES = 8192
 HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, rate, channels
 FLOAT = 6  # the encoding
 MOST_CHANNELS = 1024

@@ -18,11 +18,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from streamer.audio.array import AudioArray
-from streamer.audio.directory import recordings_in
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
 from streamer.audio.pieces import View, pieces_of
-from streamer.audio.source import Audio, AudioError, Block
+from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 
 # a path, an open binary file, or samples and their rate in Hz
 Source = str | os.PathLike[str] | IO[bytes] | tuple[NDArray[Any], int]
-# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
-# still has.
-BLOCK_FRAMES = 8192
 BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
 # libsndfile's log of a header that promises more data than the file has.
@@ -151,7 +146,6 @@ def open_audio(source: Source, track: int | None = None) -> Audio:
 
 
 def _open_handle(path: str, handle: IO[bytes], track: int | None) -> Audio:
-    """By libsndfile, else by ffmpeg."""
     try:
         file = AudioFile(path, handle)
     except NotForLibsndfile as error:

@@ -1,16 +1,31 @@
-"""The base of opened recordings: blocks of samples, warnings."""
+"""Recordings in memory and in folders, and the base of all that are opened: blocks, warnings."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import PCM16_SCALE
+
 Block = NDArray[np.float32]  # [n, channels], full scale 1.0
 MOST = 4.0  # 12 dB over full scale: beyond it, the samples are no audio of full scale 1.0
 ROUNDING = 1.0 + 1 / 32768
+# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
+# still has.
+BLOCK_FRAMES = 8192
+# Names of formats that libsndfile reads, and of containers that ffmpeg opens.
+SUFFIXES = frozenset(
+    (
+        *(".wav", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
+        *(".aifc", ".au", ".snd", ".caf", ".m4a", ".m4b", ".mp4", ".mov", ".webm", ".mkv"),
+        *(".mka", ".aac", ".wma", ".amr", ".3gp"),
+    )
+)
 
 
 class AudioError(Exception):
@@ -90,3 +105,59 @@ class Audio(ABC):
         self._num_over += int((np.abs(block) > ROUNDING).sum())
         self._peak = max(self._peak, peak)
         return np.clip(block, -1.0, 1.0)
+
+
+class AudioArray(Audio):
+    """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate
+    Hz.
+
+    Raises TypeError and ValueError for anything else. The array is read while it is described, and
+    not copied.
+    """
+
+    def __init__(self, samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int) -> None:
+        kinds = (np.float32, np.float64, np.int16)
+        if not isinstance(samples, np.ndarray) or samples.dtype.type not in kinds:
+            kind = getattr(samples, "dtype", type(samples).__name__)
+            ways = "give a numpy array of float32 (full scale 1.0) or int16"
+            raise TypeError(f"samples are {kind}; {ways}")
+        told = f"samples have the shape {list(samples.shape)}"
+        if samples.ndim not in (1, 2) or not samples.size:
+            raise ValueError(f"{told}; give [n] or [n, channels], n > 0")
+        if samples.ndim == 2 and samples.shape[1] > samples.shape[0]:
+            raise ValueError(f"{told}; give [n, channels], .T turns them")
+        if not (isinstance(sample_rate, int | float | np.number) and np.isfinite(sample_rate)):
+            raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
+        self._samples = samples.reshape(len(samples), -1)
+        super().__init__("samples", int(sample_rate), self._samples.shape[1], len(samples))
+
+    def close(self) -> None:
+        """It holds nothing that was opened."""
+
+    def __iter__(self) -> Iterator[Block]:
+        for at in range(0, self.num_frames, BLOCK_FRAMES):
+            block = self._samples[at : at + BLOCK_FRAMES]
+            samples: Block = block.astype(np.float32)
+            is_int = block.dtype.kind == "i"  # of either byte order
+            yield samples / PCM16_SCALE if is_int else self._in_range(samples, at)
+
+
+def recordings_in(path: str, on_other: Callable[[str], None] = lambda path: None) -> list[str]:
+    """`path` itself unless it is a directory; else the recordings in it and below, sorted.
+
+    Names that begin with a dot are left out, and pipes and devices, which might never end:
+    `on_other` gets their paths. A directory without a recording stays, and is refused when it is
+    opened.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        shown = [name for name in sorted(names) if not name.startswith(".")]
+        for name in shown:
+            file = os.path.join(folder, name)
+            if Path(name).suffix.lower() in SUFFIXES:
+                is_other = os.path.exists(file) and not os.path.isfile(file)
+                on_other(file) if is_other else found.append(file)
+    return found or [path]

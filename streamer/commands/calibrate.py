@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from streamer.assembly.models import Models
-from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
+from streamer.audio.source import recordings_in
 from streamer.commands.options import CalibrateOptions
-from streamer.commands.process import fail, pass_over, put
+from streamer.commands.process import Failed, fail, pass_over, put
+from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import (
     Block,
@@ -48,11 +49,7 @@ HEAD = (
     *("preset", "signal", "threshold", "k", "risk", "loss", "skipped"),
     *("accepted / uploaded", "clips"),
 )
-WIDTHS = (8, 9, 10, 3, 7, 8, 8, 20, 6)
-
-
-class CalibrationError(Exception):
-    """No threshold can be given. Its text is one line with the way out."""
+NO_SIGNAL = "too few clips to choose a signal: the gate looks at entropy; more clips choose one"
 
 
 @dataclass(frozen=True)
@@ -73,49 +70,34 @@ class Calibration:
     num_failed: int  # files that could not be read
 
 
-@dataclass(frozen=True)
-class Destination:
-    """file: the card to write. copy: the new directory of the model, if there is one."""
-
-    file: Path
-    copy: Path | None
-
-
 def run(options: CalibrateOptions) -> int:
-    """The exit status: 0, or 1 if nothing was certified or a file failed. Raises ConfigError."""
-    from streamer.model.checkpoint.weights import ModelError
+    """The exit status: 1 if a file failed. Raises ConfigError, ModelError, Failed."""
     from streamer.model.thinker import resolve
 
-    try:
-        files = clips_of(options)
-        config = Config(
-            mode="gated", edge=options.edge, cloud=options.cloud, language=options.language
-        )
-        models = Models(config, calibrates=True)
-        directory = resolve(options.edge, "edge")
-        place = place_of(options, directory)
-        models.load()
-        found = calibrate(models, files, options)
-        write(place, directory, gate_of(models, found.results), models.language)
-    except (CalibrationError, ModelError) as error:
-        fail(str(error))
-        return 1
-    report(found, place, options)
+    files = clips_of(options)
+    config = Config(mode="gated", edge=options.edge, cloud=options.cloud, language=options.language)
+    models = Models(config, calibrates=True)
+    directory = resolve(options.edge, "edge")
+    card, copy = place_of(options, directory)
+    models.load()
+    found = calibrate(models, files, options)
+    write(card, copy, directory, gate_of(models, found.results), models.language)
+    report(found, card, copy, options)
     return 1 if found.num_failed else 0
 
 
 def clips_of(options: CalibrateOptions) -> list[str]:
     """The recordings, each once: a second copy would count as a clip that agrees.
 
-    Raises CalibrationError for a missing file, and for too few files.
+    Raises Failed for a missing file, and for too few files.
     """
     found = (file for clip in options.clips for file in recordings_in(clip, pass_over))
     files = list(dict.fromkeys(found))
     for file in files:
         if Path(file).is_dir():
-            raise CalibrationError(f"{file}: is a directory without recordings; give some")
+            raise Failed(f"{file}: is a directory without recordings; give some")
         if not Path(file).exists() and file != "-":
-            raise CalibrationError(f"{file}: no such file")
+            raise Failed(f"{file}: no such file")
     _check_enough(len(files), options)
     return files
 
@@ -128,17 +110,17 @@ def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> N
     least = least_risk(num_clips, options.confidence)
     way = f"give more, or a risk of {least:g}" if least < 1 else "give more"
     told = f"{num_clips} clips{why} cannot certify a risk of {options.risk:g}{sure}"
-    raise CalibrationError(f"{told}: {needed} are needed; {way}")
+    raise Failed(f"{told}: {needed} are needed; {way}")
 
 
 def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Calibration:
-    """Listen to all clips, choose, certify. Raises CalibrationError, ModelError."""
+    """Listen to all clips, choose, certify. Raises Failed, ModelError."""
     clips, num_failed = _hear_all(models, files)
     _check_enough(len(clips), options, " with speech")
     choosing, certifying = _split(clips, options)
     groups = _groups(certifying, options)
     if not choosing:
-        fail("too few clips to choose a signal: the gate looks at entropy; more clips choose one")
+        fail(NO_SIGNAL)
     results = []
     skipped = {}
     risks = {"fluent": options.risk, "quality": _quality_risk(certifying, groups, options)}
@@ -152,7 +134,7 @@ def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Ca
             turns = [_turns(group, preset, signal) for group in groups]
             results.append(certify(turns, preset, signal, k, risk, options.confidence))
         except Uncertifiable as error:
-            raise CalibrationError(
+            raise Failed(
                 f"{error}; give a larger one, or use mode exact. Nothing was written"
             ) from None
     return Calibration(results, skipped, num_failed)
@@ -172,7 +154,7 @@ def _quality_risk(
 
 
 def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
-    """All clips, or one group for each folder. Raises CalibrationError for too few in one."""
+    """All clips, or one group for each folder. Raises Failed for too few in one."""
     if not options.by_folder:
         return [clips]
     groups: dict[Path, list[Clip]] = {}
@@ -181,7 +163,7 @@ def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
     for folder, group in sorted(groups.items()):
         if len(group) < (needed := num_needed(options.risk)):
             told = f"{len(group)} clips of {folder} cannot certify a risk of {options.risk:g}"
-            raise CalibrationError(
+            raise Failed(
                 f"{told}: {needed} are needed beside those that choose the signal; give more"
             )
     return list(groups.values())
@@ -246,38 +228,28 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     return Clip(file, found) if all(found[name]["entropy"] for name in plans) else None
 
 
-def place_of(options: CalibrateOptions, directory: Path) -> Destination:
-    """Where the result goes, checked before the work. Raises ConfigError, CalibrationError."""
-    if options.out is None:
-        _check_own(directory)
-        place = Destination(directory / CARD, None)
-    elif (out := Path(options.out)).is_dir():
-        told = f"{out}: is a directory that exists; calibrate what is in it with --edge {out}"
-        ways = f"or name one that does not exist yet, or a file, e.g. {out / CARD}"
-        raise CalibrationError(f"{told}, {ways}")
-    elif out.suffix == ".json" or out.exists():
-        place = Destination(out, None)
-    else:
-        place = Destination(out / CARD, out)
-    _check_writable(place.copy or place.file)
-    return place
-
-
-def _check_own(directory: Path) -> None:
+def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | None]:
+    """(the card to write, the new directory of the model if there is one), checked before the work.
+    Raises ConfigError, Failed."""
     from streamer.model.thinker import resolve
 
-    if directory.resolve() == resolve("embedded", "edge").resolve():
+    card, copy = Path(options.out or directory / CARD), None
+    if options.out is None and directory.resolve() == resolve("embedded", "edge").resolve():
         told = "the embedded edge's thresholds come with streamer"
         way = "--out myedge makes a copy of it with yours (then --edge myedge)"
         raise ConfigError(f"{told}; {way}")
-
-
-def _check_writable(out: Path) -> None:
+    if card.is_dir():
+        told = f"{card}: is a directory that exists; calibrate what is in it with --edge {card}"
+        ways = f"or name one that does not exist yet, or a file, e.g. {card / CARD}"
+        raise Failed(f"{told}, {ways}")
+    if card.suffix != ".json" and not card.exists():
+        card, copy = card / CARD, card
     try:
-        tempfile.TemporaryFile(dir=out.parent).close()
+        tempfile.TemporaryFile(dir=(copy or card).parent).close()
     except OSError as error:
         reason = f"cannot be written ({error.strerror}); choose another place with --out"
-        raise CalibrationError(f"{out}: {reason}") from None
+        raise Failed(f"{copy or card}: {reason}") from None
+    return card, copy
 
 
 def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
@@ -302,33 +274,33 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     }
 
 
-def write(place: Destination, directory: Path, gate: Mapping[str, Any], language: str) -> None:
+def write(
+    card: Path, copy: Path | None, directory: Path, gate: Mapping[str, Any], language: str
+) -> None:
     """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
     ModelError."""
     from streamer.model.checkpoint.card import write_gate
     from streamer.model.checkpoint.weights import ModelError
 
-    if place.copy is None:
-        write_gate(directory, place.file, gate, language)
+    if copy is None:
+        write_gate(directory, card, gate, language)
         return
-    parent, prefix = place.copy.parent, f".{place.copy.name}-"
     try:
-        with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as half:
+        with tempfile.TemporaryDirectory(dir=copy.parent, prefix=f".{copy.name}-") as half:
             made = Path(half) / "edge"
             shutil.copytree(directory, made, copy_function=shutil.copyfile)
             write_gate(directory, made / CARD, gate, language)
-            made.rename(place.copy)
+            made.rename(copy)
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or "some files could not be copied"
         told = f"cannot be written ({reason}); choose another place with --out"
-        raise ModelError(place.copy, told) from None
+        raise ModelError(copy, told) from None
 
 
-def report(found: Calibration, place: Destination, options: CalibrateOptions) -> None:
-    """Print a table, or JSON."""
+def report(found: Calibration, card: Path, copy: Path | None, options: CalibrateOptions) -> None:
     if options.json:
         rows = {
-            "written": str(place.file),
+            "written": str(card),
             "skipped_by_signal": found.skipped,
             "presets": [asdict(result) for result in found.results],
         }
@@ -337,12 +309,12 @@ def report(found: Calibration, place: Destination, options: CalibrateOptions) ->
     for preset, shares in found.skipped.items():
         told = ", ".join(f"{signal} {share:.3f}" for signal, share in shares.items())
         put(f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}")
-    for cells in (HEAD, *map(_cells, found.results)):
-        put("  ".join(c.ljust(w) for c, w in zip(cells, WIDTHS, strict=True)).rstrip())
+    for line in aligned([HEAD, *map(_cells, found.results)]):
+        put(line.removeprefix("  "))
     put(promise(found.results[0]))
-    put(f"written: {place.file}")
-    if place.copy is not None:
-        put(f"a model of its own: streamer describe FILE --edge {place.copy}")
+    put(f"written: {card}")
+    if copy is not None:
+        put(f"a model of its own: streamer describe FILE --edge {copy}")
 
 
 def _cells(r: Certified) -> tuple[str, ...]:

@@ -63,7 +63,6 @@ class Difference:
         return WORDS[self.first.attribute][difference > 0]
 
     def row(self) -> tuple[str, ...]:
-        """A line of the table."""
         name = self.first.attribute
         if self.value is None or self.error is None:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
@@ -89,22 +88,17 @@ class Difference:
 
 
 def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
-    """The exit status: 1 if a recording or a model failed. Raises ConfigError."""
+    """Print a table, or JSON. Raises ConfigError, AudioError, ModelError, TargetLost."""
     found = _describe(options, combined(None, given))
-    if found is None:
-        return 1
     differences = differences_of(*found)
     if options.json:
-        rows = {each.first.attribute: each.as_json() for each in differences}
         texts: list[dict[str, Any]] = [{"file": one.file, "text": one.text} for one in found]
         if options.pitch_reference is not None:
             for text, one in zip(texts, found, strict=True):
                 text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
-        put(
-            json.dumps(
-                {"first": texts[0], "second": texts[1], "attributes": rows}, ensure_ascii=False
-            )
-        )
+        rows = {each.first.attribute: each.as_json() for each in differences}
+        told = {"first": texts[0], "second": texts[1], "attributes": rows}
+        put(json.dumps(told, ensure_ascii=False))
         return 0
     for one in found:
         put(f"{one_line(one.file)}: {one_line(one.text) or 'no speech'}")
@@ -119,23 +113,14 @@ def differences_of(first: Description, second: Description) -> list[Difference]:
     return [*map(Difference.of, readings_of(first), readings_of(second))]
 
 
-def _describe(options: CompareOptions, config: Config) -> tuple[Description, Description] | None:
-    """Both recordings; None after a line that says which one failed."""
-    from streamer.audio.file import AudioError
+def _describe(options: CompareOptions, config: Config) -> tuple[Description, Description]:
     from streamer.blocking import describe
-    from streamer.model.checkpoint.weights import ModelError
-    from streamer.stages.ports import TargetLost
 
-    try:
-        with loading(models_of(config)):
-            first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
-        second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
-    except (AudioError, ModelError, TargetLost) as error:
-        fail(str(error))
-        return None
+    with loading(models_of(config)):
+        first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
+    second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
     for one in (first, second):
-        for warning in filter(
-            None, [one.warning, *(one.measures.warnings if one.measures else ())]
-        ):
+        told = [one.warning, *(one.measures.warnings if one.measures else ())]
+        for warning in filter(None, told):
             fail(f"{one.file}: {warning}")
     return first, second

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
+from streamer.audio.source import recordings_in
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import StdoutLost, fail, loading, models_of, pass_over
+from streamer.commands.process import StdoutLost, fail, is_told, opened, pass_over
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -21,7 +21,6 @@ from streamer.describer import Describer
 from streamer.fillers import filled_pauses
 from streamer.intervals import measure_intervals, read_intervals
 from streamer.progress import Bar, clock
-from streamer.stages.ports import TargetLost
 from streamer.timeline.write import check_target, write_timeline
 
 
@@ -67,15 +66,7 @@ def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
 
 
 async def _describe_all(takes: Sequence[Take], config: Config, options: DescribeOptions) -> int:
-    async with Describer.open(config) as describer:
-        try:
-            with loading(models_of(config)):
-                await describer.load()
-        except Exception as error:
-            if not _is_model_error(error):
-                raise
-            fail(str(error))
-            return 1
+    async with opened(config) as describer:
         with Bar("describing", len(takes), beside_text=True) as bar:
             return await _Batch(describer, takes, options, bar).run()
 
@@ -161,11 +152,22 @@ class _Batch:
             return False
         screen.done(result, self._describer.config.is_away)
         channels = self._gather(take, result)
-        if len(channels) > 1 and self._options.measures:
-            show_call(take.file, channels, self._options)
-        await self._show_intervals(take)
-        await self._show_filled(take)
-        return await self._write_timeline(channels) and not result.is_cut
+        is_whole = await anyio.to_thread.run_sync(self._show_more, take, channels)
+        return is_whole and not result.is_cut
+
+    def _show_more(self, take: Take, channels: Sequence[Description]) -> bool:
+        """All else that was asked for; whether it could be written."""
+        options = self._options
+        if len(channels) > 1 and options.measures:
+            show_call(take.file, channels, options)
+        if options.intervals is not None:
+            intervals = read_intervals(options.intervals)
+            measures = measure_intervals(take.file, intervals, take.channel, options.track)
+            show_intervals(take.file, intervals, measures, options)
+        if options.filled_pauses:
+            filled = filled_pauses(take.file, take.channel, options.track)
+            show_filled(take, filled, options.json)
+        return options.timeline is None or not channels or _write(channels, options.timeline)
 
     def _gather(self, take: Take, result: Description | None) -> list[Description]:
         """All channels of a file when the last of them is described, if none failed; else []."""
@@ -176,42 +178,6 @@ class _Batch:
         whole = [each for each in self._channels.pop(take.number) if each is not None]
         return sorted(whole, key=lambda each: each.channel or 0) if len(whole) == len(found) else []
 
-    async def _show_intervals(self, take: Take) -> None:
-        """Show the measures of the intervals that were asked for."""
-        if self._options.intervals is None:
-            return
-        intervals = read_intervals(self._options.intervals)
-        measures = await anyio.to_thread.run_sync(
-            measure_intervals, take.file, intervals, take.channel, self._options.track
-        )
-        show_intervals(take.file, intervals, measures, self._options)
-
-    async def _show_filled(self, take: Take) -> None:
-        """Show the filled pauses, where they were asked for."""
-        if self._options.filled_pauses:
-            found = await anyio.to_thread.run_sync(
-                filled_pauses, take.file, take.channel, self._options.track
-            )
-            show_filled(take, found, self._options.json)
-
-    async def _write_timeline(self, channels: Sequence[Description]) -> bool:
-        """Whether it was written where one is asked for."""
-        out = self._options.timeline
-        if out is None or not channels:
-            return True
-        if any(each.timeline is None for each in channels):
-            fail(f"{channels[0].file}: holds no sample, so {out} is not written")
-            return False
-        found = channels if len(channels) > 1 else channels[0]
-        try:
-            left_out = await anyio.to_thread.run_sync(write_timeline, found, out)
-        except OSError as error:
-            fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
-            return False
-        if left_out is not None:
-            fail(f"{out}: {left_out}")
-        return True
-
     def show_progress(self, where: str = "") -> None:
         """Over all recordings; of a single one, how far it is heard."""
         done = self._num_done + sum(self._shares.values())
@@ -219,17 +185,25 @@ class _Batch:
         self._bar.show(done, f"{self._num_done} of {len(self._takes)}" if is_many else where)
 
 
+def _write(channels: Sequence[Description], out: str) -> bool:
+    """Whether the timeline could be written."""
+    if any(each.timeline is None for each in channels):
+        fail(f"{channels[0].file}: holds no sample, so {out} is not written")
+        return False
+    try:
+        left_out = write_timeline(channels if len(channels) > 1 else channels[0], out)
+    except OSError as error:
+        fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
+        return False
+    if left_out is not None:
+        fail(f"{out}: {left_out}")
+    return True
+
+
 def _told(file: str, error: Exception) -> tuple[str, str]:
     """(the line for stderr, the reason for JSON)."""
-    if isinstance(error, AudioError):
-        return str(error), error.reason
-    if isinstance(error, TargetLost) or _is_model_error(error):
-        return str(error), str(error).removeprefix(f"{file}: ")
+    if is_told(error):
+        reason = error.reason if isinstance(error, AudioError) else str(error)
+        return str(error), reason.removeprefix(f"{file}: ")
     told = f"{type(error).__name__}: {error}; this is a defect of streamer, please report it"
     return f"{file}: {told}", told
-
-
-def _is_model_error(error: Exception) -> bool:
-    from streamer.model.checkpoint.weights import ModelError
-
-    return isinstance(error, ModelError)

@@ -1,8 +1,7 @@
 """`streamer label`: a table with a row for each recording, made by one process for each core.
 
-Rows are appended as they come to a file of JSON lines: the table itself, or FILE.rows.jsonl beside
-it. A run that was interrupted goes on there. Rows that were made with other options, or that hold
-an error, are made again.
+Rows are appended as they come to a file of JSON lines (label_table.py). A run that was interrupted
+goes on there. Rows that were made with other options, or that hold an error, are made again.
 """
 
 from __future__ import annotations
@@ -18,22 +17,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamer.audio.directory import recordings_in
-from streamer.audio.file import AudioError
+from streamer.audio.source import AudioError, recordings_in
 from streamer.commands.label_table import (
     INTERVAL_NAMES,
     NAMES,
     OF_VOICE,
+    TAGS,
     Row,
     Rows,
-    label_of,
+    row_of,
     rows_of_intervals,
 )
 from streamer.commands.options import LabelOptions, reference_of
-from streamer.commands.process import fail, interrupted_by_sigterm, pass_over, status_of, tell
+from streamer.commands.process import (
+    Failed,
+    fail,
+    interrupted_by_sigterm,
+    pass_over,
+    status_of,
+    tell,
+)
 from streamer.config import Config, ConfigError, combined
-from streamer.core.measures.voice_pitch import PitchReference
-from streamer.core.readings import DATASPEECH
+from streamer.core.measures.speech_measures import PitchReference
 from streamer.intervals import measured_with_warning, read_intervals
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
@@ -45,13 +50,7 @@ WORDS = (
 UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
 MAX_SHOWN = 5  # errors on stderr; the table holds all
 ENDED = "its process ended (a defect of a library, or too little memory)"
-
-
-Work = Callable[[str], Sequence[Row] | str]  # its rows; text: the error of every recording
-
-
-class CannotLabel(Exception):
-    """The models cannot be loaded, so no recording can be described. Its text is one line."""
+Work = Callable[[str], Sequence[Row]]
 
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
@@ -66,7 +65,12 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         return 1
     found = (file for path in options.files for file in recordings_in(path, pass_over))
     files = list(dict.fromkeys(found))
-    rows = Rows.open(Path(options.out), _columns(options))
+    names = (
+        *(NAMES if options.intervals is None else INTERVAL_NAMES),
+        *(TAGS if options.tags else ()),
+        *(OF_VOICE if options.pitch_reference else ()),
+    )
+    rows = Rows.open(Path(options.out), names)
     work, made = _work(options, config)
     todo = rows.left_of(files, made)
     if num_other := sum(map(rows.has, todo)):
@@ -78,11 +82,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
             _label_all(todo, work, min(options.jobs or _cores(), len(todo)), rows)
             rows.publish(files)
     except BrokenProcessPool:
-        fail("processes end as they work (too little memory?); take fewer --jobs to go on")
-        return 1
-    except CannotLabel as error:
-        fail(str(error))
-        return 1
+        told = "processes end as they work (too little memory?); take fewer --jobs to go on"
+        raise Failed(told) from None
     except KeyboardInterrupt as error:
         there = sum(map(rows.has, files))
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
@@ -96,21 +97,15 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     return _report(rows, files, options.out)
 
 
-def _columns(options: LabelOptions) -> tuple[str, ...]:
-    names = NAMES if options.intervals is None else INTERVAL_NAMES
-    tags = () if options.tags is None else DATASPEECH
-    return (*names, *tags, *(() if options.pitch_reference is None else OF_VOICE))
-
-
 def _work(options: LabelOptions, config: Config) -> tuple[Work, str]:
     """The function that labels one recording, and `made_with` of its rows."""
     reference = reference_of(options.pitch_reference)
-    made = made_with(config) if options.intervals is None else f"intervals {options.intervals}"
+    kind = options.intervals
+    made = made_with(config) if kind is None else f"intervals {kind}"
     if reference is not None:
         made += f", pitch_reference {options.pitch_reference}"
-    if options.intervals is None:
-        return partial(_label, config, reference, made), made
-    return partial(_measure, options.intervals, reference, made), made
+    rows_of = partial(_describe, config) if kind is None else partial(_measure, kind)
+    return partial(_label, rows_of, reference, made), made
 
 
 def _report(rows: Rows, files: Sequence[str], out: str) -> int:
@@ -162,48 +157,51 @@ def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:
             if len(ended) == len(in_hand) > 1:
                 raise BrokenProcessPool(ENDED)
             for file in ended:
-                add([Row(file=file, error=ENDED)])
+                add([{"file": file, "error": ENDED}])
 
 
 def _in_processes(
     todo: Iterator[str], work: Work, jobs: int, add: Callable[[Sequence[Row]], None]
 ) -> list[str]:
     """Label all. If a process ends: the recordings that were in progress."""
-    in_hand: dict[Future[Sequence[Row] | str], str] = {}
+    in_hand: dict[Future[Sequence[Row]], str] = {}
     with Workers(jobs) as pool, suppress(BrokenProcessPool):
         for found in each_done(pool, jobs, work, todo, in_hand):
-            if isinstance(found, str):
-                raise CannotLabel(found)
             add(found)
     return list(in_hand.values())
 
 
-def _label(config: Config, reference: PitchReference, made: str, file: str) -> Sequence[Row] | str:
-    """The row of a recording; text: the error of every recording."""
+def _label(
+    rows_of: Callable[[str, PitchReference, str], Sequence[Row]],
+    reference: PitchReference,
+    made: str,
+    file: str,
+) -> Sequence[Row]:
+    """The rows of a recording, or one with its error. Raises Failed if none can be described."""
+    try:
+        return rows_of(file, reference, made)
+    except AudioError as error:
+        return [{"file": file, "error": error.reason}]
+    except Failed:
+        raise
+    except Exception as error:
+        is_told = isinstance(error, ConfigError | ValueError)
+        told = str(error) if is_told else f"{type(error).__name__}: {error}"
+        return [{"file": file, "error": told}]
+
+
+def _describe(config: Config, file: str, reference: PitchReference, made: str) -> Sequence[Row]:
     from streamer.blocking import describe
     from streamer.model.checkpoint.weights import ModelError
 
     try:
-        found = describe(file, config, measures=True, pitch_reference=reference)
-        return [label_of(found, made)]
-    except AudioError as error:
-        return [Row(file=file, error=error.reason)]
+        return [row_of(describe(file, config, pitch_reference=reference), made)]
     except (ConfigError, ModelError) as error:
-        return str(error)
-    except Exception as error:
-        return [Row(file=file, error=f"{type(error).__name__}: {error}")]
+        raise Failed(str(error)) from None
 
 
-def _measure(kind: str, reference: PitchReference, made: str, file: str) -> Sequence[Row]:
+def _measure(kind: str, file: str, reference: PitchReference, made: str) -> Sequence[Row]:
     """A row for each interval in the file beside the recording."""
-    beside = Path(file).with_suffix(f".{kind}")
-    try:
-        intervals = read_intervals(beside)
-        found, warning = measured_with_warning(file, intervals)
-        return rows_of_intervals(file, intervals, found, made, reference, warning)
-    except AudioError as error:
-        return [Row(file=file, error=error.reason)]
-    except (ConfigError, ValueError) as error:
-        return [Row(file=file, error=str(error))]
-    except Exception as error:
-        return [Row(file=file, error=f"{type(error).__name__}: {error}")]
+    intervals = read_intervals(Path(file).with_suffix(f".{kind}"))
+    found, warning = measured_with_warning(file, intervals)
+    return rows_of_intervals(file, intervals, found, made, reference, warning)

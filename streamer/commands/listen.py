@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.commands.options import ListenOptions
-from streamer.commands.process import fail, loading, models_of, put, tell
+from streamer.commands.process import Failed, fail, opened, put, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
@@ -20,7 +20,6 @@ from streamer.core.installed import missing
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.readings import ABSENT, UNITS
-from streamer.describer import Describer
 from streamer.stages.events import CoachEvent, TurnFailed
 from streamer.stages.stream import LiveSession
 
@@ -41,7 +40,7 @@ NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
 
 def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
-    """The exit status: 1 if the microphone or a model failed. Raises ConfigError."""
+    """Until Ctrl-C. Raises ConfigError, ModelError, Failed."""
     config = combined(None, given)
     if (why := missing("streamer listen", "rich", "sounddevice")) is not None:
         raise ConfigError(f"{why}; {NO_PORTAUDIO}" if "cannot be loaded" in why else why)
@@ -49,31 +48,23 @@ def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
 
 
 async def _listen(options: ListenOptions, config: Config) -> int:
-    from streamer.model.checkpoint.weights import ModelError
-
-    async with Describer.open(config) as describer:
-        try:
-            with loading(models_of(config)):
-                await describer.load()
-            rate, microphone, pieces = open_microphone(options.microphone)
-        except (ModelError, OSError) as error:
-            fail(str(error))
-            return 1
+    async with opened(config) as describer:
+        rate, end, pieces = open_microphone(options.microphone)
         tell("listening; speak, pause, read. Ctrl-C ends it.")
         listening = describer.session(rate, vad=True, measures=True, coach=True)
         async with listening as session:
-            await _converse(session, microphone, pieces)
+            await _converse(session, end, pieces)
     return 0
 
 
 async def _converse(
-    session: LiveSession, microphone: Any, pieces: MemoryObjectReceiveStream[bytes]
+    session: LiveSession, end: Callable[[], None], pieces: MemoryObjectReceiveStream[bytes]
 ) -> None:
     """Until the answer to the last turn. The first Ctrl-C ends the audio, a second one all."""
     with Screen() as screen:
         async with anyio.create_task_group() as group:
             group.start_soon(_feed, session, pieces)
-            group.start_soon(_end_on_interrupt, microphone, group.cancel_scope)
+            group.start_soon(_end_on_interrupt, end, group.cancel_scope)
             async for event in session:
                 screen.show(event)
             group.cancel_scope.cancel()
@@ -85,33 +76,22 @@ async def _feed(session: LiveSession, pieces: MemoryObjectReceiveStream[bytes]) 
     await session.end()
 
 
-async def _end_on_interrupt(microphone: Any, scope: anyio.CancelScope) -> None:
+async def _end_on_interrupt(end: Callable[[], None], scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         num = 0
         async for _ in signals:
             num += 1
             if num == 1:
-                await anyio.to_thread.run_sync(microphone.end)
+                await anyio.to_thread.run_sync(end)
             else:
                 scope.cancel()
 
 
-class Microphone:
-    """PortAudio's stream. Its thread puts pieces of PCM16 mono on the event loop."""
-
-    def __init__(self, stream: Any, pieces: MemoryObjectSendStream[bytes], call: Any) -> None:
-        self._stream = stream
-        self._pieces = pieces
-        self._call = call
-
-    def end(self) -> None:
-        """Close it; pieces that wait are still read. On another thread than the loop's."""
-        self._stream.close()
-        self._call(self._pieces.close)
-
-
-def open_microphone(device: str | None) -> tuple[int, Microphone, MemoryObjectReceiveStream[bytes]]:
-    """(rate in Hz, the microphone, its pieces). Raises OSError with one line."""
+def open_microphone(
+    device: str | None,
+) -> tuple[int, Callable[[], None], MemoryObjectReceiveStream[bytes]]:
+    """(rate in Hz, a function that ends it, pieces of PCM16 mono). PortAudio's thread puts the
+    pieces on the event loop. Raises Failed."""
     import asyncio
 
     import sounddevice
@@ -134,11 +114,16 @@ def open_microphone(device: str | None) -> tuple[int, Microphone, MemoryObjectRe
         stream.start()
     except (sounddevice.PortAudioError, ValueError) as error:
         told = str(error).partition("\n")[0]
-        raise OSError(
+        raise Failed(
             f"no microphone can be opened ({told}); plug one in, close programs that use it, or "
             "name another by --microphone"
         ) from None
-    return rate, Microphone(stream, send, call), receive
+
+    def end() -> None:
+        stream.close()
+        call(send.close)  # pieces that wait are still read
+
+    return rate, end, receive
 
 
 def putting(pieces: MemoryObjectSendStream[bytes]) -> Callable[[bytes], None]:
@@ -179,7 +164,6 @@ class Screen:
         self._live.stop()
 
     def show(self, event: Any) -> None:
-        """One event of the session."""
         match event:
             case Measures():
                 self._gauges(event)

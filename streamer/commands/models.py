@@ -18,7 +18,7 @@ from textwrap import fill
 from typing import Any
 
 from streamer.commands.options import ModelsOptions, SamplesOptions, WarmOptions
-from streamer.commands.process import fail, loading, put
+from streamer.commands.process import Failed, fail, loading, put
 from streamer.core.attributes import level_names
 from streamer.core.decoding.plan import SIGNALS
 from streamer.core.description import one_line
@@ -57,18 +57,12 @@ def run(options: ModelsOptions) -> int:
 
 
 def _prepare(spec: str, engine: str) -> int:
-    """Convert a model once, so that it loads in seconds."""
-
-    try:
-        directory = resolve(spec, "cloud")
-        shapes = shapes_of(directory)
-        check_layout(directory, shapes)
-        prepared = load_extra("large.prepared")(directory, shapes, engine)
-        with Bar(f"preparing {engine}", 1) as bar:
-            prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
-    except ModelError as error:
-        fail(str(error))
-        return 1
+    directory = resolve(spec, "cloud")
+    shapes = shapes_of(directory)
+    check_layout(directory, shapes)
+    prepared = load_extra("large.prepared")(directory, shapes, engine)
+    with Bar(f"preparing {engine}", 1) as bar:
+        prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
     put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
     return 0
 
@@ -149,7 +143,6 @@ def _candidates() -> list[tuple[str, str, Path]]:
 
 
 def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
-    """Model directories, and the models in a directory that is none itself."""
     for spec in specs:
         directory = Path(spec).expanduser()
         inside = sorted(config.parent for config in directory.glob("*/config.json"))
@@ -175,7 +168,7 @@ def warm(options: WarmOptions) -> int:
 
 
 def copy_samples(options: SamplesOptions) -> int:
-    """List the bundled recordings and the client, or copy them; 1 if they cannot be copied."""
+    """List the bundled recordings and the client, or copy them. Raises Failed."""
     home = Path(str(files("streamer"))) / "data"
     found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
     if options.copy is None:
@@ -187,8 +180,8 @@ def copy_samples(options: SamplesOptions) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         copies = [shutil.copyfile(file, directory / file.name) for file in found]
     except OSError as error:
-        fail(f"{directory}: cannot be written ({error.strerror}); choose another with --copy")
-        return 1
+        told = f"{directory}: cannot be written ({error.strerror})"
+        raise Failed(f"{told}; choose another with --copy") from None
     for copy in copies:
         put(str(copy))
     return 0

@@ -22,7 +22,7 @@ from streamer.core.declare import (
     option,
 )
 from streamer.core.installed import missing
-from streamer.core.measures.voice_pitch import PitchReference, Voice
+from streamer.core.measures.speech_measures import PitchReference, Voice
 from streamer.extras import load
 from streamer.stages.events import CoachOptions
 
@@ -107,7 +107,6 @@ class DescribeOptions(Checked):
 
     @property
     def reference(self) -> PitchReference:
-        """pitch_reference as the API takes it."""
         return reference_of(self.pitch_reference)
 
 

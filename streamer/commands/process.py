@@ -9,18 +9,34 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, TextIO
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from streamer.config import Config
 from streamer.core.description import one_line
+
+if TYPE_CHECKING:
+    from streamer.describer import Describer
 
 _as_python_does = warnings.formatwarning
 
 
 class StdoutLost(Exception):
     """stdout cannot be written, and not because its reader closed it."""
+
+
+class Failed(Exception):
+    """The command cannot go on. Its text is one line with the way out."""
+
+
+def is_told(error: BaseException) -> bool:
+    """Whether the error's text is one line for the user; others are defects."""
+    from streamer.audio.source import AudioError
+    from streamer.model.checkpoint.weights import ModelError
+    from streamer.stages.ports import TargetLost
+
+    return isinstance(error, Failed | AudioError | ModelError | TargetLost)
 
 
 def put(text: str, end: str = "\n") -> None:
@@ -150,6 +166,17 @@ def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) ->
         gc.enable()
         if what and passes:
             tell("\r\x1b[K", end="")
+
+
+@asynccontextmanager
+async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Describer]:
+    """A describer whose models are loaded. Raises ModelError."""
+    from streamer.describer import Describer
+
+    async with Describer.open(config) as describer:
+        with loading(models_of(config), is_service=is_service):
+            await describer.load()
+        yield describer
 
 
 @contextmanager

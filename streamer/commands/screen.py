@@ -17,8 +17,13 @@ from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, plain, put, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
-from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.voice_pitch import ABSOLUTE, NAMES, Voice, VoicePitch
+from streamer.core.measures.speech_measures import (
+    ABSOLUTE,
+    VOICE_NAMES,
+    SpeechMeasures,
+    Voice,
+    VoicePitch,
+)
 from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.fillers import FilledPauses
@@ -82,7 +87,6 @@ class Screen:
             self._tell(why)
 
     def end(self) -> None:
-        """Close a line that was begun."""
         if self._is_open:
             self._write("\n")
         self._is_open = False
@@ -97,7 +101,6 @@ class Screen:
         fail(told)
 
     def done(self, result: Description, is_away: bool) -> None:
-        """The rest of the output."""
         options = self._options
         if options.json:
             self._say(_as_json(result.as_json()))
@@ -221,7 +224,7 @@ def voice_lines(result: Description) -> str:
 
 
 def _for_voice(pitch: VoicePitch | None) -> str:
-    return ABSENT if pitch is None else f"{pitch.semitones:+.1f} ({NAMES[pitch.level]})"
+    return ABSENT if pitch is None else f"{pitch.semitones:+.1f} ({VOICE_NAMES[pitch.level]})"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamer import __version__
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions
-from streamer.commands.process import fail, loading, models_of, put
+from streamer.commands.process import fail, loading, opened, put
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load
 from streamer.logs import log_errors_to
@@ -39,47 +39,61 @@ HEARING_THREADS = 2  # of a verifier
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
-    """Until SIGTERM: 0, or 1 without a model or a free port. Raises ConfigError."""
-    import anyio
-
-    config = config_of(options, given)
-    tls, key = door_of(options)
-    return anyio.run(_serve, options, config, tls, key)
-
-
-async def _serve(
-    options: ServeOptions, config: Config, tls: ssl.SSLContext | None, key: str | None
-) -> int:
+    """Until SIGTERM: 0, or 1 without a free port. Raises ConfigError, ModelError."""
     from streamer.net.realtime.server import PATH
 
-    s = "s" if tls else ""
+    config = config_of(options, given)
 
-    def told(server: RealtimeServer, at: str) -> str:
+    def told(server: RealtimeServer, s: str, at: str) -> str:
         return f"listening on ws{s}://{at}{PATH} (page: http{s}://{at}/)"
 
-    return await run_opened(options, tls, open_server(options, config, key), told)
+    return _run(options, lambda key: open_server(options, config, key), told)
+
+
+def run_verifier(options: VerifierOptions) -> int:
+    """Until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError, ModelError."""
+
+    def told(server: VerifierServer, s: str, at: str) -> str:
+        model = f"{server.model_name}, fingerprint {server.fingerprint}"
+        return f"listening on ws{s}://{at} ({model})"
+
+    return _run(options, lambda key: open_verifier(options, key), told)
+
+
+def _run(
+    options: AddressOptions,
+    opening: Callable[[str | None], AbstractAsyncContextManager[S]],
+    told: Callable[[S, str, str], str],
+) -> int:
+    """Run the server that `opening` loads. told: gives the line on stdout, of the server, "s" with
+    TLS, and the address."""
+    import anyio
+
+    tls, key = door_of(options)
+    s = "s" if tls else ""
+
+    def line(server: S, at: str) -> str:
+        return told(server, s, at)
+
+    return anyio.run(run_opened, options, tls, opening(key), line)
 
 
 async def run_opened(
     options: AddressOptions,
     tls: ssl.SSLContext | None,
-    opened: AbstractAsyncContextManager[S],
+    opening: AbstractAsyncContextManager[S],
     told: Callable[[S, str], str],
 ) -> int:
-    """Run the server of `opened`; its exit status. told: gives the line on stdout."""
-    from streamer.model.checkpoint.weights import ModelError
+    """Run the server of `opening`; its exit status. told: gives the line on stdout."""
     from streamer.net.service.service import Address
 
     try:
         check_free(options)  # models may take minutes to load
-        async with opened as server:
+        async with opening as server:
             await server.run(
                 Address(options.host, options.port, tls),
                 lambda port: put(told(server, f"{shown_host(options.host)}:{port}")),
             )
-    except ModelError as error:
-        fail(str(error))
-        return 1
     except OSError as error:
         fail(cannot_listen(options, error))
         return 1
@@ -91,15 +105,12 @@ async def open_server(
     options: ServeOptions, config: Config, key: str | None
 ) -> AsyncIterator[RealtimeServer]:
     """Load the models and make their server, which does not run yet. Raises ModelError."""
-    from streamer.describer import Describer
     from streamer.net.link.client import watch_link
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission, incarnation_of
 
     origins = origins_of(options.allow_origin)  # before models are loaded
-    async with Describer.open(config) as describer:
-        with loading(models_of(config), is_service=True):
-            await describer.load()
+    async with opened(config, is_service=True) as describer:
         admission = Admission(
             (PATH,),
             options.max_sessions,
@@ -115,30 +126,12 @@ async def open_server(
             describer.said,
             options.coaching(),
         )
-        opened = load("otel")(describer.stream) if options.traces else describer.stream
-        server = RealtimeServer(opened, admission, terms)
+        stream = load("otel")(describer.stream) if options.traces else describer.stream
+        server = RealtimeServer(stream, admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
             watch_link(describer.link, server.metrics)
         yield server
-
-
-def run_verifier(options: VerifierOptions) -> int:
-    """Until SIGTERM: 0, or 1 if the model cannot be loaded or the port is taken."""
-    import anyio
-
-    tls, key = door_of(options)
-    return anyio.run(_verify, options, tls, key)
-
-
-async def _verify(options: VerifierOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
-    s = "s" if tls else ""
-
-    def told(server: VerifierServer, at: str) -> str:
-        model = f"{server.model_name}, fingerprint {server.fingerprint}"
-        return f"listening on ws{s}://{at} ({model})"
-
-    return await run_opened(options, tls, open_verifier(options, key), told)
 
 
 @asynccontextmanager
@@ -208,7 +201,6 @@ def origins_of(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def shown_host(host: str) -> str:
-    """A host in the form of URLs."""
     return f"[{host}]" if ":" in host else host
 
 

@@ -60,7 +60,6 @@ class Conversation:
         return {name: plain(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        """One line."""
         talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
         gap = "" if self.gap_median_s is None else f", gap {self.gap_median_s:.1f} s (median)"
         times = f"{self.dead_air_count} time{'s' * (self.dead_air_count != 1)}"

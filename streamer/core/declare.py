@@ -22,6 +22,7 @@ from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
 REQUIRED: Any = MISSING  # the default of an option that must be given
+MAX_TOML_BYTES = 1 << 20
 CLOSE = 0.7  # similarity of 1 that is worth a hint: two dashes alone give 0.5
 BOUNDS = ("ge", "gt", "le", "lt")
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -11,8 +11,13 @@ from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
 from streamer.core.installed import data_frame
 from streamer.core.measures.curves import Curves
-from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
-from streamer.core.measures.voice_pitch import PitchReference, Voice, VoicePitch
+from streamer.core.measures.speech_measures import (
+    PitchReference,
+    SpeechMeasures,
+    Voice,
+    VoicePitch,
+    join_measures,
+)
 from streamer.core.readings import card, readings_of
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline

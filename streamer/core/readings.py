@@ -1,10 +1,9 @@
 """A description as rows: each attribute's level, name, number with its error, and certainty; and as
-HTML for notebooks, with the curves. Tags of other projects' tables, for what is measured here.
+HTML for notebooks, with the curves.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -74,7 +73,6 @@ class Reading:
         return "sure" if self.chance >= SURE else "likely" if self.chance >= LIKELY else "unsure"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, under the names of the fields."""
         return asdict(self) | {"certainty": self.certainty}
 
 
@@ -195,37 +193,3 @@ def _strokes(pitch: np.ndarray, low: float, high: float) -> Sequence[str]:
         elif found[-1]:
             found.append([])
     return [" ".join(points) for points in found if len(points) > 1]
-
-
-# dataspeech (its examples/tags_to_annotations, v02) puts the SNR and the SD of F0 of an utterance
-# into bins and names them. Its speaking rate counts characters of IPA and its reverberation needs a
-# model, so neither has a tag here. Its pitch bins need the speaker's sex.
-# tag -> (the column it is made of, lower bounds of all bins but the first, their words)
-DATASPEECH = {
-    "noise": (
-        "snr",
-        (25.401, 33.675, 41.949, 50.222, 58.496, 66.770),
-        (
-            *("very noisy", "noisy", "slightly noisy", "balanced in clarity"),
-            *("slightly clean", "clean", "very clean"),
-        ),
-    ),
-    "speech_monotony": (
-        "utterance_pitch_std",
-        (20.379, 40.758, 70.0, 90.0),
-        (
-            *("very monotone", "monotone", "slightly expressive and animated"),
-            *("expressive and animated", "very expressive and animated"),
-        ),
-    ),
-}
-
-
-def dataspeech_tags(row: dict[str, float | None]) -> dict[str, str | None]:
-    """noise and speech_monotony from a row's `snr` in dB and `utterance_pitch_std` in Hz; None
-    where that is unknown."""
-    found: dict[str, str | None] = {}
-    for name, (column, bounds, words) in DATASPEECH.items():
-        value = row.get(column)
-        found[name] = None if value is None else words[bisect_right(bounds, value)]
-    return found

@@ -20,7 +20,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
-from streamer.core.measures.voice_pitch import Voice
+from streamer.core.measures.speech_measures import Voice
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import (
     Answer,

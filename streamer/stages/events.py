@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Measures as Measures
-from streamer.core.measures.voice_pitch import PitchReference, Voice
+from streamer.core.measures.speech_measures import PitchReference, Voice
 
 MIN_UPDATE_S = 0.1
 

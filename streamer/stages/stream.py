@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
-from streamer.core.measures.voice_pitch import Voice
+from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.chunk import Chunk, Observers
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed

@@ -1,65 +1,56 @@
-"""The command line as a person and a script meet it: real processes, exit statuses, clean
-stdout."""
+"""`streamer describe` as a person and a script meet it: stdout, stderr and exit statuses."""
 
 import json
 import os
+import re
+import socket
+import subprocess
+import sys
 
+import msgspec
 import numpy as np
+import pytest
 import soundfile
-from processes import streamer
+from processes import ENVIRONMENT, streamer
 
-from streamer.cli import main
+needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
 
-def test_json_is_clean_and_one_object_per_file(here, models, samples):
-    status, out, err = here("describe", *samples[:2], "--json", *models)
-    assert (status, err) == (0, "")
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert [row["file"] for row in rows] == [str(file) for file in samples[:2]]
-    assert all(row["stop_reason"] in ("sentence", "eos", "loop", "max_tokens") for row in rows)
+def rows_of(out):
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_path):
-    """Each says what it says alone, with its number; a bad file is reported once."""
+    """Each channel says what it says alone, with its number; a bad file is reported once."""
     sounds = [soundfile.read(file)[0] for file in samples[:2]]
-    n = min(map(len, sounds))
-    one, two = (sound[:n] for sound in sounds)
-    soundfile.write(tmp_path / "both.wav", np.stack([one, two], 1), 16_000, subtype="PCM_16")
-    for name, sound in (("one", one), ("two", two)):
+    one, two = (sound[: min(map(len, sounds))] for sound in sounds)
+    for name, sound in (("one", one), ("two", two), ("both", np.stack([one, two], 1))):
         soundfile.write(tmp_path / f"{name}.wav", sound, 16_000, subtype="PCM_16")
-    files = [tmp_path / name for name in ("both.wav", "one.wav", "two.wav", "none.wav")]
+    files = [tmp_path / f"{name}.wav" for name in ("both", "one", "two", "none")]
     status, out, _ = here("describe", *files, "--channels", "apart", "--json", *models)
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = rows_of(out)
     assert (status, len(rows)) == (1, 5)
     assert [row.get("channel") for row in rows] == [0, 1, 0, 0, None]
     assert [row["text"] for row in rows[:2]] == [row["text"] for row in rows[2:4]]
-    assert "channel" not in rows[4]
-    assert rows[4]["error"] == "no such file"
+    assert rows[4] == {"file": str(files[3]), "error": "no such file"}
     _, out, _ = here("describe", files[0], "--channels", "apart", *models)
-    assert [line.partition(": ")[0] for line in out.splitlines()] == [
-        f"{files[0]}, channel {channel}" for channel in (0, 1)
-    ]
+    names = [line.partition(": ")[0] for line in out.splitlines()]
+    assert names == [f"{files[0]}, channel {channel}" for channel in (0, 1)]
 
 
-def test_names_stand_before_the_sentences(here, models, samples, tmp_path):
+def test_names_stand_before_sentences_and_stdin_is_a_file(here, models, samples, tmp_path):
     soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
     files = [samples[0], tmp_path / "short.wav", samples[1]]
-    status, out, _ = here("describe", *files, "--mode", "edge", *models)
-    _, plain, _ = here("describe", *files, "--quiet", "--mode", "edge", *models)
+    more = ("--mode", "edge", *models)
+    status, out, _ = here("describe", *files, *more)
+    _, plain, _ = here("describe", *files, "--quiet", *more)
     assert status == 0
     named = [
-        f"{file}: {text}".rstrip() for file, text in zip(files, plain.splitlines(), strict=True)
+        f"{file}: {text}".rstrip() for file, text in zip(files, plain.split("\n"), strict=False)
     ]
     assert out.splitlines() == named
-
-
-def test_stdin(here, models, samples):
-    status, out, _ = streamer(
-        "describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes()
-    )
-    assert status == 0
-    _, wanted, _ = here("describe", samples[2], "--json", "--mode", "edge", *models)
-    assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
+    status, out, _ = streamer("describe", "-", *more, stdin=samples[0].read_bytes())
+    assert (status, out.strip()) == (0, plain.splitlines()[0].strip())
 
 
 def test_directories_and_jobs(here, models, samples, tmp_path):
@@ -76,29 +67,166 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
     assert (status, err) == (0, "".join(f"streamer: {name}: {told}\n" for name in names))
     for name in names:
         os.remove(name)
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = rows_of(out)
     assert [row["file"] for row in rows] == [f"{tmp_path}/1.wav", f"{tmp_path}/b/2.WAV"]
     options = ("--jobs", "2", "--mode", "edge", *models)
     status, out, err = here("describe", tmp_path, tmp_path / "none.wav", "--json", *options)
     assert (status, err) == (1, f"streamer: {tmp_path}/none.wav: no such file\n")
-    found = {row["file"]: row.get("ids") for row in map(json.loads, out.splitlines())}
+    found = {row["file"]: row.get("ids") for row in rows_of(out)}
     assert found == {row["file"]: row["ids"] for row in rows} | {f"{tmp_path}/none.wav": None}
 
 
-def test_samples_and_clients_come_with_the_package(tmp_path, capsys):
-    assert main(["samples", "--copy", str(tmp_path / "new" / "here")]) == 0
-    copies = [
-        tmp_path / "new" / "here" / line.rpartition("/")[2]
-        for line in capsys.readouterr().out.split()
-    ]
-    assert main(["samples"]) == 0
-    files = capsys.readouterr().out.split()
-    assert copies[-1].name == "streamer_client.py"
+def test_samples_and_clients_come_with_the_package(here, tmp_path):
+    copies = here("samples", "--copy", tmp_path / "new" / "here")[1].split()
+    files = here("samples")[1].split()
+    assert copies[-1].endswith("streamer_client.py")
     for copy, file in zip(copies, files, strict=True):
-        with open(file, "rb") as own:
-            assert copy.read_bytes() == own.read()
+        with open(file, "rb") as own, open(copy, "rb") as copied:
+            assert own.read() == copied.read()
     (tmp_path / "file").touch()
-    assert main(["samples", "--copy", str(tmp_path / "file")]) == 1
-    assert capsys.readouterr().err.endswith(
-        "cannot be written (File exists); choose another with --copy\n"
-    )
+    status, _, err = here("samples", "--copy", tmp_path / "file")
+    assert status == 1
+    assert err.endswith("cannot be written (File exists); choose another with --copy\n")
+
+
+def test_bad_files_are_one_line_each_and_the_others_described(here, models, samples, tmp_path):
+    (tmp_path / "text.wav").write_text("these are words")
+    (tmp_path / "empty.wav").touch()
+    whole = samples[0].read_bytes()
+    (tmp_path / "cut.wav").write_bytes(whole[: len(whole) // 2])
+    for channels in (1, 2):
+        audio = np.zeros((20_000, channels))
+        audio[8_000, -1] = np.nan
+        soundfile.write(tmp_path / f"nan{channels}.wav", audio, 16_000, subtype="FLOAT")
+    sound, rate = soundfile.read(samples[0])
+    for name, seconds in (("short", 0.01), ("1.4", 1.4), ("1.6", 1.6)):
+        soundfile.write(tmp_path / f"{name}.wav", sound[: int(seconds * rate)], rate)
+    (tmp_path / "folder").mkdir()
+    bad = ["missing.wav", "folder", "text.wav", "empty.wav", "nan1.wav", "nan2.wav"]
+    good = ["cut.wav", "short.wav", "1.4.wav", "1.6.wav"]
+    files = [str(tmp_path / name) for name in [*bad, *good]]
+    status, out, err = here("describe", *files, samples[1], "--json", *models)
+    assert status == 1
+    rows = {row["file"]: row for row in rows_of(out)}
+    assert list(rows) == [*files, str(samples[1])]
+    assert all(set(rows[file]) == {"file", "error"} for file in files[: len(bad)])
+    place = "bad audio at 0.500 s: sample value nan"
+    assert rows[files[4]]["error"] == f"{place}; give finite ones"
+    assert rows[files[5]]["error"] == f"{place} in channel 1; give finite ones"
+    assert (rows[files[7]]["stop_reason"], rows[files[7]]["text"]) == ("no_speech", "")
+    assert rows[files[8]]["warning"].startswith("only 1.4 s long: ")
+    assert rows[files[9]]["warning"] is None
+    lines = err.splitlines()
+    warned = [*files[: len(bad) + 1], files[8]]
+    assert [line.split(": ")[1] for line in lines] == warned
+
+
+def test_a_missing_file_is_found_before_a_model_is_loaded(here):
+    """The model is no model; its refusal is never reached."""
+    status, out, err = here("describe", "a.wav", "b.wav", "--json", "--edge", os.sep)
+    assert status == 1
+    assert rows_of(out) == [{"file": f"{name}.wav", "error": "no such file"} for name in "ab"]
+    assert err == "streamer: a.wav: no such file\nstreamer: b.wav: no such file\n"
+
+
+def test_silence_is_reported_and_a_script_is_not_disturbed(here, models, tmp_path):
+    silence = tmp_path / "silence.wav"
+    soundfile.write(silence, np.zeros(32_000), 16_000)
+    told = f"streamer: {silence}: no speech was heard, so there is no sentence\n"
+    for options, err in (((), told), (("--json",), ""), (("--quiet",), "")):
+        found = here("describe", silence, "--mode", "edge", *options, *models)
+        assert (found[0], found[2]) == (0, err)
+
+
+def test_one_file_s_failure_never_ends_the_run(here, models, samples, monkeypatch):
+    """Whatever a file does to the program, the others are described; the line says it is a
+    defect."""
+    import streamer.describer as describer
+
+    real = describer.describe_recording
+
+    async def hostile(parts, source, *more):
+        if "bad" in str(source):
+            raise RuntimeError("the decoder\nfell over")
+        return await real(parts, source, *more)
+
+    monkeypatch.setattr(describer, "describe_recording", hostile)
+    status, out, err = here("describe", "bad.wav", samples[0], "--json", *models)
+    bad, good = rows_of(out)
+    assert (status, set(bad), good["file"]) == (1, {"file", "error"}, str(samples[0]))
+    assert err.count("\n") == 1
+    assert "bad.wav: RuntimeError: the decoder fell over; this is a defect" in err
+
+
+NAMES = [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"]
+
+
+def test_any_file_name_stands_in_one_plain_line(models, samples, tmp_path):
+    """A recording and, with no- before it, a missing one."""
+    files = []
+    for name in NAMES:
+        file = os.path.join(os.fsencode(tmp_path), name)
+        os.symlink(samples[0], file)
+        files += [file, os.fsencode(tmp_path) + b"/no-" + name]
+    command = [sys.executable, "-m", "streamer", "describe", *files, *map(str, models)]
+    for more in (["--json"], []):
+        done = subprocess.run([*command, *more], capture_output=True, env=ENVIRONMENT, timeout=120)
+        told = done.stderr.decode().splitlines()
+        assert (done.returncode, len(told)) == (1, len(NAMES))
+        assert all(line.isprintable() for line in told)
+        assert r"bell\x07\x1b[31m.wav" in told[2]
+        if more:
+            rows = map(msgspec.json.decode, done.stdout.splitlines())  # strict
+            wanted = [os.fsdecode(f).encode(errors="backslashreplace").decode() for f in files]
+            assert [row["file"] for row in rows] == wanted
+
+
+@needs_full
+@pytest.mark.parametrize("words", ["describe a b", "describe a b --json", "models"])
+def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words):
+    """Not as a defect, and not as the recording's fault."""
+    given = [str(samples["ab".index(w)]) if w in ("a", "b") else w for w in words.split()]
+    given += map(str, models) if given[0] == "describe" else ()
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "streamer", *given]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=120, text=True
+        )
+    told = "stdout cannot be written (No space left on device); make room, or write elsewhere"
+    assert (done.returncode, done.stderr) == (1, f"streamer: {told}\n")
+
+
+def run(*words, **pipes):
+    command = [sys.executable, "-m", "streamer", "describe", "-v", "--mode", "edge"]
+    command += map(str, words)
+    return subprocess.run(command, **pipes, env=ENVIRONMENT, timeout=120, text=True)
+
+
+@needs_full
+def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
+    """Nor does it change the exit status: 1, for the file that is none."""
+    with open("/dev/full", "w") as full:
+        done = run(tmp_path / "none.wav", samples[0], stdout=subprocess.PIPE, stderr=full)
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_closed_stream_leads_nowhere(samples, number):
+    """As `>&-` and `2>&-` close it. Text for one never comes on the other."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = run(samples[0], **pipes, preexec_fn=lambda: os.close(number))
+    assert done.returncode == 0
+    shown = [done.stdout.count("说话人"), done.stderr.count("first text after")]
+    assert shown == ([0, 1] if number == 1 else [1, 0])
+    assert not re.search("defect|first text", done.stdout)
+    assert "defect" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "verifier"])
+def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(here, command):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, out, err = here(command, "--port", port)
+    assert (status, out) == (1, "")
+    told = f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port"
+    assert err == f"streamer: {told}\n"

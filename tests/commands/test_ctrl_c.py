@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -35,7 +34,7 @@ runpy.run_module("streamer", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.options"])
+@pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.process"])
 def test_while_modules_are_imported(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_IMPORT, module, "--help"],
@@ -81,36 +80,50 @@ def wait_for(is_so: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
-    tmp_path: Path, hour: Path, number: signal.Signals
-) -> None:
-    """Ctrl-C reaches all its processes, and SIGTERM the first one alone."""
-    shutil.copy(SAMPLES[0], tmp_path / "a.wav")
-    os.link(hour, tmp_path / "z.flac")
-    out = tmp_path / "labels.jsonl"
-    with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
-        wait_for(lambda: out.exists() and out.read_text("utf-8"))  # the first row
-        send = os.killpg if number == signal.SIGINT else os.kill
-        send(process.pid, number)
-        _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + number
-    assert re.fullmatch(
-        rf"streamer: interrupted: 1 of 2 are in {out}; run it again to go on\n", err
-    ), err
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
-def test_a_recording_that_ends_its_process_is_a_row_with_an_error(
-    tmp_path: Path, hour: Path
-) -> None:
-    """It is tried twice. The next one, which waited in the same process, is labelled."""
+@pytest.fixture
+def folder(tmp_path: Path, hour: Path) -> Path:
+    """Two short recordings, and between them, by name, one that takes minutes."""
     for name in ("a.wav", "zz.wav"):
         shutil.copy(SAMPLES[0], tmp_path / name)
     os.link(hour, tmp_path / "z.flac")
-    out = tmp_path / "labels.jsonl"
-    with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
-        wait_for(lambda: out.exists() and out.read_text("utf-8"))
+    return tmp_path
+
+
+def begun(folder: Path, process: subprocess.Popen[str]) -> int:
+    """The worker that has the long recording in hand."""
+    wait_for(lambda: reading(process.pid, "z.flac"))
+    return reading(process.pid, "z.flac").pop()
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_label_leaves_no_process_and_says_how_to_go_on(
+    folder: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C reaches all its processes, other signals the first one alone."""
+    out = folder / "labels.jsonl"
+    with labelling(folder, "--out", out, "--jobs", 1) as process:
+        worker = begun(folder, process)
+        send = os.killpg if number == signal.SIGINT else os.kill
+        send(process.pid, number)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        wait_for(lambda: not Path(f"/proc/{worker}/fd/0").exists())
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 128 + number
+        told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
+        assert err == told
+
+
+@needs_proc
+def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder: Path) -> None:
+    """It is tried twice. The next one, which waited in the same process, is labelled."""
+    out = folder / "labels.jsonl"
+    with labelling(folder, "--out", out, "--jobs", 1) as process:
         killed: set[int] = set()
         for _ in range(2):
             wait_for(lambda: reading(process.pid, "z.flac") - killed)
@@ -122,9 +135,8 @@ def test_a_recording_that_ends_its_process_is_a_row_with_an_error(
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     found = {Path(row["file"]).name: row["error"] for row in rows}
     assert found == {"a.wav": None, "z.flac": ENDED, "zz.wav": None}
-    assert err.endswith(
-        f"2 of 3 recordings are labelled in {out}; 1 could not be: their rows have `error`\n"
-    )
+    told = f"2 of 3 recordings are labelled in {out}; 1 could not be: their rows have `error`\n"
+    assert err.endswith(told)
 
 
 def reading(parent: int, name: str) -> set[int]:

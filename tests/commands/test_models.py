@@ -38,55 +38,47 @@ def listed(capsys, status):
 def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
     wider = json.loads((snapshot("A-good") / "config.json").read_text())
     wider["text_config"]["intermediate_size"] = 40
-    snapshot("B-config", "config.json", "[" * 100_000)
-    snapshot("C-misfit", "config.json", json.dumps(wider))
-    snapshot("D-card", "streamer.json", '{"attributes": {"rate": [{"phrases": ["a"]}]}}')
-    snapshot("E-index", "model.safetensors.index.json", '{"weight_map": {"a": 1}}')
-    cut = snapshot("F-cut") / "model.safetensors"
+    harms = {
+        "B": ("config.json", "[" * 100_000, "recursion"),
+        "C": ("config.json", json.dumps(wider), "different models"),
+        "D": ("streamer.json", '{"attributes": {"rate": [{"phrases": ["a"]}]}}', "field `name`"),
+        "E": (
+            "model.safetensors.index.json",
+            '{"weight_map": {"a": 1}}',
+            "not a safetensors index",
+        ),
+    }
+    for letter, (name, text, _) in harms.items():
+        snapshot(f"{letter}-bad", name, text)
+    cut = snapshot("F-bad") / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:-64])
     snapshot("G-good")
-    specs, lines = listed(capsys, 1)
-    assert specs == ["embedded", "embedded", "Qwen/Qwen2.5-Omni-A-good", "Qwen/Qwen2.5-Omni-G-good"]
-    assert len(lines) == 5
-    wanted = (
-        "recursion",
-        "different models",
-        "required field `name`",
-        "not a safetensors index",
-        "the weights cannot be read",
-    )
-    for letter, reason, line in zip("BCDEF", wanted, lines, strict=True):
+    assert main(["models", "--json"]) == 1
+    out, err = capsys.readouterr()
+    specs = [row["spec"] for row in json.loads(out)["models"]]
+    assert specs == ["embedded"] * 2 + [f"Qwen/Qwen2.5-Omni-{letter}-good" for letter in "AG"]
+    reasons = [*(reason for *_, reason in harms.values()), "the weights cannot be read"]
+    for letter, reason, line in zip("BCDEF", reasons, err.splitlines(), strict=True):
         assert f"Omni-{letter}-" in line
         assert reason in line
 
 
 def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys):
     """A model, a directory of models, and one that does not exist."""
-    mine = shutil.copytree(tiny_pair[0], tmp_path / "models" / "mine")
-    other = shutil.copytree(tiny_pair[1], tmp_path / "models" / "other")
-    assert (
-        main(
-            [
-                "models",
-                "--json",
-                str(tiny_pair[0]),
-                str(tmp_path / "models"),
-                str(tmp_path / "none"),
-            ]
-        )
-        == 1
+    mine, other = (
+        shutil.copytree(model, tmp_path / "models" / name)
+        for model, name in zip(tiny_pair, ("mine", "other"), strict=True)
     )
+    given = [str(path) for path in (tiny_pair[0], tmp_path / "models", tmp_path / "none")]
+    assert main(["models", "--json", *given]) == 1
     out, err = capsys.readouterr()
     rows = json.loads(out)["models"][-3:]
-    assert [row["spec"] for row in rows] == [str(tiny_pair[0]), str(mine), str(other)]
-    assert [row["fingerprint"] for row in rows] == [
-        fingerprint_of(found) for found in (mine, mine, other)
-    ]
+    assert [row["spec"] for row in rows] == [given[0], str(mine), str(other)]
+    wanted = [fingerprint_of(found) for found in (mine, mine, other)]
+    assert [row["fingerprint"] for row in rows] == wanted
     assert rows[1]["megabytes"] < rows[2]["megabytes"]
-    assert (
-        err
-        == f"streamer: {tmp_path / 'none'}: no such directory; give one that holds a model's config.json, or such ones\n"
-    )
+    told = "no such directory; give one that holds a model's config.json, or such ones"
+    assert err == f"streamer: {given[2]}: {told}\n"
     assert main(["models", str(mine)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"{mine} (either)" in lines

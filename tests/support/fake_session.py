@@ -7,7 +7,7 @@ import anyio
 
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta
-from streamer.core.measures.voice_pitch import Voice
+from streamer.core.measures.speech_measures import Voice
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.session import ClientSession
 from streamer.net.service.metrics import Metrics

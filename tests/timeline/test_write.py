@@ -1,5 +1,5 @@
-"""`describe --timeline`: JSON, captions and a picture of real recordings, with a Chinese font and
-without one; what cannot be written is one line."""
+"""`describe --timeline`: JSON, captions, a TextGrid and a picture of real recordings, with a Chinese
+font and without one; files that cannot be written are one line."""
 
 import json
 import os
@@ -8,23 +8,25 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import anyio.from_thread
 import jsonschema
 import numpy as np
+import parselmouth
 import pytest
 import soundfile
 import webvtt
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager, image
+from parselmouth.praat import call
 from places import ROOT
-from speech import RATE_HZ, recording, speech
+from speech import RATE_HZ, speech
 
 import streamer
-from streamer import Describer, write_timeline
+from streamer import write_timeline
 from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline.plot import FAMILIES, USUAL, _clock, font_for
+from streamer.timeline.plot import FAMILIES, USUAL, font_for
+from streamer.timeline.write import check_target
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
@@ -33,6 +35,11 @@ TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
 @pytest.fixture
 def options(tiny_pair):
     return {"mode": "edge", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+
+
+@pytest.fixture(scope="module")
+def found(samples):
+    return streamer.describe(samples[1], mode="edge")
 
 
 @pytest.fixture
@@ -64,13 +71,7 @@ def with_chinese(tmp_path, without_chinese):
     font_manager.fontManager.addfont(tmp_path / "boxes.ttf")
 
 
-async def described(options, source):
-    async with Describer.open(**options) as describer:
-        return await describer.describe(source, measures=True)
-
-
-async def test_json_and_captions_of_a_recording(options, samples, tmp_path):
-    found = await described(options, samples[1])
+def test_json_and_captions_of_a_recording(found, tmp_path):
     for kind in ("json", "vtt"):
         assert write_timeline(found, tmp_path / f"s.{kind}") is None
     row = json.loads((tmp_path / "s.json").read_text("utf-8"))
@@ -89,31 +90,46 @@ async def test_json_and_captions_of_a_recording(options, samples, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "s.vtt"]
 
 
-async def test_a_long_recording_has_its_parts_one_behind_the_other(options):
+def test_praat_reads_the_tiers(found, tmp_path):
+    """A quote in a sentence is doubled."""
+    quoted = replace(found, text='so "loud"')
+    assert write_timeline(quoted, tmp_path / "s.TextGrid") is None
+    grid = parselmouth.read(str(tmp_path / "s.TextGrid"))
+    assert call(grid, "Get number of tiers") == 3
+    speech, sentence = (
+        [
+            call(grid, "Get label of interval", tier, i + 1)
+            for i in range(call(grid, "Get number of intervals", tier))
+        ]
+        for tier in (1, 3)
+    )
+    num_pauses = found.measures.pause_count
+    assert (speech.count("pause"), speech.count("speech")) == (num_pauses, num_pauses + 1)
+    assert 'so "loud"' in sentence
+    assert call(grid, "Get total duration") == pytest.approx(found.audio_s, abs=1e-3)
+    num = call(grid, "Get number of points", 2)
+    wanted = found.measures.rate_syllables_per_s * found.measures.speech_s
+    assert num == pytest.approx(wanted, abs=1)
+    times = [call(grid, "Get time of point", 2, i + 1) for i in range(num)]
+    assert times == sorted(set(times))
+
+
+def test_a_long_recording_has_its_parts_one_after_the_other(options):
     voice = speech(70, 3)
-    found = await described(options, (voice, RATE_HZ))
+    found = streamer.describe((voice, RATE_HZ), **options)
     assert len(found.parts) == 2
     timeline = found.timeline
     assert [turn.start_s for turn in timeline.turns] == [0, 60]
     assert timeline.turns[1].end_s == timeline.duration_s == pytest.approx(70)
     assert len(timeline.curves) == 7_000
-    alone = await described(options, (voice[60 * RATE_HZ :], RATE_HZ))
+    alone = streamer.describe((voice[60 * RATE_HZ :], RATE_HZ), **options)
     # The filter of 0 Hz knows 256 ms more of the sound before: few frames differ by a hertz.
     off = np.abs(timeline.curves.f0_hz[6_000:] - alone.timeline.curves.f0_hz)
     assert (off < 1).mean() > 0.98
     assert "curves" not in found.as_json()
 
 
-async def test_what_was_not_measured_has_no_timeline(options, samples, tmp_path):
-    async with Describer.open(**options) as describer:
-        found = await describer.describe(samples[0])
-    assert found.timeline is None
-    with pytest.raises(ValueError, match="describe it with measures=True"):
-        write_timeline(found, tmp_path / "s.json")
-
-
-async def test_a_picture_shows_the_sentence_where_a_font_has_it(with_chinese, tmp_path):
-    found = await described({"mode": "edge"}, (recording(1), RATE_HZ))
+def test_a_picture_shows_the_sentence_where_a_font_has_it(with_chinese, found, tmp_path):
     assert write_timeline(found, tmp_path / "s.png") is None
     drawn = image.imread(tmp_path / "s.png")
     assert (drawn.shape[1], drawn.shape[2]) == (1320, 4)
@@ -121,9 +137,8 @@ async def test_a_picture_shows_the_sentence_where_a_font_has_it(with_chinese, tm
     assert (below < 0.5).all(2).sum() > 1_000  # the boxes of the sentence
 
 
-async def test_without_a_font_the_sentence_is_left_out_and_told(without_chinese, tmp_path):
+def test_without_a_font_the_sentence_is_left_out_with_a_line(without_chinese, found, tmp_path):
     assert font_for("说") is None
-    found = await described({"mode": "edge"}, (recording(1), RATE_HZ))
     told = write_timeline(found, tmp_path / "s.png")
     assert "no font here has the sentences' characters" in told
     assert image.imread(tmp_path / "s.png").shape[0] > 600
@@ -131,33 +146,45 @@ async def test_without_a_font_the_sentence_is_left_out_and_told(without_chinese,
 
 @pytest.mark.parametrize("name", ["plain.wav", "привет.wav", "中文 😀.wav", "a$b_{x}$.wav"])
 def test_a_font_is_missed_only_by_sentences_that_need_it(without_chinese, tmp_path, name, options):
-    """Not where nobody speaks, whatever the file is called; no glyph is missing (warnings are
-    errors)."""
+    """Not without speech, whatever the file is called; no glyph is missing (warnings are errors)."""
     soundfile.write(tmp_path / name, np.zeros(RATE_HZ), RATE_HZ)
-    with anyio.from_thread.start_blocking_portal() as portal:
-        found = portal.call(described, options, tmp_path / name)
-    assert found.text == ""
-    assert write_timeline(found, tmp_path / "s.png") is None
+    silent = streamer.describe(tmp_path / name, **options)
+    assert silent.text == ""
+    assert write_timeline(silent, tmp_path / "s.png") is None
+
+
+def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
+    """matplotlib keeps its list of fonts for good."""
+    file = font_manager.findfont(USUAL)
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    files = [str(tmp_path / "broken.ttf"), file]
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
+    assert font_for("abc") == USUAL
 
 
 def test_a_name_that_is_no_utf_8_stands_in_json_as_text(tmp_path, options, samples):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.wav")
     shutil.copy(samples[0], odd)
-    found = streamer.describe(odd, measures=True, **options)
+    found = streamer.describe(odd, **options)
     for kind in ("json", "vtt", "png"):
         write_timeline(found, tmp_path / f"s.{kind}")
     told = json.loads((tmp_path / "s.json").read_text("utf-8"))["file"]
     assert told == odd.encode(errors="backslashreplace").decode()
 
 
-def test_what_could_not_be_written_leaves_nothing(tmp_path, options, samples):
-    found = streamer.describe(samples[0], measures=True, **options)
+def test_a_failed_write_leaves_nothing(tmp_path, found, options):
     (tmp_path / "s.json").mkdir()
     with pytest.raises(ConfigError, match="cannot be written there"):
         write_timeline(found, tmp_path / "s.json")
-    broken = replace(found, attributes={"rate": object()})
     with pytest.raises(TypeError):
-        write_timeline(broken, tmp_path / "t.json")
+        write_timeline(replace(found, attributes={"rate": object()}), tmp_path / "t.json")
+    plain = replace(found, measures=None, curves=None)
+    assert plain.timeline is None
+    with pytest.raises(ValueError, match="describe it with measures=True"):
+        write_timeline(plain, tmp_path / "u.json")
+    with pytest.raises(ValueError, match="no description is given"):
+        write_timeline([], tmp_path / "u.json")
     assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
 
 
@@ -184,33 +211,11 @@ def test_bad_usage_is_one_line(arguments, told, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_picture_without_matplotlib_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"needs matplotlib; .*pip install .*\[plot\]"):
-        streamer.timeline.write.check_target(tmp_path / "s.png")
-    streamer.timeline.write.check_target(tmp_path / "s.vtt")
-
-
-def test_neither_import_nor_captions_need_matplotlib():
+def test_only_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     code = "import sys, streamer.commands.describe; print('matplotlib' in sys.modules)"
     told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, timeout=60)
     assert told == b"False\n"
-
-
-def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
-    """matplotlib keeps its list of fonts for good."""
-    file = font_manager.findfont(USUAL)
-    (tmp_path / "broken.ttf").write_bytes(b"no font")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
-    monkeypatch.setattr(font_manager, "findSystemFonts", list)
-    assert font_for("abc") is None
-    files = [str(tmp_path / "broken.ttf"), file]
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    assert font_for("abc") == USUAL
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(7.5, "7.5"), (59.999999999, "1:00"), (60.0, "1:00"), (3600, "1:00:00")]
-)
-def test_times_on_the_axis(seconds, shown):
-    assert _clock(seconds) == shown
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"needs matplotlib; .*pip install .*\[plot\]"):
+        check_target(tmp_path / "s.png")
+    check_target(tmp_path / "s.vtt")

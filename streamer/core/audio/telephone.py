@@ -47,7 +47,6 @@ class HighBand:
         self.clear()
 
     def clear(self) -> None:
-        """Begin another clip."""
         self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
         self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
         self._num = 0  # frames so far

@@ -34,7 +34,6 @@ class Curves:
 
     @classmethod
     def of(cls, frames: Frames) -> Curves:
-        """The curves of one turn, in steps of 10 ms."""
         power = frames.power.copy()
         syllables = frames.syllables()
         return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)

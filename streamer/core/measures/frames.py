@@ -59,44 +59,14 @@ def active_level(power: Floats, spoken: Flags) -> tuple[float, Flags]:
     Frames within 25 dB of the 95th percentile count; the rest of `spoken` is silence or noise.
     """
     level_db = decibel(power)
-    spoken_db = level_db[spoken]
-    active_db = level_of_speech(power[spoken], spoken_db, np.sort(spoken_db))
+    active_db = level_of_speech(power[spoken], level_db[spoken])
     return active_db, spoken & (level_db > active_db - SILENT_DB)
 
 
-def level_of_speech(power: Floats, level_db: Floats, ordered_db: Floats) -> float:
-    """The same of frames of speech alone, n > 0; their level in order of height is known."""
-    loud = level_db > percentiles(ordered_db, 95)[0] - SILENT_DB
-    active_db: float = 10 * np.log10(mean(power[loud]) + 1e-12)
-    return active_db
-
-
-def percentiles(ordered: NDArray[Any], *shares: float) -> list[float]:
-    """As np.percentile of values that np.sort has put in order, [n], n > 0. np.partition takes four
-    times as long for two thousand, np.percentile ten (2026-11)."""
-    last = len(ordered) - 1
-    at = [share / 100 * last for share in shares]
-    near = [int(each) for each in at]
-    pairs = [(float(ordered[i]), float(ordered[min(i + 1, last)])) for i in near]
-    return [a + (b - a) * (x - i) for (a, b), x, i in zip(pairs, at, near, strict=True)]
-
-
-def median(ordered: Floats) -> float:
-    """As np.median, of values in order. [n], n > 0."""
-    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-
-
-def mean(values: Floats) -> np.float32:
-    """As np.mean to the last bit, in a third of its time. [n], n > 0."""
-    total: np.float32 = np.add.reduce(values)
-    return total / np.float32(len(values))
-
-
-def mean_and_sd(values: Floats) -> tuple[float, float]:
-    """As np.mean and np.std, in a third of their time. [n], n > 0."""
-    middle = mean(values)
-    off = values - middle
-    return float(middle), float(np.sqrt(mean(off * off)))
+def level_of_speech(power: Floats, level_db: Floats) -> float:
+    """The same of frames of speech alone, n > 0."""
+    loud = level_db > np.percentile(level_db, 95) - SILENT_DB
+    return float(10 * np.log10(power[loud].mean() + 1e-12))
 
 
 def span_of(talking: Flags) -> tuple[int, int]:
@@ -211,23 +181,22 @@ class PitchStats:
 def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
     """Between which frequencies a voice lies, of a first look at it [n], n > 0: what lies beyond
     are mostly errors of an octave (De Looze & Hirst, 2008)."""
-    low, high = percentiles(np.sort(voiced_hz), 15, 85)
-    return 0.75 * low, 1.6 * high
+    low, high = np.percentile(voiced_hz, (15, 85))
+    return 0.75 * float(low), 1.6 * float(high)
 
 
 def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
     """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
     alone."""
-    middle_hz = median(np.sort(voiced_hz))
+    middle_hz = np.median(voiced_hz)
     semitones = 12 * np.log2(voiced_hz / middle_hz)
     is_near = np.abs(semitones) < OCTAVE
-    near = semitones[is_near]
-    low, high = percentiles(np.sort(near), 5, 95)
-    mean_hz, sd_hz = mean_and_sd(voiced_hz[is_near])
+    near, hz = semitones[is_near], voiced_hz[is_near]
+    low, high = np.percentile(near, (5, 95))
     return PitchStats(
-        median_hz=middle_hz,
-        sd_semitones=max(MIN_SEMITONES, mean_and_sd(near)[1]),
+        median_hz=float(middle_hz),
+        sd_semitones=max(MIN_SEMITONES, float(near.std())),
         range_semitones=float(high - low),
-        mean_hz=mean_hz,
-        sd_hz=sd_hz,
+        mean_hz=float(hz.mean()),
+        sd_hz=float(hz.std()),
     )

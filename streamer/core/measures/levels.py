@@ -68,7 +68,6 @@ def standardised(
 
 
 def arousal_of(z: list[float]) -> float:
-    """The weighted sum of `standardised`."""
     return float(sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True)))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,6 @@ from streamer.core.measures.frames import (
     decibel,
     frame_powers,
     level_of_speech,
-    mean,
-    median,
-    percentiles,
     pitch_stats,
     speaking,
 )
@@ -48,8 +46,7 @@ WHISPER_FRAMES = 7
 WHISPER_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class Frames:
+class Frames(NamedTuple):
     """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
     many samples are at full scale, and how many syllables would be in it if somebody spoke."""
 
@@ -63,33 +60,21 @@ class Frames:
     density: Floats
 
     def last(self, seconds: float) -> Frames:
-        """The last `seconds` of them."""
         num = len(self.f0)
         return self._between(max(0, num - max(0, int(seconds * FRAMES_PER_S))), num)
 
     def until(self, end: int) -> Frames:
-        """The first `end` of them."""
         return self._between(0, end)
 
     def between(self, start_s: float, end_s: float) -> Frames:
-        """Those of a stretch of time."""
         first, end = (round(t * FRAMES_PER_S) for t in (start_s, end_s))
         return self._between(first, max(first, end))
 
     def _between(self, first: int, end: int) -> Frames:
-        return Frames(
-            self.power[first:end],
-            self.low_power[first:end],
-            self.high_power[first:end],
-            self.level_db[first:end],
-            self.f0[first:end],
-            self.speech[first:end],
-            self.clipped[first:end],
-            self.density[first:end],
-        )
+        parts: Any = (values[first:end] for values in self)
+        return Frames(*parts)
 
     def measures(self) -> SpeechMeasures:
-        """Their measures."""
         num = len(self.power)
         audio_s = num / FRAMES_PER_S
         sounding = np.flatnonzero(self.power > DIGITAL_POWER)  # silence around it dilutes nothing
@@ -104,11 +89,11 @@ class Frames:
         paused = int(pauses.sum())
         spoken_s = (span - paused) / FRAMES_PER_S
         level_db = self.level_db[at]
-        ordered_db = np.sort(level_db)
-        active_db = level_of_speech(self.power[at], level_db, ordered_db)
-        heard = at[level_db > active_db - SILENT_DB]
-        level_low, level_high = percentiles(ordered_db[-len(heard) :], 5, 95)
-        tilt = mean(self.high_power[heard]) / mean(self.low_power[heard])
+        active_db = level_of_speech(self.power[at], level_db)
+        is_heard = level_db > active_db - SILENT_DB
+        heard = at[is_heard]
+        level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
+        tilt = self.high_power[heard].mean() / self.low_power[heard].mean()
         found = self._pitch(heard)
         return SpeechMeasures(
             rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,
@@ -117,15 +102,15 @@ class Frames:
             pitch_range_semitones=found.range_semitones if found else None,
             pitch_mean_hz=found.mean_hz if found else None,
             pitch_sd_hz=found.sd_hz if found else None,
-            level_dbfs=float(active_db),
-            level_range_db=level_high - level_low,
+            level_dbfs=active_db,
+            level_range_db=float(level_high - level_low),
             pause_share=paused / span,
             pause_count=len(pauses),
             longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,
             timbre_db=10 * math.log10(tilt),
             speech_s=spoken_s,
             audio_s=audio_s,
-            snr_db=self._snr_db(at, gaps, float(mean(self.power[heard]))),
+            snr_db=self._snr_db(at, gaps, float(self.power[heard].mean())),
             clipped_share=clipped,
         )
 
@@ -157,7 +142,7 @@ class Frames:
         noise = sounding if len(sounding) >= MIN_NOISE_FRAMES else noise
         if len(noise) < MIN_NOISE_FRAMES:
             return None
-        noise_power = median(np.sort(noise)) + 1e-12
+        noise_power = float(np.median(noise)) + 1e-12
         least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
         return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
 
@@ -276,7 +261,6 @@ class TurnTrack:
         )
 
     def measures(self) -> SpeechMeasures:
-        """The measures of all frames that are known."""
         return self.frames().measures()
 
 

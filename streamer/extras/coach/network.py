@@ -66,12 +66,10 @@ class Steps(NamedTuple):
         )
 
     def then(self, later: Steps) -> Steps:
-        """These, followed by `later`."""
         both: Any = map(np.concatenate, zip(self, later, strict=True))
         return Steps(*both)
 
     def at(self, which: slice | NDArray[np.int64]) -> Steps:
-        """Some of them."""
         some: Any = (values[which] for values in self)
         return Steps(*some)
 

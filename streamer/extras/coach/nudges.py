@@ -63,7 +63,6 @@ class Nudge(CoachEvent):
     wire_type = "streamer.nudge"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types, rounded to 3 decimals."""
         row = asdict(self)
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
 
@@ -159,7 +158,6 @@ class Nudger:
         return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, change
 
     def _due(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
-        """The nudge of this kind, if it is due."""
         coach, silence_s = self._coach, now.silence_s
         if kind == "long_silence":
             if not coach.silence_s or silence_s is None or silence_s < coach.silence_s:

@@ -12,26 +12,17 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from streamer.core.declare import ConfigError, check, check_known, option, read_toml, shown
+from streamer.core.declare import REQUIRED, ConfigError, check, check_known, option, read_toml
 from streamer.extras.coach.network import FORM
 
 MAX_PROFILE_BYTES = 10_000
 DECIMALS = 4  # of a saved number
-LIMITS = {  # of a person's voice, in the order of Baseline's fields
-    "rate_syllables_per_s": (0.5, 15.0),
-    "pitch_median_hz": (30.0, 1000.0),
-    "pitch_sd_semitones": (0.05, 12.0),
-    "level_dbfs": (-120.0, 0.0),
-    "pause_share": (0.0, 1.0),
-    "speech_s": (5.0, 1e7),
-    "loudness_db": (-140.0, 60.0),
-    "loudness_sd_db": (0.1, 60.0),
-    "tempo_octaves": (-8.0, 8.0),
-    "tempo_sd_octaves": (0.01, 8.0),
-    "melody_octaves": (-12.0, 12.0),
-    "melody_sd_octaves": (0.01, 12.0),
-}
 OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
+
+
+def number(low: float, high: float) -> Any:
+    """A number of a person's voice."""
+    return option(REQUIRED, "", None, ge=low, le=high)
 
 
 class BaselineError(ConfigError):
@@ -47,26 +38,24 @@ class Baseline:
     the mean over a second. Raises BaselineError.
     """
 
-    rate_syllables_per_s: float
-    pitch_median_hz: float
-    pitch_sd_semitones: float
-    level_dbfs: float
-    pause_share: float
-    speech_s: float
-    loudness_db: float
-    loudness_sd_db: float
-    tempo_octaves: float
-    tempo_sd_octaves: float
-    melody_octaves: float
-    melody_sd_octaves: float
+    rate_syllables_per_s: float = number(0.5, 15)
+    pitch_median_hz: float = number(30, 1000)
+    pitch_sd_semitones: float = number(0.05, 12)
+    level_dbfs: float = number(-120, 0)
+    pause_share: float = number(0, 1)
+    speech_s: float = number(5, 1e7)
+    loudness_db: float = number(-140, 60)
+    loudness_sd_db: float = number(0.1, 60)
+    tempo_octaves: float = number(-8, 8)
+    tempo_sd_octaves: float = number(0.01, 8)
+    melody_octaves: float = number(-12, 12)
+    melody_sd_octaves: float = number(0.01, 12)
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise BaselineError(f"{name} is {value!r}; give a number")
-            if not low <= value <= high:
-                raise BaselineError(f"{name} is {shown(value)}; it may be {low:g} to {high:g}")
+        try:
+            check(self, is_typed=False)
+        except ConfigError as error:
+            raise BaselineError(str(error)) from None
 
     def as_json(self) -> dict[str, float]:
         """Plain types, rounded to DECIMALS, and the form of the network."""
@@ -82,10 +71,11 @@ class Baseline:
         if "speech_s" in row and row.get("form") != FORM:
             raise BaselineError(OLDER)
         row = {name: value for name, value in row.items() if name != "form"}
-        known = ", ".join(LIMITS)
-        if missing := [name for name in LIMITS if name not in row]:
+        names = [each.name for each in fields(cls)]
+        known = ", ".join(names)
+        if missing := [name for name in names if name not in row]:
             raise BaselineError(f"no {missing[0]} in the baseline; it needs {known}")
-        if unknown := [name for name in row if name not in LIMITS]:
+        if unknown := [name for name in row if name not in names]:
             raise BaselineError(f"unknown {unknown[0]!r} in the baseline; known: {known}")
         given = asdict(cls(**row))
         return cls(**{name: round(value, DECIMALS) for name, value in given.items()})

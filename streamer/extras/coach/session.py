@@ -57,7 +57,6 @@ class CoachNews(CoachEvent):
     may_be_lost = True
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types, rounded."""
         return {
             "t_s": round(self.t_s, 3),
             "last": self.last.as_json(),
@@ -77,7 +76,6 @@ class BaselineKnown(CoachEvent):
     wire_type = "streamer.baseline"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types, rounded."""
         return {"t_s": round(self.t_s, 3), "baseline": self.baseline.as_json()}
 
 

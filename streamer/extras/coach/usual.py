@@ -6,6 +6,8 @@ baseline is known.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from streamer.core.measures.frames import (
@@ -19,7 +21,7 @@ from streamer.core.measures.frames import (
 )
 from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import STEPS_PER_S, Heard
-from streamer.extras.coach.options import LIMITS, Baseline
+from streamer.extras.coach.options import Baseline, BaselineError
 
 SETTLED_FRAMES = 60  # this far behind the newest frame nothing changes
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
@@ -121,9 +123,9 @@ class Learner:
             self.speech_s,
             *(value for pair in usual if pair for value in pair),
         ]
-        limits = LIMITS.values()
-        within = all(a <= value <= b for value, (a, b) in zip(values, limits, strict=True))
-        return Baseline(*values) if within else None
+        with suppress(BaselineError):
+            return Baseline(*map(float, values))
+        return None
 
 
 def without_gaps(speech: Flags) -> Flags:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamer.commands.options import ServeOptions
 from streamer.commands.process import fail, put, tell
 from streamer.commands.serve import (
     cannot_listen,
@@ -18,7 +19,6 @@ from streamer.commands.serve import (
     run_opened,
     shown_host,
 )
-from streamer.commands.service_options import ServeOptions
 from streamer.config import Config, ConfigError
 from streamer.core.declare import taken
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read

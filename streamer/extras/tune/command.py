@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamer.audio.file import AudioError
-from streamer.commands.process import fail, put, tell
+from streamer.commands.process import put, tell
 from streamer.config import ConfigError
 from streamer.core.installed import missing
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
@@ -23,9 +22,9 @@ from streamer.extras.tune.options import TuneOptions
 from streamer.model.devices import is_ours
 
 if TYPE_CHECKING:
-    from streamer.extras.tune.base import Base
+    from streamer.extras.tune.data import Base
     from streamer.extras.tune.learn import State
-    from streamer.extras.tune.result import Facts
+    from streamer.extras.tune.result import Score
 
 HELD = 0.15  # share of the speakers that is held out
 FREE = {"json", "out"}  # may change between two runs
@@ -33,24 +32,17 @@ MOST_HELD = 200  # held-out turns to evaluate
 
 
 def run(options: TuneOptions) -> int:
-    """Exit status: 0, or 1 if there is no tuned model. Raises ConfigError."""
-    from streamer.model.checkpoint.weights import ModelError
-
+    """Make the model and print its figures. Raises as `tune` does."""
     if (why := missing("tune", "torch", "transformers", "peft", "accelerate")) is not None:
         raise ConfigError(why)
-    try:
-        facts = tune(options)
-    except (TuneError, ModelError, AudioError) as error:
-        fail(str(error))
-        return 1
-    show(facts, options)
+    show(*tune(options), options)
     return 0
 
 
-def tune(options: TuneOptions) -> Facts:
+def tune(options: TuneOptions) -> tuple[Sequence[Score], State]:
     """Make `options.out`. Raises ConfigError, TuneError, ModelError, and AudioError if a recording
     disappears."""
-    from streamer.extras.tune.base import base_of, check_disk
+    from streamer.extras.tune.data import base_of, check_disk
     from streamer.model.engines.load import check_device
 
     who = speakers(options.speakers)
@@ -65,7 +57,7 @@ def tune(options: TuneOptions) -> Facts:
         state = _learn(base, data, options, work)
         from streamer.extras.tune.result import finish
 
-        return finish(base, data, state, options, work)
+        return finish(base, data, state, options, work), state
 
 
 def _cores() -> int:
@@ -75,7 +67,6 @@ def _cores() -> int:
 
 
 def _spread(turns: Sequence[Turn], most: int) -> list[Turn]:
-    """At most `most` turns, spread evenly."""
     step = max(1.0, len(turns) / most)
     return [turns[int(i * step)] for i in range(min(most, len(turns)))]
 
@@ -84,13 +75,14 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     """Raises TuneError, ModelError."""
     import torch
 
-    from streamer.extras.tune.base import check_memory
-    from streamer.extras.tune.learn import Adapted, Examples, Training
+    from streamer.extras.tune.data import check_memory
+    from streamer.extras.tune.learn import Adapted, Examples, Training, digest_of
     from streamer.model.engines.load import set_torch_threads
 
     audio_id = base.shapes.audio_id
     makes = Examples(base.directory, base.card, base.words.attributes, audio_id, work / "features")
     learnt, held = makes.of(data.learnt), makes.of(data.held)
+    claim(work / "examples.json", {"recordings": digest_of(learnt, held)})
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     check_memory(base, dtype.itemsize, options.device)
     set_torch_threads(base.num_params)
@@ -106,15 +98,14 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     return state
 
 
-def show(facts: Facts, options: TuneOptions) -> None:
-    """Print a table, or one JSON object."""
-    from streamer.extras.tune.result import as_json
-
+def show(scores: Sequence[Score], state: State, options: TuneOptions) -> None:
     if options.json:
-        put(as_json(facts, options.out))
+        losses, rows = (state.curve[0][2], state.best_loss), [asdict(each) for each in scores]
+        told = {"written": options.out, "losses": losses, "steps": state.step, "scores": rows}
+        put(json.dumps(told, indent=2))
         return
     put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for s in facts.scores:
+    for s in scores:
         put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
     put(f"written: {options.out}, with a MODEL_CARD.md that lacks a licence")
     put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {options.out}")
@@ -132,7 +123,6 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
         raise TuneError(f"{out} exists; name a directory that does not, or remove it")
     work = out.with_name(out.name + ".tuning")
     told = {n: v for n, v in asdict(options).items() if n not in FREE}
-    told = json.loads(json.dumps(told | {"fingerprint": fingerprint}))
     held = -1
     try:
         try:
@@ -142,7 +132,7 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
             if owned is False:
                 why = f"{work} is in use by another run"
                 raise TuneError(f"{why}; wait for its end, or give another --out")
-            _claim(work, told)
+            claim(work / "options.json", told | {"fingerprint": fingerprint})
             for half in work.glob("half-*") if owned else ():  # of a run that was killed
                 shutil.rmtree(half)
         except OSError as error:
@@ -154,9 +144,9 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
             os.close(held)
 
 
-def _claim(work: Path, now: dict[str, object]) -> None:
-    """Write or compare the run's options. Raises TuneError, OSError."""
-    file = work / "options.json"
+def claim(file: Path, now: Mapping[str, object]) -> None:
+    """Write or compare what a run in this folder is made with. Raises TuneError, OSError."""
+    now = json.loads(json.dumps(now))
     if not file.exists():
         new = file.with_name(file.name + ".new")  # appears whole or not at all
         new.write_text(json.dumps(now, indent=1) + "\n")
@@ -165,7 +155,8 @@ def _claim(work: Path, now: dict[str, object]) -> None:
     try:
         before = json.loads(file.read_text("utf-8"))
     except ValueError:
-        raise TuneError(f"{file} is not of a run of ours; remove {work} to begin anew") from None
+        told = f"{file} is not of a run of ours"
+        raise TuneError(f"{told}; remove {file.parent} to begin anew") from None
     for name in (name for name in now if before.get(name) != now[name]):
-        told = f"{work} is of a run with {name} {before.get(name)!r}, not {now[name]!r}"
-        raise TuneError(f"{told}; give it as it was, another --out, or remove {work}")
+        told = f"{file.parent} is of a run with {name} {before.get(name)!r}, not {now[name]!r}"
+        raise TuneError(f"{told}; give it as it was, another --out, or remove {file.parent}")

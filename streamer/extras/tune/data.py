@@ -1,4 +1,5 @@
-"""Training data: recordings are cut into turns, measured, labelled, and split by speaker.
+"""Training data: recordings are cut into turns, measured, labelled, and split by speaker. And the
+model to tune: all that is known without its weights.
 
 Turns and log-mel windows come from the engine's own cutter (model/audio/turns.py), so the
 model is trained on exactly what the engine feeds.
@@ -10,7 +11,8 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,16 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
-from streamer.commands.process import fail
+from streamer.audio.source import recordings_in
+from streamer.commands.process import Failed, fail
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
-from streamer.core.measures.levels import levels_of
+from streamer.core.measures.levels import NUM_LEVELS, levels_of
 from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.audio.turns import PartCutter
+from streamer.model.checkpoint import layout
+from streamer.model.checkpoint.card import ModelCard, read_card
+from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.thinker import num_params_of, resolve, shapes_of
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 from streamer.workers import Workers, each_done
@@ -39,7 +46,7 @@ FILE_COLUMNS = ("file", "wav", "path")  # names of the recording's column in a t
 Row = dict[str, Any]
 
 
-class TuneError(Exception):
+class TuneError(Failed):
     """There is no tuned model. One line with the cause and the way out."""
 
 
@@ -86,7 +93,6 @@ class Data:
         return learnt / SAMPLE_RATE_HZ / 3600, held / SAMPLE_RATE_HZ / 3600
 
     def summary(self) -> str:
-        """One line for people."""
         nums = (len(self.learnt), len(self.held))
         learnt, held = (
             f"{n} turns of {speakers} speakers, {hours:.2f} h"
@@ -95,13 +101,8 @@ class Data:
         return f"learns from {learnt}; holds out {held}"
 
 
-def as_bytes(name: str) -> bytes:
-    """A file's name, which may not be UTF-8."""
-    return name.encode(errors="surrogateescape")
-
-
 def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list[Turn]:
-    """Every turn that can be learnt from, by file. Rows of an earlier run in `work` are reused.
+    """Every turn that can be learnt from, by file. Turns of an earlier run in `work` are reused.
 
     Raises TuneError if there are too few turns or `work` cannot be written.
     """
@@ -109,91 +110,64 @@ def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list
     files = [file for file in files if not os.path.isdir(file)]
     if not files:
         raise TuneError(f"{paths[0]}: no recording there; give a folder that holds some")
-    rows = _earlier(work)
+    rows: dict[str, Row] = {}
     try:
-        _listen_to([file for file in files if file not in rows], turn_s, work, jobs, rows)
+        folder = work / "features"
+        folder.mkdir(exist_ok=True)
+        hear = partial(listen, turn_s=turn_s, folder=folder)
+        jobs = min(jobs, len(files))
+        with Bar("listening", len(files)) as bar, Workers(jobs) as pool:
+            for row in each_done(pool, jobs, hear, iter(files), {}):
+                rows[row["file"]] = row
+                bar.show(len(rows), f"{len(rows)} of {len(files)}")
     except BrokenProcessPool:
         told = "a listening process ended (too little memory?); run it again to go on"
         raise TuneError(told) from None
     except OSError as error:
         told = f"{work} cannot be written ({error.strerror}); make room, run it again to go on"
         raise TuneError(told) from None
+    if broken := [rows[file] for file in files if rows[file]["error"]]:
+        first = f"the first is {broken[0]['file']}: {broken[0]['error']}"
+        fail(f"{len(broken)} of {len(files)} recordings cannot be read and are left out; {first}")
+    if silent := sum(row["num_silent"] for row in rows.values()):
+        fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
     found = [Turn(**turn) for file in files for turn in rows[file]["turns"]]
-    _report(files, rows)
     if len(found) < LEAST:
         told = f"{len(found)} turns with speech in {len(files)} recordings"
         raise TuneError(f"{told}: {LEAST} are needed, some hundred are useful; give more")
     return found
 
 
-def _report(files: Sequence[str], rows: Mapping[str, Row]) -> None:
-    """Count what was left out; name the first recording that cannot be read."""
-    broken = [rows[file] for file in files if rows[file]["error"]]
-    if broken:
-        first = f"the first is {broken[0]['file']}: {broken[0]['error']}"
-        fail(f"{len(broken)} of {len(files)} recordings cannot be read and are left out; {first}")
-    if silent := sum(rows[file]["num_silent"] for file in files):
-        fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
-
-
-def _earlier(work: Path) -> dict[str, Row]:
-    """Rows of an earlier run, without torn lines, changed recordings and lost log-mel."""
-    found: dict[str, Row] = {}
-    path = work / "turns.jsonl"
-    for line in path.read_text("ascii", "replace").splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        has_all = all((work / "features" / t["features"]).exists() for t in row["turns"])
-        if row["error"] is None and has_all and row.get("stamp") == stamp_of(row["file"]):
-            found[row["file"]] = row
-    return found
-
-
-def _listen_to(
-    todo: Sequence[str], turn_s: float, work: Path, jobs: int, rows: dict[str, Row]
-) -> None:
-    """Add rows to `rows` and to turns.jsonl. Raises OSError, BrokenProcessPool."""
-    folder = work / "features"
-    folder.mkdir(exist_ok=True)
-    hear = partial(listen, turn_s=turn_s, folder=folder)
-    jobs = min(jobs, len(todo))
-    with (
-        Bar("listening", len(todo)) as bar,
-        (work / "turns.jsonl").open("a", encoding="ascii") as out,
-        Workers(jobs) as pool,
-    ):
-        out.write("\n")  # ends a torn line
-        for num_done, row in enumerate(each_done(pool, jobs, hear, iter(todo), {}), 1):
-            rows[row["file"]] = row
-            out.write(json.dumps(row) + "\n")
-            out.flush()
-            bar.show(num_done, f"{num_done} of {len(todo)}")
-
-
-def stamp_of(file: str) -> str:
-    """Size and time of a recording, which change with its content; empty if it is gone."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return ""
-    return f"{found.st_size} {found.st_mtime_ns}"
-
-
 def listen(file: str, turn_s: float, folder: Path) -> Row:
     """One recording's row: its turns, the number of silent ones, or the error.
 
-    The log-mel of each turn goes into `folder`. Raises OSError if that cannot be written.
+    The log-mel of each turn goes into `folder`, and then the row, which is taken from there while
+    the recording stays as it is. Raises OSError if that cannot be written.
     """
-    row: Row = {"file": file, "stamp": stamp_of(file), "turns": [], "num_silent": 0, "error": None}
+    row: Row = {"file": file, "turns": [], "num_silent": 0, "error": None}
     try:
-        for turn in _turns_in(file, turn_s, folder, row["stamp"]):
+        status = os.stat(file)
+        stamp = f"{status.st_size} {status.st_mtime_ns}"
+        kept = folder / f"{_digest(f'{file} {stamp}')}.json"
+        if kept.exists():
+            found: Row = json.loads(kept.read_text("ascii"))
+            return found
+        for turn in _turns_in(file, turn_s, folder, stamp):
             row["num_silent"] += turn is None
             row["turns"] += [asdict(turn)] if turn else []
+    except FileNotFoundError:
+        return row | {"error": "no such file"}
     except AudioError as error:
         return row | {"turns": [], "error": error.reason}
+    new = kept.with_suffix(".new")  # appears whole or not at all
+    new.write_text(json.dumps(row), "ascii")
+    new.replace(kept)
     return row
+
+
+def _digest(name: str) -> str:
+    """A file's name may not be UTF-8."""
+    return hashlib.blake2b(name.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _turns_in(file: str, turn_s: float, folder: Path, stamp: str) -> Iterator[Turn | None]:
@@ -207,8 +181,7 @@ def _turns_in(file: str, turn_s: float, folder: Path, stamp: str) -> Iterator[Tu
                 if isinstance(item, Heard):
                     windows.extend(item.windows)
                 elif isinstance(item, Closed):
-                    told = as_bytes(f"{file}#{item.turn} {stamp}")
-                    path = folder / f"{hashlib.blake2b(told).hexdigest()[:24]}.npy"
+                    path = folder / f"{_digest(f'{file}#{item.turn} {stamp}')}.npy"
                     yield _turn(file, item, begin, [*windows, *item.rest], path)
                     begin += item.num_samples
                     windows.clear()
@@ -279,8 +252,7 @@ def split(
 
 def _place(name: str, seed: int) -> float:
     """A name's place between 0 and 1."""
-    digest = hashlib.blake2b(as_bytes(f"{seed}/{name}"), digest_size=8).digest()
-    return int.from_bytes(digest) / 2**64
+    return int(_digest(f"{seed}/{name}"), 16) / 16**24
 
 
 def speakers(how: str) -> Callable[[str], str]:
@@ -301,3 +273,54 @@ def speakers(how: str) -> Callable[[str], str]:
         way = "give file, folder, or a table (.csv or .jsonl) with the columns file and speaker"
         raise ConfigError(f"--speakers {path} cannot be read as a table; {way}") from None
     return lambda file: str(known.get(str(Path(file).resolve()), file))
+
+
+@dataclass(frozen=True)
+class Base:
+    """words: the card whose phrases are learnt: the model's own, or the embedded cloud's."""
+
+    directory: Path
+    shapes: Shapes
+    num_params: int
+    card: ModelCard
+    words: ModelCard
+    fingerprint: str
+
+
+def base_of(spec: str) -> Base:
+    """Raises ModelError as `load` does, and for phrases that do not fit the measures' levels."""
+    directory = resolve(spec, "cloud")
+    num_params = num_params_of(directory)
+    card = read_card(directory)
+    words = card if card.attributes else read_card(resolve("embedded", "cloud"))
+    for name, levels in words.attributes.items():
+        if len(levels) != NUM_LEVELS[name]:
+            told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
+            way = "change its phrases, or leave them out of its card"
+            raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
+    return Base(directory, shapes_of(directory), num_params, card, words, fingerprint_of(directory))
+
+
+def check_memory(base: Base, width: int, device: str) -> None:
+    """Raises TuneError if the weights alone do not fit: on a CPU those of the evaluation in
+    float32, otherwise `width` bytes each. A step may still need more than there is."""
+    need = base.num_params * width
+    if device == "cpu":
+        free = layout.free_bytes()
+        need = max(need, int(layout.PEAK * layout.weight_bytes(base.shapes, "fast")))
+    else:
+        import torch
+
+        free = torch.cuda.mem_get_info()[0]
+    if free is not None and need > free:
+        told = f"the weights take {need / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+        raise TuneError(f"{told}; take a smaller model, or a machine with more")
+
+
+def check_disk(directory: Path, out: Path) -> None:
+    """Raises TuneError if there is no room for the merged model."""
+    size = sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
+    free = shutil.disk_usage(out.parent).free
+    if size > free:
+        told = f"{out} takes {size / 1e9:.1f} GB, {free / 1e9:.1f} are free there"
+        raise TuneError(f"{told}; make room, or give another --out")

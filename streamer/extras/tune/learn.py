@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -31,7 +31,7 @@ from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 from transformers.trainer_callback import PrinterCallback
 
 from streamer.core.rules.form import CHINESE, Phrases
-from streamer.extras.tune.data import TuneError, Turn, as_bytes
+from streamer.extras.tune.data import TuneError, Turn
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.shapes import Shapes
@@ -114,7 +114,7 @@ def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]
     to vary. An unknown level is drawn by the turn's name, since the form wants it said.
     """
     text, unknown = OPENING, []
-    rng = random.Random(as_bytes(turn.name))
+    rng = random.Random(turn.name.encode(errors="surrogateescape"))
     for i, (attribute, named) in enumerate(phrases.items()):
         level = turn.levels.get(attribute)
         drawn = rng.randrange(len(named))
@@ -180,17 +180,10 @@ class Adapted:
         self.audio_id = shapes.audio_id
         self.device = device
 
-    def parameters(self) -> list[Tensor]:
-        """Trainable weights, float32."""
-        return [weight for weight in self.model.parameters() if weight.requires_grad]
-
     def adapter(self) -> dict[str, Tensor]:
         """A copy of the adapters by PEFT's names, on the CPU."""
         found = get_peft_model_state_dict(self.model)
         return {name: weight.detach().to("cpu", copy=True) for name, weight in found.items()}
-
-    def set_adapter(self, weights: dict[str, Tensor]) -> None:
-        set_peft_model_state_dict(self.model, weights)
 
     def losses(self, examples: Sequence[Example]) -> Tensor:
         """Cross-entropy of each known id of all `examples`, in nats."""
@@ -256,7 +249,6 @@ class Training(Trainer):
     ) -> None:
         self._adapted = model
         self._folder = work / "training"
-        _claim(work, learnt, held)
         super().__init__(
             model=model.model,
             args=_arguments(options, len(learnt), self._folder),
@@ -342,8 +334,6 @@ def _collated(examples: Sequence[Example]) -> dict[str, Any]:
 
 
 class _Progress(TrainerCallback):
-    """Shows steps and the held-out loss."""
-
     def __init__(self) -> None:
         self._held = ""
 
@@ -379,16 +369,11 @@ def _failures(training: Training) -> Iterator[None]:
         raise TuneError(told) from None
 
 
-def _claim(work: Path, learnt: Sequence[Example], held: Sequence[Example]) -> None:
-    """Write or compare what is learnt from. Raises TuneError."""
+def digest_of(*sides: Sequence[Example]) -> str:
+    """Of what is learnt from and held out."""
     digest = hashlib.blake2b(digest_size=8)
-    for side in (learnt, held):
+    for side in sides:
         for e in side:
             digest.update(f"{e.features.name} {e.prompt} {e.answer} {e.is_known}\n".encode())
         digest.update(b"\n")
-    file, now = work / "examples.txt", digest.hexdigest()
-    if not file.exists():
-        file.write_text(now)
-    elif file.read_text() != now:
-        told = f"the recordings are not those that {work} was learnt from"
-        raise TuneError(f"{told}; remove it to begin anew")
+    return digest.hexdigest()

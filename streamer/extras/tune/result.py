@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from torch import Tensor
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.declare import DeviceName
-from streamer.extras.tune.base import Base
-from streamer.extras.tune.data import Data, TuneError, Turn, samples_of
+from streamer.extras.tune.data import Base, Data, TuneError, Turn, samples_of
 from streamer.extras.tune.learn import OPENING, SCALE, State, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX, ModelCard
@@ -50,23 +49,9 @@ class Score:
     usual: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """Contents of the model card. Pairs are (learnt from, held out)."""
-
-    base: str
-    fingerprint: str
-    num_turns: tuple[int, int]
-    num_speakers: tuple[int, int]
-    hours: tuple[float, float]
-    known: Mapping[str, int]  # attribute -> turns learnt from whose level is known
-    steps: int
-    best_step: int
-    losses: tuple[float, float]  # held out, nats per id: before, at the best step
-    scores: list[Score] = field(default_factory=list)
-
-
-def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Path) -> Facts:
+def finish(
+    base: Base, data: Data, state: State, options: TuneOptions, work: Path
+) -> Sequence[Score]:
     """Write `options.out`, whole or not at all. Raises TuneError, ModelError, AudioError."""
     out = Path(options.out)
     try:
@@ -83,9 +68,9 @@ def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Pat
                 (directory / FILE).write_text(card, "utf-8")
             before = say(plain, data.held, options.device, "the base model speaks")
             after = say(made, data.held, options.device, "the tuned model speaks")
-            facts = _facts(base, data, state)
-            facts.scores.extend(scores(data.held, before, after))
-            (made / "MODEL_CARD.md").write_text(model_card(facts, options, out.name), "utf-8")
+            found = scores(data.held, before, after)
+            told = model_card(base, data, state, found, options)
+            (made / "MODEL_CARD.md").write_text(told, "utf-8")
             shutil.copyfile(work / "curve.jsonl", made / "curve.jsonl")
             shutil.copytree(work / "adapter", made / "adapter")
             os.rename(made, out)
@@ -95,25 +80,7 @@ def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Pat
         why = error.strerror or str(error)  # safetensors gives no number
         told = f"{out} cannot be written ({why}); make room, run it again to go on"
         raise TuneError(told) from None
-    return facts
-
-
-def _facts(base: Base, data: Data, state: State) -> Facts:
-    known = {
-        name: sum(turn.levels[name] is not None for turn in data.learnt)
-        for name in data.learnt[0].levels
-    }
-    return Facts(
-        base=base.card.name,
-        fingerprint=base.fingerprint,
-        num_turns=(len(data.learnt), len(data.held)),
-        num_speakers=data.num_speakers,
-        hours=data.hours,
-        known=known,
-        steps=state.step,
-        best_step=state.best_step,
-        losses=(state.curve[0][2], state.best_loss),
-    )
+    return found
 
 
 def merge(directory: Path, adapter: Mapping[str, Tensor], scale: float, out: Path) -> None:
@@ -214,58 +181,56 @@ def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str)
     return json.dumps(plain | raw | said, ensure_ascii=False, indent=1) + "\n"
 
 
-def as_json(facts: Facts, out: str) -> str:
-    """The result for `--json`."""
-    rows = [asdict(score) for score in facts.scores]
-    told = {"written": out, "losses": facts.losses, "steps": facts.steps, "scores": rows}
-    return json.dumps(told, indent=2)
-
-
-def model_card(facts: Facts, options: TuneOptions, name: str) -> str:
-    """MODEL_CARD.md, in Markdown."""
-    before, best = facts.losses
-    learnt, kept = zip(facts.num_turns, facts.num_speakers, facts.hours, strict=True)
-    rows = [
-        f"| {s.attribute} | {s.num} | {s.before:.3f} | {s.after:.3f} | {s.usual:.3f} |"
-        for s in facts.scores
-    ]
-    known = ", ".join(f"{name} {num}" for name, num in facts.known.items())
+def model_card(
+    base: Base, data: Data, state: State, found: Sequence[Score], options: TuneOptions
+) -> str:
+    sides = zip(
+        ("learnt from", "held out"),
+        map(len, (data.learnt, data.held)),
+        data.num_speakers,
+        data.hours,
+        strict=True,
+    )
+    known = ", ".join(
+        f"{name} {sum(turn.levels[name] is not None for turn in data.learnt)}"
+        for name in data.learnt[0].levels
+    )
     how = ", ".join(
         f"{name} {getattr(options, name):g}"
         for name in ("epochs", "batch", "learning_rate", "rank", "seed", "turn_s")
     )
-    return f"""# {name}
+    turns = "\n".join(f"| {side} | {n} | {who} | {h:.2f} |" for side, n, who, h in sides)
+    rows = "\n".join(
+        f"| {s.attribute} | {s.num} | {s.before:.3f} | {s.after:.3f} | {s.usual:.3f} |"
+        for s in found
+    )
+    return f"""# {Path(options.out).name}
 
 {LICENCE}.
 
-Made by `streamer tune` from {facts.base} (fingerprint {facts.fingerprint}): low-rank adapters on
+Made by `streamer tune` from {base.card.name} (fingerprint {base.fingerprint}): low-rank adapters on
 the text model and on the tower's projector, added to the weights. `adapter/` holds the adapters
 alone, in PEFT's form.
-
-## Data
 
 The recordings are not included. Their levels were measured from the sound; no person judged them.
 
 | | turns | speakers | hours |
 |---|---|---|---|
-| learnt from | {learnt[0]} | {learnt[1]} | {learnt[2]:.2f} |
-| held out | {kept[0]} | {kept[1]} | {kept[2]:.2f} |
+{turns}
 
 Turns learnt from whose level is known: {known}.
 
-## Figures
-
-On turns of held-out speakers: the share whose level is the measured one. Both models speak by the
+On turns of held-out speakers, the share whose level is the measured one. Both models speak by the
 same rules.
 
 | attribute | turns | before | after | always the most frequent level |
 |---|---|---|---|---|
-{chr(10).join(rows)}
+{rows}
 
-Held-out loss, nats per token: {before:.3f} before, {best:.3f} at step {facts.best_step} of
-{facts.steps}, which was kept. curve.jsonl holds all evaluations. Options: {how}.
+Held-out loss, nats per token: {state.curve[0][2]:.3f} before, {state.best_loss:.3f} at step
+{state.best_step} of {state.step}, which was kept. curve.jsonl holds all evaluations.
 
-## Limits
+Options: {how}.
 
 The measures count as the truth, with their errors. The model may hear other kinds of recordings
 worse than before, and its other abilities were not tested. It names sound, not feelings.

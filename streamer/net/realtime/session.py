@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import anyio
 import msgspec
 
-from streamer.core.measures.voice_pitch import Voice
+from streamer.core.measures.speech_measures import Voice
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Action, Conversation, Do
 from streamer.net.realtime.journal import Journal

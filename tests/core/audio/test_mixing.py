@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from streamer.audio.array import AudioArray
+from streamer.audio.source import AudioArray
 from streamer.core.audio.chunker import Mixer
 from streamer.recording import chunks_of
 
@@ -82,21 +82,18 @@ def test_the_page_mixes_the_table_as_python_does() -> None:
         assert np.abs(np.array(pcm) / 32_768 - wanted).max() <= 1 / 32_768
 
 
-@pytest.mark.parametrize("gain", [1.0, 0.95, 0.8])
+@pytest.mark.parametrize("gain", [1.0, 0.8])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("silence_s", [0, 12])
 def test_of_channels_that_cancel_the_strongest_is_heard_alone(gain, others, silence_s) -> None:
     voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
     found, told = mixed(gain * voice, -voice, *[0 * voice] * others)
-    strongest = 0 if gain == 1.0 else 1
     assert np.array_equal(np.abs(found), np.abs(voice))
+    strongest = 0 if gain == 1.0 else 1
     assert told == f"its channels cancel each other; channel {strongest} alone was heard"
-
-
-def test_a_recording_tells_what_was_not_heard() -> None:
-    audio = AudioArray(np.column_stack([VOICE, -VOICE]), RATE)
-    assert np.concatenate(list(chunks_of(audio))).std() == pytest.approx(VOICE.std(), rel=1e-3)
-    assert audio.warning == "its channels cancel each other; channel 0 alone was heard"
-    alone = AudioArray(np.column_stack([VOICE, -VOICE]), RATE)
+    audio = AudioArray(np.column_stack([gain * voice, -voice]), RATE)
+    list(chunks_of(audio))
+    assert audio.warning == told
+    alone = AudioArray(np.column_stack([voice, -voice]), RATE)
     list(chunks_of(alone, 0))
     assert alone.warning is None

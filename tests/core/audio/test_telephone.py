@@ -69,10 +69,8 @@ def test_a_voice_is_nearly_as_bright_as_it_was():
     off = []
     for index in range(4):
         samples = speech.recording(index)
-        found = filled(narrow(samples))
+        both = filled(narrow(samples)), samples
         for at in range(0, len(samples) - RATE_HZ, RATE_HZ):
-            there = slice(at, at + RATE_HZ)
-            off.append(
-                level_db(found[there], 3_800, 8_000) - level_db(samples[there], 3_800, 8_000)
-            )
+            found, was = (level_db(x[at : at + RATE_HZ], 3_800, 8_000) for x in both)
+            off.append(found - was)
     assert np.sqrt(np.mean(np.square(off))) < 12

@@ -72,19 +72,14 @@ def test_a_span_is_what_is_heard_with_its_pauses_whole(begin: int, pause: int, p
     assert span.begin == begin - int(np.flatnonzero(found)[0])
 
 
-def test_a_span_without_any_sound_is_the_last_two_seconds() -> None:
-    trim, room = Trim(), on_grid(sound(5) * np.float32(0.01))
-    span = Span(trim)
-    trim.push(room)
-    assert not len(span.push(room))
-    assert np.array_equal(span.finish(), trim.finish())
-
-
 @pytest.mark.parametrize("piece", [160, 1_600, 16_000])
 def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(piece: int) -> None:
     """The fan is a sound then: looking back for the first one ends within it."""
     fan, room = with_noise(silence(5 * SECOND), -40), with_noise(silence(SECOND), -52)
-    whole = np.concatenate([fan, room, on_grid(sound(1))])
+    assert_same_in(piece, np.concatenate([fan, room, on_grid(sound(1))]))
+
+
+def assert_same_in(piece: int, whole: np.ndarray) -> None:
     trim = Trim()
     pieces = [trim.push(whole[i : i + piece]) for i in range(0, len(whole), piece)]
     assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(whole))
@@ -118,23 +113,26 @@ def test_a_pause_inside_is_heard_up_to_two_seconds() -> None:
         assert abs(len(trimmed(long)) - len(trimmed(heard))) <= 640
 
 
-@pytest.mark.parametrize("seconds", [0.05, 1, 2, 5, 20, 100])
+@pytest.mark.parametrize("seconds", [0.05, 2, 100])
 @pytest.mark.parametrize("room_dbfs", [-200, -70])
 def test_no_silence_after_a_sound_is_heard(seconds: float, room_dbfs: float) -> None:
     room = with_noise(silence(int(100.2 * SECOND)), room_dbfs)
     voice = np.concatenate([sound(1), room[: SECOND // 5]])
     after = np.concatenate([voice, room[SECOND // 5 :][: int(seconds * SECOND)]])
     assert np.array_equal(trimmed(after), trimmed(voice))
-    trim = Trim()
-    pieces = [trim.push(after[i : i + 1600]) for i in range(0, len(after), 1600)]
-    assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(voice))
+    assert_same_in(1_600, after)
 
 
 @pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
 def test_without_any_sound_the_last_two_seconds_are_heard(room: np.ndarray) -> None:
-    assert len(trimmed(on_grid(room))) == KEPT_SAMPLES
-    assert len(trimmed(on_grid(room)[:200])) == 200
-    assert len(trimmed(silence(0))) == 0
+    trim, room = Trim(), on_grid(room)
+    span = Span(trim)
+    trim.push(room)
+    assert not len(span.push(room))
+    heard = trim.finish()
+    assert np.array_equal(span.finish(), heard)
+    assert len(heard) == KEPT_SAMPLES
+    assert [len(trimmed(room[:num])) for num in (200, 0)] == [200, 0]
 
 
 @pytest.mark.parametrize("peak", [2.0**31, 1.0])

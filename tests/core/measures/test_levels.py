@@ -72,26 +72,18 @@ def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_clean_measure_far_from_a_bound_has_its_own_level(name) -> None:
+def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it(name) -> None:
     bounds = np.array(BOUNDS[name])
     for value in (bounds[:-1] + bounds[1:]) / 2:
         chances = level_chances(replace(CLEAN, **{MEASURES[name]: float(value)}))[name]
         assert chances.argmax() == level_of(name, value)
         assert chances.max() > (0.6 if name == "rate" else 0.9)
-
-
-@pytest.mark.parametrize("name", MEASURES)
-def test_noise_and_too_little_speech_flatten_a_measure(name) -> None:
     clean, noisy, short = (
         level_chances(found)[name].max()
         for found in (CLEAN, replace(CLEAN, snr_db=0.0), replace(CLEAN, speech_s=0.6))
     )
     assert noisy < clean + 0.01  # loudness is that of the loud frames
     assert short < clean + 0.03  # some measures need little speech
-
-
-def unknown(found):
-    return {name for name, level in levels_of(found).items() if level is None}
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -115,7 +107,8 @@ def test_each_bound_parts_two_levels(name):
     ],
 )
 def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
-    assert unknown(replace(CLEAN, **spoilt)) == lost
+    levels = levels_of(replace(CLEAN, **spoilt))
+    assert {name for name, level in levels.items() if level is None} == lost
 
 
 def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:

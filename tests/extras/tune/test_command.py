@@ -1,11 +1,15 @@
-"""`streamer tune` as a user runs it: its refusals, and (long) a whole run that is killed."""
+"""`streamer tune` as a user runs it: its refusals, its folder, and (long) a whole run that is
+killed."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import soundfile
@@ -13,6 +17,9 @@ import speech
 from safetensors.torch import load_file
 
 from streamer.cli import main
+from streamer.extras.tune.command import working
+from streamer.extras.tune.data import TuneError
+from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -45,36 +52,61 @@ def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "status", "told"),
+    ("words", "status", "told"),
     [
-        (("nothing", "--model", "embedded", "--out", "here"), 1, "here exists"),
-        (("nothing", "--model", "nowhere", "--out", "new"), 1, "no such model directory"),
-        (("empty", "--model", "embedded", "--out", "new"), 1, "no recording there"),
-        (("empty", "--model", "embedded", "--out", "no/new"), 1, "cannot be written"),
-        (("empty", "--model", "embedded", "--out", "new", "--speakers", "no"), 2, "as a table"),
-        (("empty", "--model", "embedded", "--out", "new", "--rank", "0"), 2, "--rank is 0"),
-        (("empty", "--model", "embedded", "--out", "new", "--device", "cuda"), 1, "no GPU"),
-        (("empty", "--model", "a", "--model", "b", "--out", "new"), 2, "--model is given twice"),
+        ("nothing --model embedded --out here", 1, "here exists"),
+        ("nothing --model nowhere --out new", 1, "no such model directory"),
+        ("empty --model embedded --out new", 1, "no recording there"),
+        ("empty --model embedded --out no/new", 1, "cannot be written"),
+        ("empty --model embedded --out new --speakers no", 2, "as a table"),
+        ("empty --model embedded --out new --rank 0", 2, "--rank is 0"),
+        ("empty --model embedded --out new --device cuda", 1, "no GPU"),
     ],
 )
-def test_a_wrong_call_is_one_line(capsys, monkeypatch, tmp_path, args, status, told):
+def test_a_wrong_call_is_one_line(capsys, monkeypatch, tmp_path, words, status, told):
     monkeypatch.chdir(tmp_path)
     for name in ("here", "empty"):
         (tmp_path / name).mkdir()
-    found, line = tune(capsys, *args)
-    assert found == status
+    found, line = tune(capsys, *words.split())
+    assert (found, line.count("\n")) == (status, 0)
     assert told in line
-    assert line.count("\n") == 0
 
 
-def test_other_options_are_another_run(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    args = ("empty", "--model", "embedded", "--out", "new")
-    tune(capsys, *args)
-    assert "no recording there" in tune(capsys, *args, "--json")[1]
-    told = tune(capsys, *args, "--rank", "8")[1]
-    assert "new.tuning is of a run with rank 16, not 8" in told
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a run, as often as it is opened."""
+    given = TuneOptions(recordings=("x",), model="x", out=str(tmp_path / "mine"))
+    return lambda **changed: working(replace(given, **changed), "f")
+
+
+def test_a_folder_is_one_run_s_at_a_time_and_nothing_of_a_killed_one_stays(folder):
+    with folder() as work:
+        with pytest.raises(TuneError, match="in use by another run"), folder():
+            pass
+        (work / "half-abc").mkdir()
+        (work / "half-abc" / "model.safetensors").write_bytes(b"x")
+    with folder(json=True):
+        assert [path.name for path in work.iterdir()] == ["options.json"]
+    told = r"mine\.tuning is of a run with rank 16, not 8"
+    with pytest.raises(TuneError, match=told), folder(rank=8):
+        pass
+
+
+def test_a_full_disk_takes_nothing_of_an_earlier_run(folder, monkeypatch):
+    with folder() as work:
+        before = (work / "options.json").read_bytes()
+
+    def full(self, *more, **given):
+        self.open("w").close()  # as a full disk leaves it
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with folder():
+        assert (work / "options.json").read_bytes() == before
+    (work / "options.json").unlink()
+    with pytest.raises(TuneError, match="No space left"), folder():
+        pass
+    assert not (work / "options.json").exists()  # an empty file could not be continued from
 
 
 def started(*args):

@@ -9,13 +9,13 @@ import pytest
 import soundfile
 import speech
 import torch
+from peft import set_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-from streamer.extras.tune.base import base_of, check_memory
-from streamer.extras.tune.data import TuneError, Turn, listen, samples_of
-from streamer.extras.tune.learn import SCALE, Adapted, Examples, Training
+from streamer.extras.tune.data import TuneError, Turn, base_of, check_memory, listen, samples_of
+from streamer.extras.tune.learn import SCALE, Adapted, Examples, Training, digest_of
 from streamer.extras.tune.options import TuneOptions
 from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
@@ -135,17 +135,16 @@ def test_it_learns_and_keeps_the_best(examples, tmp_path):
         assert float(model.losses(examples).mean()) == pytest.approx(state.best_loss, rel=1e-3)
 
 
-def test_a_run_of_other_recordings_or_a_broken_checkpoint_is_refused(examples, tmp_path):
+def test_a_broken_checkpoint_is_refused(examples, tmp_path):
     sides = (examples[:4], examples[4:], options(epochs=1))
     training = Training(adapted(), *sides, tmp_path)
     training.add_callback(Kill(1))
     with pytest.raises(Killed):
         training.run()
-    with pytest.raises(TuneError, match="the recordings are not those"):
-        Training(adapted(), examples[:3], examples[4:], options(epochs=1), tmp_path)
     (Path(training.checkpoint) / "adapter_model.safetensors").write_bytes(b"half a file")
     with pytest.raises(TuneError, match="cannot be read or written"):
         Training(adapted(), *sides, tmp_path).run()
+    assert digest_of(examples[:4], examples[4:]) != digest_of(examples[:3], examples[4:])
 
 
 def released(directory: Path) -> Path:
@@ -169,7 +168,7 @@ def test_the_sum_is_the_model_in_the_layout_it_came_in(turns, examples, tmp_path
     base, out = released(tmp_path / "base"), tmp_path / "out"
     out.mkdir()
     model = adapted()
-    model.set_adapter(drawn(model))
+    set_peft_model_state_dict(model.model, drawn(model))
     merge(base, model.adapter(), SCALE, out)
     assert {f.name for f in out.iterdir()} == {f.name for f in base.iterdir()}
     for file in sorted(base.glob("*.safetensors")):
