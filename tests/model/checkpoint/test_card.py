@@ -161,9 +161,3 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     assert [own.speaking(each).presets["fluent"].gate.entropy for each in own.spoken] == [0.3, 0.7]
     told = [own.speaking(each).promises["fluent"].languages for each in own.spoken]
     assert told == [("zh",), ("en",)]
-    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.4}}, "zh")
-    again = read_card(tmp_path)
-    assert [again.speaking(each).presets["fluent"].gate.entropy for each in own.spoken] == [
-        0.4,
-        0.7,
-    ]
