@@ -131,7 +131,11 @@ def load(
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
-    prompts = prompts_of(tokenizer, card, shapes.audio_id)
+    # they differ after the audio alone
+    prompts = {
+        language: prompt_of(tokenizer, card.speaking(language), shapes.audio_id)
+        for language in card.spoken
+    }
     prompt = max(prompts.values(), key=lambda each: len(each.after))
     most_s = card.max_turn_s + AROUND_SAMPLES / SAMPLE_RATE_HZ
     length = len(prompt.turn(math.ceil(most_s * EMBEDDINGS_PER_S))) + SPARE_IDS
@@ -271,14 +275,6 @@ class Prompt:
     def turn(self, num_embeddings: int) -> list[int]:
         """All ids before the answer."""
         return [*self.before, *[self.audio_id] * num_embeddings, *self.after]
-
-
-def prompts_of(tokenizer: Tokenizer, card: ModelCard, audio_id: int) -> dict[str, Prompt]:
-    """The prompt of each language that the card spells; they differ after the audio alone."""
-    return {
-        language: prompt_of(tokenizer, card.speaking(language), audio_id)
-        for language in card.spoken
-    }
 
 
 def prompt_of(tokenizer: Tokenizer, card: ModelCard, audio_id: int) -> Prompt:
