@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.decoding.verdict import num_same
 from streamer.core.rules.settings import ALL
 from streamer.core.text.characters import is_han
 
@@ -235,7 +236,7 @@ def parting(phrase: str, attribute: str, phrases: Phrases) -> int:
     """How many characters `phrase` has before the first where one of another level, that begins
     as it does, goes on otherwise; 0 where none begins so."""
     others = [
-        _num_same(phrase, other)
+        num_same(phrase, other)
         for level in phrases[attribute]
         if phrase not in level["phrases"]
         for other in level["phrases"]
@@ -257,10 +258,3 @@ def _pieces_in(pieces: Sequence[SaidToken], begin: int, end: int) -> list[SaidTo
             at += len(piece.text)
             silent = []
     return found
-
-
-def _num_same(a: str, b: str) -> int:
-    n = 0
-    while n < min(len(a), len(b)) and a[n] == b[n]:
-        n += 1
-    return n

@@ -123,8 +123,8 @@ class TargetLedger:
         return verdict
 
 
-def num_same(a: Ids[int], b: Ids[int]) -> int:
-    """How many ids the two have in common at their beginning."""
+def num_same(a: Ids[object], b: Ids[object]) -> int:
+    """How many ids, or characters, the two have in common at their beginning."""
     return next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
