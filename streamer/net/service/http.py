@@ -40,6 +40,7 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
 }
 END = b"\r\n\r\n"  # ends a request's head
+PLAIN = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")  # a request that is answered
 UPGRADE = b"\r\nupgrade:"  # in the head of a request for a websocket, in lower case
 _BODY = re.compile(rb"\r\n(?:transfer-encoding|content-length(?!:[ \t]*0+[ \t]*\r)):", re.I)
 _BARE = re.compile(rb"\r\n(?:transfer-encoding|content-length|upgrade):[^\r]*", re.I)

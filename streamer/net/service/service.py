@@ -35,6 +35,7 @@ from websockets.typing import Subprotocol
 from streamer.net.service.admission import HANDSHAKE_S, Admission, HttpRefusal, ReplicaStatus, busy
 from streamer.net.service.http import (
     END,
+    PLAIN,
     UPGRADE,
     answer,
     for_method,
@@ -94,8 +95,8 @@ class ClientSocket(ServerConnection):
         self._is_open = False
         # the request until its head is whole, then None
         self._head: bytearray | None = bytearray()
-        # the request had a body, which is not read
-        self._drops_body = False
+        # a plain request is answered, and what follows it is not read: a body, or further requests
+        self._drops_rest = False
         self._securing: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None  # the deadline of the request's head
 
@@ -119,7 +120,7 @@ class ClientSocket(ServerConnection):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._drops_body:
+        if self._drops_rest:
             return
         if self._head is not None:
             self._head += data
@@ -128,9 +129,11 @@ class ClientSocket(ServerConnection):
             if not self._is_open or not self._head or (end < 0 and not is_long):
                 return
             data, self._head = bytes(self._head), None
-            if end >= 0 and (bare := without_body(data[: end + len(END)])) is not None:
-                data, self._drops_body = bare, True
-            if UPGRADE in data.lower():
+            head = data[: end + len(END)] if end >= 0 else b""
+            bare = without_body(head)
+            if bare is not None or (PLAIN.match(head) and UPGRADE not in head.lower()):
+                data, self._drops_rest = bare or head, True
+            elif head:
                 self.transport.pause_reading()
                 self._service.upgrade_in_turn(partial(self._upgrade, data))
                 return
@@ -141,12 +144,17 @@ class ClientSocket(ServerConnection):
             super().data_received(data)
             self.transport.resume_reading()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        if self._drops_rest and self._service.tls is None:
+            # a client may say no more, and wait for the answer
+            self.loop.call_later(CLOSE_S, self.transport.close)
+            return True
         if self._head and self._is_open:
             data, self._head = bytes(self._head), None
             super().data_received(data)
         if self._is_open:
             super().eof_received()
+        return None
 
     def _open(self, transport: Any) -> None:
         self._is_open = True

@@ -70,6 +70,18 @@ async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
         await serves(port, service)
 
 
+@pytest.mark.parametrize("num", [1, 3])
+async def test_a_client_may_end_its_side_after_a_plain_request(num):
+    """As `printf ... | nc` does. The first one of several requests is answered."""
+    async with (
+        port_of("realtime") as port,
+        Raw.to(port, num * request("/healthz", Upgrade=None)) as raw,
+    ):
+        raw.writer.write_eof()
+        assert (await raw.head())[0] == 200
+        assert await raw.reader.read() == b"ok\n"
+
+
 async def test_health_does_not_wait_for_upgrades_that_came_before():
     """A few of forty that come at one moment are answered before it."""
     upgrade, health = request(PATHS["realtime"]), request("/healthz", Upgrade=None)
