@@ -66,6 +66,11 @@ class Move(NamedTuple):
     phrases: tuple[str, ...] = ()
 
 
+# the phrases that an id completes, and those that the clause can still become after it
+Kind = tuple[tuple[str, ...], frozenset[str]]
+Kinds = tuple[list[Kind], NDArray[np.int64]]
+
+
 class SentenceForm:
     """The sentences of `phrases`, as a vocabulary can spell them.
 
@@ -106,6 +111,7 @@ class SentenceForm:
         self._moves: dict[tuple[State, int], Move | None] = {}
         self._rows: dict[State, Ids] = {}
         self._open: dict[State, frozenset[str]] = {}
+        self._kinds: dict[State, Kinds] = {}
         self._past_marks: list[int] | None = None
         self._weigh({})
 
@@ -176,32 +182,44 @@ class SentenceForm:
             return None
         found = self._biases.get(state)
         if found is None:
-            before = self._best_after(state)
-            gains = [self._after(state, token) - before for token in self.allowed(state).tolist()]
-            found = np.array(gains, np.float64) / UNITS_PER_NAT
+            before = self._best_of(self.open_phrases(state))
+            kinds, which = self._kinds_of(state)
+            gains = [
+                sum(self._weight_of.get(phrase, 0) for phrase in completed)
+                + self._best_of(still_open)
+                - before
+                for completed, still_open in kinds
+            ]
+            found = np.array(gains, np.float64)[which] / UNITS_PER_NAT
             _keep(self._biases, state, found, MAX_ROWS)
         return found
 
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
         self._biases: dict[State, NDArray[np.float64]] = {}
-        self._best: dict[frozenset[str], int] = {}  # the best weight of some phrases
 
-    def _after(self, state: State, token: int) -> int:
-        """The weights that an allowed id completes, and the best one that can still come."""
-        move = self._move(state, token)
-        assert move is not None, "the id is allowed"
-        completed = sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
-        return completed + self._best_after(move.state)
-
-    def _best_after(self, state: State) -> int:
-        """The best weight among the phrases that are open there; 0 where there is none."""
-        phrases = self.open_phrases(state)
-        found = self._best.get(phrases)
+    def _kinds_of(self, state: State) -> Kinds:
+        """The kinds of the ids that are allowed there, and each id's place among them [n]. A turn
+        has its own weights, but all turns have these."""
+        found = self._kinds.get(state)
         if found is None:
-            found = max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
-            _keep(self._best, phrases, found, MAX_ROWS)
+            numbers: dict[Kind, int] = {}
+            which = []
+            for token in self.allowed(state).tolist():
+                move = self._move(state, token)
+                assert move is not None, "the id is allowed"
+                kind = (move.phrases, self.open_phrases(move.state))
+                which.append(numbers.setdefault(kind, len(numbers)))
+            found = list(numbers), np.array(which, np.int64)
+            _keep(self._kinds, state, found, MAX_ROWS)
         return found
+
+    def _best_of(self, phrases: frozenset[str]) -> int:
+        """The best weight of some phrases; 0 where there is none."""
+        weight_of = self._weight_of
+        if not phrases <= weight_of.keys():  # those of 0, the best, are not kept
+            return 0
+        return max((weight_of[phrase] for phrase in phrases), default=0)
 
     def _rests(self, state: State) -> Iterator[tuple[str, str]]:
         """The phrases that the clause can still become, each with the text that is missing."""
