@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
+from patience import until
 from speech import SAMPLES, recording, speech
 from wire import serving, url_of
 
@@ -87,13 +88,15 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             await guest.page.click("#mic")
             await guest.until_said("#learning", "beside your usual way, of 5 s")
             process.kill()
+            num_dead = len(guest.sockets)
             await guest.until_said("#problem", "The connection broke; trying again")
             assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
             servers.enter_context(serving(*how, "--port", urlsplit(url).port))
             anew = "The server started anew: a sentence may miss its beginning."
             await guest.until_said("#problem", anew)
-            # not one that the server could not end before it died
+            # not a sentence of the server that died
+            await until(lambda: any(one.descriptions for one in guest.sockets[num_dead:]))
             assert (await guest.until_described("s of microphone")).endswith(".")
             # a busy server may have been given up for a third socket meanwhile
             texts = (m for one in guest.sockets for m in one.sent if isinstance(m, str))
