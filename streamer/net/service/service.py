@@ -15,11 +15,11 @@ import socket as socket_module
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -135,7 +135,7 @@ class ClientSocket(ServerConnection):
                 data, self._drops_rest = bare or head, True
             elif head:
                 self.transport.pause_reading()
-                self._service.upgrade_in_turn(partial(self._upgrade, data))
+                self._service.upgrade_in_turn(self, partial(self._upgrade, data))
                 return
         super().data_received(data)
 
@@ -201,7 +201,8 @@ class Service(ABC):
         self._files: dict[str, Response] = {}
         # connections before their upgrade, oldest first, with the transport to close them by
         self._waiting: dict[ClientSocket, asyncio.Transport] = {}
-        self._upgrades = deque[Callable[[], None]]()  # of waiting connections
+        self._upgrades: dict[ClientSocket, Callable[[], None]] = {}  # of waiting connections
+        self._is_upgrading = False
         self._served: set[ClientSocket] = set()
         self._max_waiting = MAX_WAITING
         self._max_served = MAX_FILES
@@ -290,18 +291,21 @@ class Service(ABC):
     def handshake_ends(self, socket: ClientSocket) -> None:
         """The connection is upgraded or lost."""
         self._waiting.pop(socket, None)
+        self._upgrades.pop(socket, None)
 
-    def upgrade_in_turn(self, upgrade: Callable[[], None]) -> None:
+    def upgrade_in_turn(self, socket: ClientSocket, upgrade: Callable[[], None]) -> None:
         """Call it after the upgrades before it. The loop takes a few, and looks at all sockets
         before the next ones: plain requests, such as /healthz, do not wait for a thousand."""
-        self._upgrades.append(upgrade)
-        if len(self._upgrades) == 1:
+        self._upgrades[socket] = upgrade
+        if not self._is_upgrading:
+            self._is_upgrading = True
             asyncio.get_running_loop().call_soon(self._next_upgrades)
 
     def _next_upgrades(self) -> None:
-        for _ in range(min(MAX_UPGRADES, len(self._upgrades))):
-            self._upgrades.popleft()()
-        if self._upgrades:
+        for socket in list(islice(self._upgrades, MAX_UPGRADES)):
+            self._upgrades.pop(socket)()
+        self._is_upgrading = bool(self._upgrades)
+        if self._is_upgrading:
             asyncio.get_running_loop().call_soon(self._next_upgrades)
 
     def _connection(self, *arguments: Any, **options: Any) -> ClientSocket:

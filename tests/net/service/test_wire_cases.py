@@ -4,10 +4,14 @@ no compression, closes, limits. After each case the service still serves."""
 import asyncio
 import base64
 import os
+import socket
 
 import pytest
+from fake_session import opening
 from patience import PATIENCE_S
+from patience import until as wait_until
 from raw import ACCEPT, BINARY, CLOSE, PING, PONG, TEXT, Raw, frame, port_of, request
+from wire import running
 
 from streamer.core.link import wire as link
 from streamer.net.realtime.server import PATH
@@ -96,6 +100,25 @@ async def test_health_does_not_wait_for_upgrades_that_came_before():
         assert all(each.result().strip() for each in upgrades)
         for _, writer in sockets:
             writer.close()
+
+
+async def test_closed_connections_leave_the_queue_of_upgrades():
+    """Three hundred that ask at once, where a hundred may wait: the oldest are closed."""
+    async with running(opening()) as (url, server):
+        server._max_waiting = 100
+        at, num_queued = ("127.0.0.1", int(url.split(":")[2].partition("/")[0])), []
+        sockets = []
+        for _ in range(3):
+            for _ in range(100):  # the loop accepts them together
+                sockets.append(socket.create_connection(at))
+                sockets[-1].sendall(request(PATHS["realtime"]))
+            for _ in range(6):
+                await asyncio.sleep(0)
+                num_queued.append(len(server._upgrades))
+        assert 50 < max(num_queued) <= 100
+        for each in sockets:
+            each.close()
+        await wait_until(lambda: not server._upgrades and not server._waiting)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/"])
