@@ -40,7 +40,9 @@ SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
 
 Text = Annotated[str, Meta(min_length=1)]
 Phrase = Annotated[str, Meta(min_length=1, max_length=100)]
-Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")]  # for a terminal
+# For a terminal: no control characters, and none that hide or turn the text around them.
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+Line = Annotated[str, Meta(pattern=rf"^[^{_UNSEEN}]+\Z")]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 
@@ -63,7 +65,7 @@ class Promise:
     date: Line
     cloud: Line
     num_groups: Count = 1
-    fingerprint: str = ""
+    fingerprint: Line | Literal[""] = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
     languages: tuple[Line, ...] = ()
 
@@ -116,7 +118,7 @@ class _Language(Struct, forbid_unknown_fields=True):
 class _Card(_Language, forbid_unknown_fields=False):
     name: Line | None = None
     max_turn_s: Annotated[float, Meta(ge=2, le=300)] = 60.0  # a window; the stock extractor's cut
-    languages: dict[str, _Language] = field(default_factory=dict)
+    languages: dict[Line, _Language] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
