@@ -29,7 +29,7 @@ MAX_BYTES = 64 << 20
 MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ
 CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
 CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
-TAG = re.compile(r"<[^>]*>")
+TAG = re.compile(r"<[^<>]*>")
 # a text, a place of the long format's lists, or a number
 TOKEN = re.compile(r'"(?P<text>(?:[^"]|"")*)"|\[\d*\]|(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)')
 
@@ -126,7 +126,7 @@ def read_intervals(path: str | Path) -> list[Interval]:
     try:
         read = {".textgrid": _of_textgrid, ".json": _of_whisper}.get(kind, _of_cues)
         found = read(text)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
         raise ConfigError(f"intervals {path}: holds no interval")

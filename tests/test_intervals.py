@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ WHISPER = {
         }
     ],
 }
+HUGE = "9" * 400  # a whole number that no float holds
 WANTED = [Interval(0.5, 1.25, "a b c"), Interval(3602, 3603.5, "d")]
 
 
@@ -66,8 +68,8 @@ def test_what_is_no_interval_is_one_line(interval):
 @pytest.mark.parametrize("words", ['say "hi"', "你好"])  # the second is UTF-16 there
 def test_textgrids_of_praat_are_read(command, words, tmp_path):
     grid = call("Create TextGrid", 0.0, 4.0, "words points", "points")
-    for time in (0.5, 1.25, 2.0, 3.5):
-        call(grid, "Insert boundary", 1, time)
+    for at in (0.5, 1.25, 2.0, 3.5):
+        call(grid, "Insert boundary", 1, at)
     call(grid, "Insert point", 2, 1.0, "p")
     call(grid, "Set interval text", 1, 2, words)
     call(grid, "Set interval text", 1, 4, "d")
@@ -86,6 +88,9 @@ def test_textgrids_of_praat_are_read(command, words, tmp_path):
         ("s.json", '{"segments": [{"start": 0, "end": 1e999}]}', "to inf s .* is no time"),
         ("s.srt", SRT.replace("00:00:01,250", "00:00:00,250"), "ends before it begins"),
         ("s.TextGrid", 'class = "PointTier"', "cannot be read as .TextGrid"),
+        ("s.TextGrid", '"IntervalTier" "w" 0 2 1e999', "cannot be read as .TextGrid"),
+        ("s.srt", SRT.replace("00:", f"{HUGE}:", 1), "cannot be read as .srt"),
+        ("s.json", f'{{"segments": [{{"start": 0, "end": {HUGE}}}]}}', "cannot be read as .json"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
@@ -93,6 +98,14 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
     with pytest.raises(ConfigError, match=told) as found:
         read_intervals(tmp_path / name)
     assert "\n" not in str(found.value)
+
+
+def test_open_tags_take_no_time(tmp_path):
+    """Not the square of their number: a minute for these."""
+    (tmp_path / "a.srt").write_text(SRT + "<" * 200_000)
+    begun = time.process_time()
+    assert read_intervals(tmp_path / "a.srt")[-1].text.count("<") == 200_000
+    assert time.process_time() - begun < 10
 
 
 def test_a_file_without_end_is_one_line(tmp_path):
