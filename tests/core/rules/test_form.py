@@ -66,6 +66,21 @@ def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -
         assert not [pair for pair in pairs if pair in text and pair not in own], text
 
 
+def test_what_a_form_keeps_is_bounded_and_changes_nothing(family, monkeypatch) -> None:
+    tokenizer, vocabulary, form = family
+    for name in ("MAX_ROWS", "MAX_MOVES"):
+        monkeypatch.setattr(f"streamer.core.rules.form.{name}", 4)
+    small = SentenceForm(vocabulary, PHRASES, (), OPENINGS)
+    for seed in range(3):
+        ids = tokenizer.encode(drawn(seed))
+        for i in range(len(ids)):
+            found, wanted = (each.allowed(each.after(ids[:i])).tolist() for each in (small, form))
+            assert found == wanted
+            kept = [len(table) for table in (small._moves, small._rows, small._open)]
+            assert max(kept) <= 4
+    assert min(kept) > 0
+
+
 BROKEN = [
     ("mixed", "说话人音调偏低，语调自然，音量浑厚"),
     ("mixed in the first clause", "说话人说得略显"),

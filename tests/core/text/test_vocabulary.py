@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.text.vocabulary import Emitter, Vocabulary
+from streamer.core.text.vocabulary import MAX_CACHED, Emitter, Vocabulary
 
 
 def toy(
@@ -31,6 +31,14 @@ def test_never_emitted_ids() -> None:
     assert vocabulary.never[eos + 1]
     assert all(vocabulary.never[eos + 2 :]), "padding is never emitted"
     assert not any(vocabulary.texts[eos:])
+
+
+def test_what_is_cached_is_made_once_and_bounded() -> None:
+    vocabulary = toy("a")
+    for i in range(3 * MAX_CACHED):
+        assert vocabulary.cached(i, lambda i=i: i + 1) == i + 1
+        assert vocabulary.cached(i, lambda: "again") == i + 1
+        assert len(vocabulary._cache) <= MAX_CACHED
 
 
 def test_text_of_shows_no_special_and_no_replacement_character() -> None:
