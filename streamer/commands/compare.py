@@ -13,11 +13,12 @@ from streamer.commands.process import fail, loading, models_of, put
 from streamer.commands.screen import aligned, voice_lines
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
-from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
+from streamer.core.readings import ABSENT, UNITS, Reading, readings_of, titles_in
 
 # Multiples of the error from which a difference is clear, or likely. An error is a mean distance,
 # so 2.5 of them are about two standard deviations.
 CLEAR, LIKELY = 2.5, 1.25
+SAME = "the same, within the error"
 WORDS = {  # attribute -> the second take is lower, higher
     "rate": ("slower", "faster"),
     "pitch": ("lower", "higher"),
@@ -55,25 +56,31 @@ class Difference:
                 return ""
             return self._word(levels[1] - levels[0]) if levels[0] != levels[1] else "the same"
         if abs(self.value) < LIKELY * self.error or not self.value:
-            return "the same, within the error"
+            return SAME
         maybe = "" if abs(self.value) >= CLEAR * self.error else "perhaps "
         return maybe + self._word(self.value)
 
     def _word(self, difference: float) -> str:
         return WORDS[self.first.attribute][difference > 0]
 
-    def row(self) -> tuple[str, ...]:
-        name = self.first.attribute
+    @property
+    def _decimals(self) -> int:
+        """One more than a reading has, where a difference would be rounded to nothing."""
+        decimals = UNITS[self.first.attribute][2]
+        is_small = self.value is not None and abs(self.value) < 2 * 10.0**-decimals
+        return decimals + (is_small and self.verdict != SAME)
+
+    def row(self, title: str) -> tuple[str, ...]:
         if self.value is None or self.error is None:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
-            return name, words, "", self.verdict
-        decimals = UNITS[name][2]
+            return title, words, "", self.verdict
+        decimals = self._decimals
         both = " → ".join(f"{each.value:.{decimals}f}" for each in (self.first, self.second))
         error = f"±{max(self.error, 10.0**-decimals):.{decimals}f}"
         return (
-            name,
+            title,
             f"{both} {self.first.unit}",
-            f"{self.value:+.{decimals}f} {error}",
+            f"{self.value:+z.{decimals}f} {error}",
             self.verdict,
         )
 
@@ -104,7 +111,8 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
         put(f"{one_line(one.file)}: {one_line(one.text) or 'no speech'}")
         if options.pitch_reference is not None:
             put(voice_lines(one), end="")
-    put("\n".join(aligned([each.row() for each in differences])))
+    titles = titles_in(found[0].language)
+    put("\n".join(aligned([each.row(titles[each.first.attribute]) for each in differences])))
     return 0
 
 

@@ -4,7 +4,7 @@ HTML for notebooks, with the curves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -76,6 +76,11 @@ class Reading:
         return asdict(self) | {"certainty": self.certainty}
 
 
+def titles_in(language: str) -> Mapping[str, str]:
+    """Attribute -> its name, in Chinese beside Chinese levels, else in English."""
+    return ZH if language == "zh" else {name: name for name in ZH}
+
+
 def readings_of(found: Any) -> Sequence[Reading]:
     """A row for each attribute of a Description. Numbers need one with measures."""
     errors = {} if found.measures is None else expected_errors(found.measures)
@@ -114,7 +119,8 @@ PITCH, LEVEL = "#0a7a8f", "#b8b8b8"
 
 def card(found: Any) -> str:
     """A fragment of HTML without scripts or outside resources."""
-    rows = "".join(map(_row, readings_of(found)))
+    titles = titles_in(found.language)
+    rows = "".join(_row(titles[reading.attribute], reading) for reading in readings_of(found))
     warning = f'<div style="color:#b00020">{escape(found.warning)}</div>' if found.warning else ""
     return (
         f'<div style="max-width:{WIDTH}px;font-family:sans-serif">'
@@ -132,8 +138,8 @@ def _in_other_words(found: Any) -> str:
     return comma.join(names[name] + word for name, word in words.items() if word)
 
 
-def _row(reading: Reading) -> str:
-    cells = (reading.attribute, _gauge(reading), escape(reading.name or "-"))
+def _row(title: str, reading: Reading) -> str:
+    cells = (title, _gauge(reading), escape(reading.name or "-"))
     more = (escape(reading.number), reading.certainty)
     return "<tr>" + "".join(f"{CELL}{cell}</td>" for cell in (*cells, *more)) + "</tr>"
 

@@ -9,7 +9,7 @@ from places import ROOT
 from streamer.cli import main
 from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.readings import Reading
+from streamer.core.readings import Reading, titles_in
 
 SLOW, FAST = (str(ROOT / "samples" / f"{name}.wav") for name in ("slow_soft", "fast_loud"))
 
@@ -35,13 +35,32 @@ def test_a_difference_within_its_error_is_none(value, verdict):
         assert difference.error == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "numbers", "verdict"),
+    [
+        (-23.24, -23.68, "-23.2 → -23.7 unit -0.4 ±0.2", "perhaps softer"),
+        (-23.6, -24.4, "-23.6 → -24.4 unit -0.8 ±0.2", "softer"),
+        (-23.24, -23.26, "-23 → -23 unit +0 ±1", "the same, within the error"),
+        (-37.0, -15.0, "-37 → -15 unit +22 ±1", "louder"),
+    ],
+)
+def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdict):
+    """What differs is never shown as nothing, and what is the same never as minus nothing."""
+    takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
+    title, *shown, word = Difference.of(*takes).row("loudness")
+    assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
+
+
 def test_two_takes_are_a_table_and_json(capsys):
     assert main(["compare", SLOW, FAST]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{SLOW}: 说话人")
     assert lines[1].startswith(f"{FAST}: 说话人")
-    assert [line.split()[0] for line in lines[2:]] == list(ATTRIBUTES)
-    assert re.fullmatch(r"  rate +[\d.]+ → [\d.]+ syllables/s +\+[\d.]+ ±[\d.]+ +faster", lines[2])
+    assert [line.split()[0] for line in lines[2:]] == list(titles_in("zh").values())
+    assert re.fullmatch(r"  语速 +[\d.]+ → [\d.]+ syllables/s +\+[\d.]+ ±[\d.]+ +faster", lines[2])
+    assert main(["compare", SLOW, FAST, "--language", "en"]) == 0
+    english = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in english[2:]] == list(ATTRIBUTES)
     assert main(["compare", SLOW, FAST, "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     rate = row["attributes"]["rate"]
