@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -30,8 +30,17 @@ BEFORE_S = 1.5  # detectors report speech late
 class _End:
     """A turn's end, and its description once it is there."""
 
+    lost_s: float  # audio of the turn that was left out
     found: Description | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+def _with_loss(found: Description, lost_s: float) -> Description:
+    """The same with a warning, where audio of its turn was left out."""
+    if not lost_s:
+        return found
+    told = f"{lost_s:.1f} s of audio were left out: feed frames no faster than they are spoken"
+    return replace(found, warning="; ".join(filter(None, (told, found.warning))))
 
 
 async def _found(end: _End | None) -> Description | None:
@@ -60,6 +69,8 @@ class BackgroundSession:
         self._is_first = anyio.Event()
         self._items: deque[bytes | _End | None] = deque()  # None: speech begins
         self._came = anyio.Event()
+        self._in_turn = False  # as the caller sees it
+        self._lost_s = 0.0  # audio of that turn that was left out
         self._is_over = False
         self._waiting: dict[int, _End] = {}
         self._early: Description | TurnFailed | None = None  # that came before `commit` returned
@@ -94,17 +105,23 @@ class BackgroundSession:
         if self._resampler is not None:
             pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
         self._is_first.set()
-        return self._put(pcm)
+        is_taken = self._put(pcm)
+        if not is_taken:
+            self._lost_s += len(pcm) / 2 / self._rate
+        return is_taken
 
     def begin(self) -> bool:
         """Speech begins; the turn has the last `before_s` of earlier audio too. Calls within a turn
         do nothing. False: `run` has ended."""
+        if not self._in_turn:
+            self._in_turn, self._lost_s = True, 0.0
         return self._put(None)
 
     def end(self) -> Coroutine[Any, Any, Description | None]:
         """End the turn, by the call itself; await its description. None: `begin` was not called
-        since the last one, or the turn failed."""
-        end = _End()
+        since the last one, or the turn failed. Its `warning` tells audio that was left out."""
+        end = _End(self._lost_s)
+        self._in_turn = False
         is_taken = self._rate > 0 and self._put(end)
         return _found(end if is_taken else None)
 
@@ -186,5 +203,6 @@ class BackgroundSession:
         if end is None:
             self._early = event
             return
-        end.found = event if isinstance(event, Description) else None
+        if isinstance(event, Description):
+            end.found = _with_loss(event, end.lost_s)
         end.is_done.set()

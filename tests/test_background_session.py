@@ -65,6 +65,10 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
         group.start_soon(voice.run)
         found = await voice.end()
         assert found.audio_s == pytest.approx(999 * FRAME / 16_000)
+        assert "0.0 s of audio were left out: feed frames no faster" in found.warning
+        assert voice.begin()
+        assert all(say(voice, spoken))
+        assert (await voice.end()).warning is None  # of this turn nothing was
         group.cancel_scope.cancel()
 
 
