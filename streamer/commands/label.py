@@ -113,6 +113,8 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     for file in failed[:MAX_SHOWN]:
         fail(f"{file}: {rows.error_of(file)}")
     told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
+    if num_silent := sum(map(rows.is_silent, files)):
+        told += f", {num_silent} of them without speech and so without a sentence"
     if rows.path.name != Path(out).name:
         told += f" (a later run goes on from {rows.path.name} beside it)"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)

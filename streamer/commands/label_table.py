@@ -205,6 +205,10 @@ class Rows:
         """Why the recording has no labels; None if it has some."""
         return self.done[plain(file)][0].get("error")
 
+    def is_silent(self, file: str) -> bool:
+        """Whether no speech was heard in it, so that there is no sentence."""
+        return self.done[plain(file)][0].get("stop_reason") == "no_speech"
+
     def lacks_voice(self, file: str) -> bool:
         """Whether its pitch is known, and not where that lies for its voice."""
         rows = [row for row in self.done[plain(file)] if row.get("pitch_median_hz") is not None]
