@@ -21,6 +21,7 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS
+from streamer.core.readings import titles_in
 from streamer.model.audio.ear import measure
 
 
@@ -201,10 +202,28 @@ def test_the_command_line_shows_measures_as_a_table_or_an_object(options, sample
     out, err = capsys.readouterr()
     found = measured(recording(1))
     rows = [line.split() for line in out.splitlines()[1:8]]
-    assert [row[0] for row in rows] == list(ATTRIBUTES)
+    assert [row[0] for row in rows] == list(titles_in("zh").values())
     assert (f"{found.rate_syllables_per_s:.1f}" in rows[0], err) == (True, "")
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["measures"] == found.as_json()
+
+
+def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path, capsys):
+    clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
+    words = ["describe", str(clipped), "--mode", "edge"]
+    told = f"streamer: {clipped}: clipped: "
+    for more in ([], ["--timeline", str(tmp_path / "curves.json")]):
+        assert main([*words, *more]) == 0
+        out, err = capsys.readouterr()
+        assert ("clipped" in out, err.count(told), err.count("\n")) == (False, 1, 1)
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*words, "--measures"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("! clipped: "), err) == (1, "")
+    assert main([*words, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["measures"], row["warning"].startswith("clipped: ")) == (None, True)
 
 
 def test_a_table_has_words_units_errors_dashes_and_warnings():
@@ -224,11 +243,11 @@ def test_a_table_has_words_units_errors_dashes_and_warnings():
     )
     lines = table_of(found).splitlines()
     for row, pattern in (
-        (0, r"  rate       很慢  5\.0 ±0\.\d syllables/s +sure"),
-        (1, r"  pitch      偏低  120 ±\d Hz +likely"),
-        (2, r"  variation  -     2\.0 ±0\.\d semitones +unsure"),
-        (4, r"  pauses     -     12 ±\d % of the time"),
-        (6, r"  arousal    -     -"),
+        (0, r"  语速  很慢  5\.0 ±0\.\d syllables/s +sure"),
+        (1, r"  音高  偏低  120 ±\d Hz +likely"),
+        (2, r"  语调  -     2\.0 ±0\.\d semitones +unsure"),
+        (4, r"  停顿  -     12 ±\d % of the time"),
+        (6, r"  情绪  -     -"),
         (7, r"  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch spans.*"),
     ):
         assert re.fullmatch(pattern, lines[row])
@@ -236,5 +255,5 @@ def test_a_table_has_words_units_errors_dashes_and_warnings():
     assert "  rate       very slow  5.0" in english
     assert ", 1 pause, the longest" in english
     empty = table_of(replace(found, measures=SpeechMeasures(), confidence=None))
-    assert "  rate       很慢  -\n" in empty
+    assert "  语速  很慢  -\n" in empty
     assert "  ! only 0.0 s of speech" in empty

@@ -202,7 +202,9 @@ class LiveParts:
         warning = None
         if w.stop_reason != "no_speech":
             name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
-            warning = turn_warning(w.counts, w.mode, audio_s, name, trouble)
+            hidden = closed.measures() if closed.measures and not closed.shows_measures else None
+            faults = hidden.faults if hidden else ()
+            warning = turn_warning(w.counts, w.mode, audio_s, name, trouble, faults)
         return Description(
             file=f"turn {closed.turn}",
             text=w.text,

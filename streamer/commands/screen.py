@@ -24,7 +24,7 @@ from streamer.core.measures.speech_measures import (
     Voice,
     VoicePitch,
 )
-from streamer.core.readings import ABSENT, readings_of
+from streamer.core.readings import ABSENT, readings_of, titles_in
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.fillers import FilledPauses
 from streamer.intervals import Interval
@@ -109,11 +109,15 @@ class Screen:
         self._flush()
         if result.measures is not None and options.measures and not options.json:
             self._say(table_of(result))
+        elif result.measures is not None and not (options.json or options.quiet):
+            for fault in result.measures.faults:
+                self._tell(fault)
         if options.pitch_reference is not None and not options.json:
             self._say(voice_lines(result))
         if result.stop_reason == "no_speech" and not (options.json or options.quiet):
             self._tell("no speech was heard, so there is no sentence")
-        if result.warning is not None:
+        # a cut file fails the command, so its reason is no mere warning
+        if result.warning is not None and (result.is_cut or not options.quiet):
             self._tell(result.warning)
         if options.verbose:
             self._bar.hide()
@@ -209,7 +213,9 @@ def table_of(result: Description) -> str:
     is; then details and warnings. Ends with a newline. Needs measures."""
     found = result.measures
     assert found is not None
-    rows = [(r.attribute, r.name or ABSENT, r.number, r.certainty) for r in readings_of(result)]
+    titles = titles_in(result.language)
+    readings = readings_of(result)
+    rows = [(titles[r.attribute], r.name or ABSENT, r.number, r.certainty) for r in readings]
     lines = [*aligned(rows), f"  {_details(found)}"]
     return "\n".join([*lines, *(f"  ! {warning}" for warning in found.warnings)]) + "\n"
 

@@ -84,7 +84,8 @@ class Description:
     # attribute -> the chance that its level is right (core/attributes.py), None where it is not
     # said; None as a whole: the models have no curves for it, or there is no speech
     confidence: dict[str, float | None] | None = None
-    # one line: the file is cut short or too short, or blocks went unverified
+    # one line: the file is cut short or too short, blocks went unverified, or the recording is
+    # clipped or noisy and `measures`, which tell it, were not asked for
     warning: str | None = None
     audio_s: float
     language: str = "zh"  # of the sentence
@@ -274,10 +275,11 @@ def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | 
 
 
 def turn_warning(
-    counts: Counts, mode: str, audio_s: float, verifier: str, trouble: str
+    counts: Counts, mode: str, audio_s: float, verifier: str, trouble: str, faults: Sequence[str]
 ) -> str | None:
-    """One line about a turn that is too short, or whose blocks went unverified; else None."""
-    found = []
+    """One line about a turn that is too short, has these faults, or whose blocks went unverified;
+    else None."""
+    found = [*faults]
     if audio_s < SHORT_S:
         found.append(f"only {audio_s:.1f} s long: {GUESS}")
     if n := counts.blocks_unverified:

@@ -59,6 +59,11 @@ class SpeechMeasures:
         """In plain words: why these numbers cannot be relied on. Empty where they can."""
         return tuple(_warnings(self))
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Those of the warnings that blame the recording: its words suffer from them, too."""
+        return tuple(_faults(self))
+
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded to 4 decimals."""
         row = asdict(self)
@@ -73,6 +78,11 @@ def _warnings(found: SpeechMeasures) -> Sequence[str]:
         told.append(f"only {found.speech_s:.1f} s of speech: under {MIN_SPEECH_S} s nothing holds")
     if found.speech_s >= MIN_SPEECH_S and found.pitch_median_hz is None:
         told.append("no pitch: the voice is whispered, so nothing is said about pitch and melody")
+    return [*told, *_faults(found)]
+
+
+def _faults(found: SpeechMeasures) -> Sequence[str]:
+    told = []
     if found.clipped_share > MAX_CLIPPED:
         told.append(
             f"clipped: {100 * found.clipped_share:.1f} % of the samples are at full scale, so "

@@ -130,7 +130,8 @@ export class Turns {
   #described(found) {
     if (found.text) {
       this.list.show(found.attributes, found.measures ?? null);
-      this.view.end(found.text, this.#factsOf(found), found.warning);
+      const warnings = [found.warning, ...(found.measures?.warnings ?? [])].filter(Boolean);
+      this.view.end(found.text, this.#factsOf(found), warnings.join("; "));
       this.#hasText = true;
       if (this.#isSpoken) this.view.noProblem(); // it works again
     } else {

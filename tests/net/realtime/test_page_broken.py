@@ -6,9 +6,11 @@ import json
 import re
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
 from patience import until
+from sound_files import wav
 from speech import SAMPLES, recording, speech
 from wire import serving, url_of
 
@@ -24,6 +26,20 @@ async def test_what_went_unverified_is_told(browser):
             await guest.until_described()
             assert "that the gate wanted verified went unverified" in await guest.text("#warning")
             assert await guest.text("#problem") == ""
+
+
+@LOOP
+async def test_a_clipped_recording_is_told_beside_its_sentence(browser, tmp_path):
+    clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
+    with serving("--mode", "edge") as (url, _):
+        async with visiting(url, browser=browser) as guest:
+            await guest.page.set_input_files("#file", clipped)
+            await guest.until_described()
+            assert (await guest.text("#warning")).startswith("clipped: ")
+            await guest.page.set_input_files("#file", SAMPLES[0])
+            await guest.until_said("#history", "clipped: ")
+            await guest.until_described()
+            assert await guest.text("#warning") == ""
 
 
 @LOOP
