@@ -97,16 +97,20 @@ class Connection:
 
     async def _is_answered(self) -> bool:
         """Whether a ping is answered in time. While audio or a thousand requests are being taken,
-        or a large message arrives, the pong waits after them, and patience is not spent."""
+        or a large message arrives, the pong waits after them, and patience is not spent. It is
+        where no byte of that message comes: the client may have vanished in it."""
         is_over = anyio.Event()
-        left_s = PATIENCE_S
+        left_s, num_arrived = PATIENCE_S, 0
         async with anyio.create_task_group() as group:
             group.start_soon(self._ping, is_over)
             while left_s > 0 and not is_over.is_set():
                 with anyio.move_on_after(EVERY_S):
                     await is_over.wait()
                 is_busy = self._is_taking and not self._journal.is_full
-                if not is_busy and not self._socket.is_receiving:
+                before, num_arrived = num_arrived, self._socket.num_arrived
+                if num_arrived > before:
+                    left_s = PATIENCE_S
+                elif not is_busy:
                     left_s -= EVERY_S
             group.cancel_scope.cancel()
         return is_over.is_set()

@@ -101,9 +101,11 @@ class ClientSocket(ServerConnection):
         self._late: asyncio.TimerHandle | None = None  # the deadline of the request's head
 
     @property
-    def is_receiving(self) -> bool:
-        """Whether a large message is arriving; the client's pong may have to wait for its end."""
-        return len(self.protocol.reader.buffer) > LARGE_BYTES
+    def num_arrived(self) -> int:
+        """Bytes of a large message that is arriving, 0 for none; the client's pong may have to wait
+        for its end."""
+        num = len(self.protocol.reader.buffer)
+        return num if num > LARGE_BYTES else 0
 
     def connection_made(self, transport: Any) -> None:
         self._service.handshake_begins(self, transport)

@@ -100,11 +100,27 @@ async def test_a_large_message_that_arrives_slowly_is_waited_for():
         async with Raw.to(port, request(PATH)) as raw:
             assert (await raw.head())[0] == 101
             raw.writer.write(data[:600_000])
-            await anyio.sleep(5 * connection.PATIENCE_S)  # not a wait for anything
-            raw.writer.write(data[600_000:])
+            for at in range(
+                600_000, 640_000, 1_000
+            ):  # 5 times the patience, and no wait for anything
+                raw.writer.write(data[at : at + 1_000])
+                await anyio.sleep(connection.PATIENCE_S / 8)
+            raw.writer.write(data[640_000:])
             while b"binary_not_enabled" not in await raw.until(TEXT):
                 pass
         assert slow_readers(server) == 0
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_vanishes_in_a_large_message_is_cut_off():
+    sessions = []
+    async with running(opening(sessions), hold_s=0) as (url, server):
+        port = int(url.split(":")[2].partition("/")[0])
+        async with Raw.to(port, request(PATH)) as raw:
+            assert (await raw.head())[0] == 101
+            raw.writer.write(frame(BINARY, bytes(1 << 20))[:600_000])
+            await until_gone(server, sessions)
+        assert slow_readers(server) == 1
 
 
 async def test_a_session_that_breaks_ends_alone(caplog):
