@@ -4,6 +4,7 @@ clamp."""
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,3 +115,15 @@ def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
     assert ledger.due(102_000 + REST_SAMPLES) == 0
     ledger.redo(0)
     assert ledger.finish(2.0) is None
+
+
+def test_windows_are_bounded_and_come_in_order() -> None:
+    log_mel = StreamingLogMel()
+    windows = log_mel.push(np.zeros(7 * 16_000, np.float32))
+    ledger = WindowLedger(max_windows=2)
+    ledger.deliver(windows[0])
+    with pytest.raises(ValueError, match="window 0 delivered in place of 1"):
+        ledger.deliver(windows[0])
+    ledger.deliver(windows[1])
+    with pytest.raises(ValueError, match="longer than 2 windows"):
+        ledger.deliver(windows[2])
