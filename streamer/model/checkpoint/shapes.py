@@ -156,7 +156,7 @@ def _check(shapes: Shapes) -> None:
     """ValueError for sizes that fit no such model, or not what our log-mel gives."""
     text = shapes.text
     audio = shapes.audio
-    if text.heads % text.kv_heads or text.head_dim % 2:
+    if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
         raise ValueError(
             f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
         )

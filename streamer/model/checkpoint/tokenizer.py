@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from streamer.core.installed import missing
 from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.checkpoint.shapes import Id
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 # A text is split by a pattern of Unicode's classes, which `re` lacks. So the pattern sees one
@@ -175,7 +178,7 @@ def _json_of(directory: Path) -> Any:
     """The content of a directory's tokenizer.json, or of one made of its older files."""
     file = directory / "tokenizer.json"
     if file.is_file():
-        return json.loads(file.read_text("utf-8"))
+        return msgspec.json.decode(file.read_bytes())
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
         if (why := missing("a tokenizer without tokenizer.json", "transformers")) is not None:
             raise TokenizerError(why)
@@ -186,6 +189,11 @@ def _json_of(directory: Path) -> Any:
         )
         return json.loads(found.backend_tokenizer.to_str())
     raise TokenizerError(f"{directory}: no tokenizer.json, nor vocab.json with merges.txt")
+
+
+class _Added(msgspec.Struct):
+    content: Annotated[str, msgspec.Meta(min_length=1)]
+    id: Id
 
 
 def _read(held: Any) -> Tokenizer:
@@ -199,10 +207,21 @@ def _read(held: Any) -> Tokenizer:
     if normalizer not in (None, "NFC"):
         raise TokenizerError(f"not a tokenizer as Qwen's: its normalizer is {normalizer}")
     pairs = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
-    added = {token["content"]: token["id"] for token in held.get("added_tokens") or ()}
+    added = msgspec.convert(held.get("added_tokens") or [], list[_Added])
     merges = {pair: rank for rank, pair in reversed([*enumerate(pairs)])}
     pattern = _pattern(held["pre_tokenizer"])
-    return Tokenizer(vocabulary, merges, added, pattern, is_composed=normalizer == "NFC")
+    found = Tokenizer(
+        msgspec.convert(vocabulary, dict[str, Id]),
+        merges,
+        {token.content: token.id for token in added},
+        pattern,
+        is_composed=normalizer == "NFC",
+    )
+    if pattern is not None:
+        _ = (
+            found._splitter
+        )  # raises here, not at the first prompt, where `re` takes no such pattern
+    return found
 
 
 def _pattern(pre_tokenizer: Any) -> str | None:

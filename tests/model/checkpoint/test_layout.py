@@ -109,6 +109,7 @@ HARMS = [
     (config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), "'yarn'"),
     (config(TEXT, hidden_act="gelu"), "'gelu'"),
     (config(TEXT, use_sliding_window=True), "use_sliding_window"),
+    (config(TEXT, head_dim=None, num_key_value_heads=None, num_attention_heads=64), "heads of 0"),
     (config(TEXT, num_key_value_heads=3), "cannot share 3 key heads"),
     (config(TEXT, hidden_size=48), "gives 32 numbers, the language model takes 48"),
     (config(TEXT, intermediate_size=40), "config and weights belong to different models"),

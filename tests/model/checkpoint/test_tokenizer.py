@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -143,3 +144,23 @@ def test_errors_are_one_clear_line(tmp_path: Path) -> None:
         vocabulary_of(tmp_path, 400)
     for error in (none, broken, endless, narrow, foreign):
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("vocab", {"a": "0"}),
+        ("vocab", {"a": -1}),
+        ("added_tokens", [{"content": 5, "id": 3}]),
+        ("added_tokens", [{"content": "\ud800", "id": 3}]),
+        ("pre_tokenizer", {"pretokenizers": [{"type": "Split", "pattern": {"Regex": "(("}}]}),
+    ],
+)
+def test_a_tokenizer_with_wrong_values_is_one_line(tmp_path: Path, part: str, wrong: Any) -> None:
+    held = json.loads((save(tmp_path) / "tokenizer.json").read_text("utf-8"))
+    if part == "pre_tokenizer":
+        wrong["pretokenizers"].append({"type": "ByteLevel", "use_regex": False})
+    (held["model"] if part == "vocab" else held)[part] = wrong
+    (tmp_path / "tokenizer.json").write_text(json.dumps(held), "utf-8")
+    with pytest.raises(TokenizerError, match=r"^[^\n]+: cannot read its tokenizer: [^\n]+$"):
+        Tokenizer.load(tmp_path)
