@@ -2,8 +2,7 @@
 
 from livekit.agents import Plugin
 
-from .log import logger
-from .stt import STT, SpeechStream, VoiceContext
+from .stt import STT, SpeechStream, VoiceContext, logger
 from .version import __version__
 
 __all__ = ["STT", "SpeechStream", "VoiceContext", "__version__"]

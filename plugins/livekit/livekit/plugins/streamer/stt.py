@@ -7,6 +7,7 @@ its profile for `deadline_s` at most, and goes on without one after that.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable
 from contextlib import suppress
 from functools import partial
@@ -19,8 +20,7 @@ from pydantic import BaseModel
 
 from streamer import BackgroundSession, Config, Description, voice_line, voice_profile
 
-from .log import logger
-
+logger = logging.getLogger("livekit.plugins.streamer")
 DEADLINE_S = 0.5
 
 
