@@ -9,7 +9,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-import tomllib
 import warnings
 from typing import get_args
 
@@ -20,7 +19,6 @@ from places import ROOT, SAMPLES
 import streamer
 from streamer import LiveSession
 from streamer.cli import build_parser
-from streamer.config import Config
 from streamer.core.description import JSON_FIELDS
 from streamer.core.link import wire
 from streamer.net.realtime.client_events import OPTIONS
@@ -125,11 +123,6 @@ def test_every_command_has_the_options_that_there_are(kind, capsys):
             assert not unknown, f"{name_of(page)}: {words}"
         assert capsys.readouterr().err == "", f"{name_of(page)}: {words}"
     assert found
-
-
-@runnable("toml")
-def test_a_pipeline_is_one(block):
-    assert Config.from_mapping(tomllib.loads(block.code))
 
 
 def test_modules_that_are_called_are_there():
