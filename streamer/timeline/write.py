@@ -73,7 +73,10 @@ def _load_matplotlib() -> None:
         code = spec.loader.get_code("matplotlib")
         assert code is not None
         module = sys.modules["matplotlib"] = module_from_spec(spec)
-        exec(_without_file(code), module.__dict__)
+        try:
+            exec(_without_file(code), module.__dict__)
+        except ImportError:  # of a package that it needs; the next import says so
+            del sys.modules["matplotlib"]
 
 
 def _without_file(code: CodeType) -> CodeType:
