@@ -385,7 +385,7 @@ def _adts_size(data: Data, at: int) -> int | None:
 
 
 def _dts_size(data: Data, at: int) -> int | None:
-    """Of a core frame; what extends it is left to its decoder."""
+    """Bytes of a core frame; extensions are left to the decoder."""
     if data[at : at + 4] != DTS or len(data) < at + 8:
         return None
     return 1 + (int.from_bytes(data[at + 5 : at + 8]) >> 4 & 0x3FFF)

@@ -147,7 +147,7 @@ Doubts = tuple[float, float]  # entropy in nats and p1 - p2 of a softmax
 
 
 def doubts_of(scores: Sequence[float]) -> Doubts:
-    """Of the softmax of a few scores, two at least."""
+    """Entropy and margin of the softmax of two scores or more."""
     second, best = sorted(scores)[-2:]
     below = [score - best for score in scores if score - best > LEAST_LOG]
     weights = [math.exp(x) for x in below]

@@ -45,7 +45,7 @@ def test_a_difference_within_its_error_is_none(value, verdict):
     ],
 )
 def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdict):
-    """What differs is never shown as nothing, and what is the same never as minus nothing."""
+    """A difference is never shown as 0, and equality never as -0."""
     takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
     title, *shown, word = Difference.of(*takes).row("loudness")
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)

@@ -150,7 +150,7 @@ def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
 
 
 def test_what_is_not_known_is_not_told() -> None:
-    """Of one token of a phrase no log-probability: nothing of its attribute."""
+    """A phrase with one unknown log-probability gives its attribute no confidence."""
     assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
     assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
     assert masses_of([], SPOKEN) == {}

@@ -9,7 +9,7 @@ from streamer import BackgroundSession, voice_line
 
 
 class Listener(Agent):
-    deadline_s = 0.5  # so long may a final transcript wait
+    deadline_s = 0.5  # the longest wait of a final transcript
 
     async def stt_node(self, audio, model_settings):
         voice = BackgroundSession()

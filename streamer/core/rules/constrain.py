@@ -77,7 +77,7 @@ def first_stop(
     may_end = vocabulary.may_end
     period = rules.loop_max_period if rules.loop_global else 0
     last_place = rules.max_new_tokens - 1
-    places: dict[int, int] = {}  # of the ids so far, the last one of each
+    places: dict[int, int] = {}  # id -> its last place
     came_before = False
     for at in range(max(0, begin - period - 1), len(answer)):
         token = answer[at]

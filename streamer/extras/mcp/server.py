@@ -104,7 +104,7 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
 def inside(fence: Sequence[Path], path: str) -> Path:
     """The file at `path`, links followed. A relative path is one of the first folder that has it.
     Raises Refused outside of the fence."""
-    # what no path can be, a loop of links, a home of nobody's: no recording either
+    # an impossible path, a loop of links or an unknown home is no recording either
     with suppress(OSError, RuntimeError, ValueError):
         given = Path(path).expanduser()
         tried = [given] if given.is_absolute() else [folder / given for folder in fence]

@@ -370,7 +370,7 @@ def _failures(training: Training) -> Iterator[None]:
 
 
 def digest_of(*sides: Sequence[Example]) -> str:
-    """Of what is learnt from and held out."""
+    """A hash of the recordings that train and of those held out."""
     digest = hashlib.blake2b(digest_size=8)
     for side in sides:
         for e in side:

@@ -105,7 +105,7 @@ Levels = Annotated[list[_Level], Meta(min_length=1)]
 
 
 class _Language(Struct, forbid_unknown_fields=True):
-    """What a language may have of its own."""
+    """The fields that a language may have of its own."""
 
     language: Line | None = None
     prompt: _Prompt = field(default_factory=_Prompt)

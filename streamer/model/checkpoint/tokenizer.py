@@ -197,8 +197,8 @@ class _Added(msgspec.Struct):
 
 
 def _read(held: Any) -> Tokenizer:
-    """Of a parsed tokenizer.json. Raises TokenizerError for another kind, and anything for a broken
-    one."""
+    """Read a parsed tokenizer.json. Raises TokenizerError for another kind, and anything for a
+    broken one."""
     model = held["model"]
     vocabulary = model["vocab"]
     if model.get("type", "BPE") != "BPE" or not isinstance(vocabulary, dict):

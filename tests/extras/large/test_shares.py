@@ -1,4 +1,4 @@
-"""Threads that share a product in few bits: the same bits, whoever comes."""
+"""Threads that share a product in few bits give the same bits in any order."""
 
 import subprocess
 import sys
