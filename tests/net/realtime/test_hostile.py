@@ -220,6 +220,35 @@ def test_idle_connections_do_not_starve_the_port(is_secure, tmp_path):
         anyio.run(wait_until, lambda: num_files(process) <= files + 8)
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("many_files")
+async def test_health_while_a_thousand_sessions_begin():
+    """The server's own CPU time before each answer: full garbage collections took up to 0.5 s."""
+
+    def cpu_s(process):
+        with open(f"/proc/{process.pid}/task/{process.pid}/schedstat") as file:
+            return int(file.read().split()[0]) / 1e9
+
+    with serving("--mode", "edge", "--max-sessions", 1_000) as (url, process):
+        port, took_s = int(url.split("/")[2].split(":")[1]), []
+
+        async def begin():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request(PATH))
+            return b" 101 " in await reader.readline(), writer
+
+        beginning = asyncio.gather(*(begin() for _ in range(1_000)))
+        while not beginning.done():
+            before_s = cpu_s(process)
+            assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
+            took_s.append(cpu_s(process) - before_s)
+        assert all(is_open for is_open, _ in await beginning)
+        assert sum(each > 0.1 for each in took_s) <= 1 + len(took_s) // 50
+        process.kill()  # to close a thousand sessions takes seconds
+        for _, writer in await beginning:
+            writer.close()
+
+
 def test_few_open_files_are_a_refusal_and_no_traceback():
     """Sessions beyond them get 503, and /healthz is still answered."""
     serve = ("serve", "--port", 0, "--mode", "edge", "--max-sessions", 99)
