@@ -23,7 +23,7 @@ from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Known, Roster
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
 from streamer.net.service.http import answer
-from streamer.net.service.metrics import STATUSES, ServiceMetrics
+from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.service import ClientSocket, Query, Service
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
@@ -37,11 +37,12 @@ GONE = "the replica of this session is gone; connect anew"
 class DirectorMetrics(ServiceMetrics):
     """The metrics of a director."""
 
+    refusals_name = "fleet_refused"
+
     def __init__(self) -> None:
         super().__init__()
         kinds = (SERVER, VERIFIER)
         self.sent = self._counter("fleet_sent", "Clients sent on", "kind", kinds)
-        self.refusals = self._counter("fleet_refused", "Clients refused", "status", STATUSES)
 
 
 class Director(Service):

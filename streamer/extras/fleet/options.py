@@ -51,6 +51,8 @@ class DirectorOptions(AddressOptions):
             if not url.startswith(REPLICA_SCHEMES) or not has_host(url):
                 told = "give ws://HOST:PORT of a replica, or http://HOST:PORT of a director"
                 raise ConfigError(f"--replicas is {url!r}; {told}")
+            if self.replicas.count(url) > 1:
+                raise ConfigError(f"--replicas has {url} twice; each is another replica")
 
 
 @dataclass(frozen=True, kw_only=True)

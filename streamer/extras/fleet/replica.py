@@ -133,6 +133,7 @@ class ReplicaHost:
             stderr=subprocess.STDOUT,
             env=os.environ | path | self._plan.environment(),
             text=True,
+            errors="backslashreplace",
             start_new_session=True,  # ^C is for the fleet's command, which drains it
         )
 

@@ -193,7 +193,10 @@ class Roster:
             body = await anyio.to_thread.run_sync(
                 fetch, url, self._tls, limiter=limiter, abandon_on_cancel=True
             )
-            known.heard(_decode(body), self._clock())
+            status = _decode(body)
+            if status.kind not in (SERVER, VERIFIER):
+                raise OSError(f"it is a {status.kind}; give http://HOST:PORT for its list")
+            known.heard(status, self._clock())
         except (OSError, msgspec.MsgspecError) as error:
             cause = getattr(error, "reason", error)  # urllib wraps it
             known.missed(self._clock(), isinstance(cause, ConnectionRefusedError))

@@ -29,12 +29,14 @@ REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/
 class ServiceMetrics:
     """The metrics of every service. `watch` adds a gauge; counters are public attributes."""
 
+    refusals_name = "refusals"
+
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.loop_lag = self._seconds("streamer_loop_lag_seconds", "Event loop's delay")
         count = self._counter
-        self.refusals = count("refusals", "Connections refused", "status", STATUSES)
+        self.refusals = count(self.refusals_name, "Connections refused", "status", STATUSES)
         self.resumed = count("resumed", "Sessions that their client resumed")
         self.failed = count("sessions_failed", "Sessions that an internal error ended")
 

@@ -144,6 +144,8 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         metrics = (await fetched(url, "/metrics"))[1]
         assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
+        assert 'streamer_fleet_refused_total{status="503"} 0.0' in metrics
+        assert "streamer_refusals" not in metrics
 
 
 async def test_a_second_director_follows_the_first_and_outlives_it():
@@ -207,6 +209,7 @@ async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_onc
             directing() as (url, roster),
         ):
             good = address.removesuffix("/v1/realtime")
+            bad.append(url.removesuffix("/v1/realtime"))  # a director's own list
             roster.set([*bad, good])
             await until(lambda: len(caplog.messages) == len(bad))
             assert [known.address for known in roster.answering] in ([], [good])
@@ -215,5 +218,7 @@ async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_onc
                 assert incarnation_in(await created(ws)) == "one.1"
             await anyio.sleep(1.0)
     assert len(caplog.messages) == len(bad)
+    of_lists = "(it is a director; give http://HOST:PORT for its list); is the address right?"
+    assert f"{bad[-1]} has never answered as a replica {of_lists}" in caplog.messages
     why = f"{there[-1]} has never answered as a replica (no status of a replica)"
     assert f"{why}; is the address right?" in caplog.messages

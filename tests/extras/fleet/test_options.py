@@ -96,5 +96,7 @@ def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, t
     "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1"]
 )
 def test_an_address_that_is_none_is_told_at_the_start(url):
+    with pytest.raises(ConfigError, match="--replicas has ws://h:1 twice; each is another replica"):
+        DirectorOptions(replicas=("ws://h:1", "ws://h:1"))
     with pytest.raises(ConfigError, match=r"--replicas is .*; give ws://HOST:PORT of a replica"):
         DirectorOptions(replicas=(url,))
