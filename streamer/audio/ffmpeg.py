@@ -20,7 +20,7 @@ from typing import IO
 
 import numpy as np
 
-from streamer.audio.pieces import pieces_of
+from streamer.audio.pieces import ADX, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioError, Block
 
 HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, rate, channels
@@ -65,6 +65,7 @@ class FfmpegAudio(Audio):
         if encoding != FLOAT or not 1 <= channels <= MOST_CHANNELS:
             raise AudioError(path, f"{channels} channels are more than {MOST_CHANNELS}")
         self._pipe.read(offset - HEAD.size)
+        self.is_adx = False  # ffmpeg calls the end of whole ones corrupt
         super().__init__(path, rate, channels, 0, is_guess=True)
 
     def _said(self) -> str:
@@ -72,6 +73,9 @@ class FfmpegAudio(Audio):
         self._process.wait()
         serious = (line for line in self._log() if re.search(r"\[(error|fatal|panic)\]", line))
         return _plain(next(serious, ""))
+
+    def _lost(self) -> str | None:
+        return next(filter(LOST_PART.search, self._log()), None)
 
     def _log(self) -> list[str]:
         self._errors.seek(0)
@@ -98,7 +102,7 @@ class FfmpegAudio(Audio):
         elif num_read < self.num_frames - LEFT_OUT_S * self.sample_rate:
             of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
             self.cut = f"is cut short: {of} that its container promises are there"
-        elif self.cut is None and (lost := next(filter(LOST_PART.search, self._log()), None)):
+        elif self.cut is None and not self.is_adx and (lost := self._lost()):
             self.cut = f"is cut short or damaged (ffmpeg: {_plain(lost)})"
 
 
@@ -142,6 +146,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
         raise
     audio.num_frames = int(duration_s * audio.sample_rate)
     audio.cut = pieces_of(handle)[1]
+    audio.is_adx = os.pread(fd, len(ADX), 0) == ADX
     handle.close()
     return audio
 

@@ -25,6 +25,7 @@ ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
 DTS = b"\x7f\xfe\x80\x01"
 VOC = b"Creative Voice File\x1a"
+ADX = b"\x80\0"  # (c)CRI follows its header
 CUT = "is cut short: its last part is missing"
 # An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
 MP3_KBITS = (
@@ -33,6 +34,8 @@ MP3_KBITS = (
 )
 MP2_KBITS = (0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384)  # of MPEG 1
 MPEG_RATES_HZ = (44_100, 48_000, 32_000)  # of MPEG 1; half of them in 2, a quarter in 2.5
+AC3_KBITS = (*MP2_KBITS[1:2], 40, *MP2_KBITS[2:], 448, 512, 576, 640)
+AC3_RATES_HZ = (48_000, 44_100, 32_000)
 Data = mmap.mmap
 
 
@@ -109,9 +112,7 @@ def _chain(data: Data) -> tuple[list[Piece], str | None]:
             break
         ends.append(min(end, len(data)))
         if end > len(data):
-            told = (
-                CUT if end_of in (_asf_end, _avi_end, _caf_end, _voc_end, _w64_end) else None
-            )  # libsndfile knows others
+            told = CUT if end_of in OURS else None
             break
         begin = _behind_padding(data, end)
         if _kind(data, begin) is not end_of or len(data) - begin < LEAST_BYTES:
@@ -193,6 +194,8 @@ def _kind(data: Data, at: int) -> End | None:
         return _wav_end
     if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
         return _aiff_end
+    if head[:2] == ADX and data[(body := _adx_body(data, at)) - 6 : body] == b"(c)CRI":
+        return _adx_end
     if head[:4] == b"RIFF" and head[8:] == b"AVI ":
         return _avi_end
     if data[at : at + len(VOC)] == VOC:
@@ -310,6 +313,16 @@ def _asf_end(data: Data, at: int) -> int | None:
     return at + struct.unpack_from("<Q", data, place + 40)[0] or None
 
 
+def _adx_body(data: Data, at: int) -> int:
+    return at + 4 + int.from_bytes(data[at + 2 : at + 4])
+
+
+def _adx_end(data: Data, at: int) -> int:
+    """32 samples of a channel have 18 bytes. A block that ends the list may follow."""
+    num_blocks = -(-int.from_bytes(data[at + 12 : at + 16]) // 32)
+    return _adx_body(data, at) + 18 * num_blocks * data[at + 7]
+
+
 def _caf_end(data: Data, at: int) -> int | None:
     at += 8
     while at + 12 <= len(data) and data[at : at + 4].isalnum() and data[at : at + 4] != b"caff":
@@ -318,6 +331,10 @@ def _caf_end(data: Data, at: int) -> int | None:
             return None
         at += 12 + length
     return at
+
+
+# libsndfile knows when others are cut
+OURS = (_adx_end, _asf_end, _avi_end, _caf_end, _voc_end, _w64_end)
 
 
 def _mp4_end(data: Data, begin: int) -> int | None:
@@ -347,18 +364,18 @@ def _mp3_end(data: Data, at: int) -> int | None:
 
 def _is_within_a_frame(data: Data) -> bool:
     """Whether a file of bare frames, without a length, ends before its last one does: MPEG's layers
-    II and III, AAC, DTS."""
+    II and III, AAC, DTS, AC-3."""
     begin = _behind_tag(data, 0)
     if _mp3_end(data, 0) is not None:
         return False  # its decoder knows
-    for size_of in (_mpeg_size, _adts_size, _dts_size):
+    for size_of in (_mpeg_size, _adts_size, _dts_size, _ac3_size):
         at, num = begin, 0
         while (size := size_of(data, at)) is not None:
             at, num = at + size, num + 1
         if num > 1:
             left = data[at:][:2]  # of a header that is cut, too
             return at > len(data) or (
-                0 < len(data) - at < 4 and data[begin : begin + len(left)] == left
+                0 < len(data) - at < 8 and data[begin : begin + len(left)] == left
             )
     return False
 
@@ -389,6 +406,20 @@ def _dts_size(data: Data, at: int) -> int | None:
     if data[at : at + 4] != DTS or len(data) < at + 8:
         return None
     return 1 + (int.from_bytes(data[at + 5 : at + 8]) >> 4 & 0x3FFF)
+
+
+def _ac3_size(data: Data, at: int) -> int | None:
+    """Bytes of a frame of AC-3 or E-AC-3."""
+    head = data[at : at + 6]
+    if len(head) < 6 or head[:2] != b"\x0b\x77":
+        return None
+    if head[5] >> 3 > 10:  # E-AC-3
+        return 2 * ((head[2] & 7) << 8 | head[3]) + 2
+    rate, code = head[4] >> 6, head[4] & 0x3F
+    if rate == 3 or code >= 2 * len(AC3_KBITS):
+        return None
+    num_words = 96_000 * AC3_KBITS[code >> 1] // AC3_RATES_HZ[rate]
+    return 2 * (num_words + (code & 1 if rate == 1 else 0))
 
 
 def _behind_tag(data: Data, at: int) -> int:

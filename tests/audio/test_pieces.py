@@ -161,6 +161,8 @@ OTHER_KINDS = {
     "a.dts": ("-strict", "-2", "-ar", "48000"),
     "a.mp2": ("-ar", "44100"),
     "a.voc": (),
+    "a.adx": (),
+    "two_channels.adx": ("-ac", "2", "-ar", "22050"),
     "a.avi": ("-c:a", "mp3", "-ar", "44100"),
     "a.ts": AS_AAC,
     "a.mpg": ("-ar", "44100"),
@@ -190,6 +192,21 @@ def test_a_cut_within_the_head_of_a_frame_is_told(tmp_path, left) -> None:
     frame = b"\xff\xfb\x18\xc0" + bytes(140)
     (tmp_path / "a.mp3").write_bytes(frame * 3 + frame[:left])
     assert "is cut short" in str(heard(tmp_path / "a.mp3")[1])
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("left", [1, 5, 9])
+@pytest.mark.parametrize("name", ["a.ac3", "a.eac3", "a.dts"])
+@pytest.mark.parametrize("rate", [32_000, 44_100, 48_000])
+def test_a_cut_at_the_begin_of_a_frame_is_told(tmp_path, name, rate, left) -> None:
+    soundfile.write(tmp_path / "a.wav", TONES[0], RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", "-ar", str(rate), "-strict", "-2")
+    subprocess.run((*made, tmp_path / name), check=True)
+    whole = (tmp_path / name).read_bytes()
+    assert heard(tmp_path / name)[1] is None
+    begin = whole.rfind(whole[:3] if name != "a.ac3" else whole[:2])
+    (tmp_path / name).write_bytes(whole[: begin + left])
+    assert "is cut short" in str(heard(tmp_path / name)[1])
 
 
 @needs_ffmpeg
