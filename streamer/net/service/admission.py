@@ -292,4 +292,6 @@ def origin_of(text: str) -> str:
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host} is no host; name each one")
     port = url.port  # raises ValueError if it is no port
+    if port == 0:
+        raise ValueError("0 is no port of a page")
     return f"{url.scheme}://{host}" + (f":{port}" if port not in (None, _PORTS[url.scheme]) else "")

@@ -95,7 +95,10 @@ def test_a_list_of_keys_has_no_empty_ones(text):
         ("http://[::1]:3000", "http://[::1]:3000"),
         *((wrong, None) for wrong in ("*", "null", "", "example.org:443", "//a.org", "https://")),
         *((wrong, None) for wrong in ("https://a.org/page", "https://a.org?x", "https://u@a.org")),
-        *((wrong, None) for wrong in ("ftp://a.org", "https://a.org:99999", "https://*.a.org")),
+        *(
+            (wrong, None)
+            for wrong in ("ftp://a.org", "https://a.org:99999", "http://a.org:0", "https://*.a.org")
+        ),
     ],
 )
 def test_an_origin_is_written_as_browsers_send_it_or_refused_at_the_start(given, wanted):
