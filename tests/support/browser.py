@@ -10,6 +10,7 @@ import contextlib
 import json
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,6 +127,11 @@ class Guest:
         return await self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def free_memory():
+    """For a browser that ends by itself: the system kills it first where memory is short."""
+    return Path("/proc/meminfo").read_text().splitlines()[2]
+
+
 @contextlib.asynccontextmanager
 async def chromium(microphone=None):
     """A browser, for any number of visits. `microphone`: a WAV, played once, from when a page
@@ -138,6 +144,7 @@ async def chromium(microphone=None):
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=found, args=flags)
+        browser.on("disconnected", lambda _: print("Chromium has ended;", free_memory()))
         try:
             yield browser
         finally:
@@ -146,10 +153,11 @@ async def chromium(microphone=None):
 
 @contextlib.asynccontextmanager
 async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
-    """A Guest on the page of the server at `url`, in a context of its own: in `browser`, or in one
-    that has this microphone."""
+    """A Guest on the page of the server at `url`, in a context of its own: in `browser` while that
+    is there, or in one that has this microphone."""
     async with contextlib.AsyncExitStack() as stack:
-        browser = browser or await stack.enter_async_context(chromium(microphone))
+        if browser is None or not browser.is_connected():
+            browser = await stack.enter_async_context(chromium(microphone))
         guest = Guest(await browser.new_page(viewport={"width": size[0], "height": size[1]}))
         stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
