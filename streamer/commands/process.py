@@ -213,7 +213,7 @@ def _memory_goes_back() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-# Of a service. A session has 600 objects, and a full collection looks at all: 0.2 s with a thousand
+# For a service: a session has 600 objects, and a full collection looks at all: 0.2 s with a thousand
 # sessions, many times over while they connect. So it comes after 1,000,000 new objects, not 70,000.
 COLLECTS = (5_000, 10, 20)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
