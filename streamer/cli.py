@@ -16,7 +16,15 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, is_told, prepare
+from streamer.commands.process import (
+    Failed,
+    StdoutLost,
+    drop_stderr,
+    drop_stdout,
+    fail,
+    prepare,
+    told_of,
+)
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
 from streamer.extras import load
@@ -155,16 +163,20 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
     except Exception as error:
         from streamer.stages.ports import cause_of
 
-        if not is_told(cause := cause_of(error)):
+        if (told := told_of(cause_of(error))) is None:
             raise
-        fail(str(cause))
+        fail(told)
         return 1
 
 
 def _run(command: Command, given: dict[str, Any]) -> int:
     owner = command.options
     own = owner(**taken(owner, given))
-    run = command.run()
+    try:
+        run = command.run()
+    except (ImportError, OSError) as error:
+        told = f"cannot load its modules ({error}); see `ulimit -a`, or install it anew"
+        raise Failed(told) from None
     return int(run(own, taken(Config, given)) if command.has_config else run(own))
 
 

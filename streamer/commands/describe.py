@@ -13,7 +13,7 @@ import anyio.to_thread
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import StdoutLost, fail, is_told, opened, pass_over
+from streamer.commands.process import StdoutLost, fail, opened, pass_over, told_of
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -202,8 +202,8 @@ def _write(channels: Sequence[Description], out: str) -> bool:
 
 def _told(file: str, error: Exception) -> tuple[str, str]:
     """(the line for stderr, the reason for JSON)."""
-    if is_told(error):
-        reason = error.reason if isinstance(error, AudioError) else str(error)
-        return str(error), reason.removeprefix(f"{file}: ")
+    if (told := told_of(error)) is not None:
+        reason = error.reason if isinstance(error, AudioError) else told
+        return told, reason.removeprefix(f"{file}: ")
     told = f"{type(error).__name__}: {error}; this is a defect of streamer, please report it"
     return f"{file}: {told}", told

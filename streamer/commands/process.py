@@ -30,13 +30,16 @@ class Failed(Exception):
     """The command cannot go on. Its text is one line with the way out."""
 
 
-def is_told(error: BaseException) -> bool:
-    """Whether the error's text is one line for the user; others are defects."""
+def told_of(error: BaseException) -> str | None:
+    """The error as one line for the user; None for a defect."""
     from streamer.audio.source import AudioError
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.ports import TargetLost
 
-    return isinstance(error, Failed | AudioError | ModelError | TargetLost)
+    if isinstance(error, MemoryError) or str(error) == "can't start new thread":
+        why = str(error) or "out of memory"
+        return f"the system gives no more memory or threads ({why}); see `ulimit -a`"
+    return str(error) if isinstance(error, Failed | AudioError | ModelError | TargetLost) else None
 
 
 def put(text: str, end: str = "\n") -> None:
@@ -213,8 +216,8 @@ def _memory_goes_back() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-# For a service: a session has 600 objects, and a full collection looks at all: 0.2 s with a thousand
-# sessions, many times over while they connect. So it comes after 1,000,000 new objects, not 70,000.
+# For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
+# many came while they connect. So it comes after 1,000,000 new objects, not 70,000.
 COLLECTS = (5_000, 10, 20)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"

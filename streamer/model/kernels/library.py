@@ -41,6 +41,8 @@ NUM_CANDIDATES = (
 )
 MOST_COMPILING_S = 900  # another process may be compiling before this one
 SEAL_BYTES = 16
+# Nothing is multiplied there, and with too little memory for its threads OpenBLAS loops for ever.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
 _TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
@@ -204,12 +206,13 @@ def _compile(name: str, directory: Path) -> bytes:
         for key, value in os.environ.items()
         if not key.startswith("NUMBA_") or key in CHOOSES_PROCESSOR
     }
+    path = {"PYTHONPATH": os.pathsep.join([str(package), *absolute])}
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
             # numba reads a file of settings in the working directory: in this one there is none
             cwd=directory,
-            env=env | {"PYTHONPATH": os.pathsep.join([str(package), *absolute])},
+            env=env | path | ONE_THREAD,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
