@@ -26,7 +26,7 @@ from patience import PATIENCE_S, until
 
 from bench.proxy import Proxy, Toxics
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES
+from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES, pause_s
 from streamer.net.link import client
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.ports import TargetLost
@@ -79,6 +79,35 @@ async def test_a_verifier_that_drops_every_connection_is_not_stormed():
     async with anyio.create_task_group() as group:
         for after_s in (0.0, 0.3, 1.1):
             group.start_soon(watch, after_s)
+
+
+async def test_a_verifier_that_rejects_a_turn_is_asked_ever_more_seldom(monkeypatch):
+    """The turn opens another connection after each no; a verdict ends the count."""
+    nos, told = [], iter([*[True] * 4, False])
+
+    def note(num, chance):
+        nos.append(num)
+        return 0.0
+
+    def reply(message, chance):
+        is_no = isinstance(message, wire.Open) and next(told, False)
+        return [wire.Rejected(False, "full")] if is_no else obliging(message, chance)
+
+    monkeypatch.setattr(client, "pause_s", note)
+    async with lying(reply) as port, linked(port) as link:
+        target = link.listen()
+        await hear(target, sound(0.1))
+        await finish(target)
+        with anyio.fail_after(PATIENCE_S):
+            assert (await target.verify(FIRST)).next_id == 5
+            told = iter([True])
+            for socket in list(link._taken):
+                socket.transport.abort()
+            await until(lambda: len(nos) == 5)
+        target.close()
+    *first, last = [pause_s(num, 0.5) for num in nos]
+    assert first == sorted(set(first))
+    assert (first[0], last) == (0.25, 0.25)
 
 
 ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
