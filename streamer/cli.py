@@ -16,15 +16,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands.process import (
-    Failed,
-    StdoutLost,
-    drop_stderr,
-    drop_stdout,
-    fail,
-    prepare,
-    told_of,
-)
+from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare, told_of
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
 from streamer.extras import load
@@ -174,9 +166,8 @@ def _run(command: Command, given: dict[str, Any]) -> int:
     own = owner(**taken(owner, given))
     try:
         run = command.run()
-    except (ImportError, OSError) as error:
-        told = f"cannot load its modules ({error}); see `ulimit -a`, or install it anew"
-        raise Failed(told) from None
+    except OSError as error:  # a library that cannot be mapped
+        raise ImportError(str(error)) from None
     return int(run(own, taken(Config, given)) if command.has_config else run(own))
 
 

@@ -39,6 +39,8 @@ def told_of(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or str(error) == "can't start new thread":
         why = str(error) or "out of memory"
         return f"the system gives no more memory or threads ({why}); see `ulimit -a`"
+    if isinstance(error, ImportError):
+        return f"a module cannot be loaded ({error}); see `ulimit -a`, or install streamer anew"
     return str(error) if isinstance(error, Failed | AudioError | ModelError | TargetLost) else None
 
 

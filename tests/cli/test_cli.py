@@ -13,6 +13,8 @@ import pytest
 import soundfile
 from processes import ENVIRONMENT, streamer
 
+from streamer.commands.process import told_of
+
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
 
@@ -230,3 +232,22 @@ def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(here, command):
     assert (status, out) == (1, "")
     told = f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port"
     assert err == f"streamer: {told}\n"
+
+
+@pytest.mark.parametrize("limit_kb", [150_000, 220_000])
+def test_too_little_memory_for_libraries_is_one_line(samples, limit_kb):
+    """The one of LLVM alone has 150 MB."""
+    command = ["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", sys.executable]
+    command += ["-m", "streamer", "describe", samples[0]]
+    env = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("streamer: a module cannot be loaded (")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_an_error_of_the_system_is_no_defect(error):
+    told = told_of(error)
+    assert told is not None
+    assert told.startswith("the system gives no more memory or threads (")
+    assert told_of(RuntimeError("x")) is None

@@ -4,6 +4,7 @@ The only module that needs numba. A kernel's function takes a table of numbers: 
 address and its sizes, one array after the other.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import fcntl
@@ -12,6 +13,9 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+
+# numba would load it for algebra that no kernel has: OpenBLAS, which loops for ever without memory
+sys.modules["scipy"] = None  # type: ignore[assignment]
 
 from numba import njit, types
 from numba.core import cgutils

@@ -158,6 +158,13 @@ def test_a_full_disk_is_one_line(kept):
     assert told.splitlines()[-1].endswith("File too large"), told
 
 
+def test_compiling_loads_no_blas_that_loops_for_ever_without_memory():
+    """scipy's, which numba looks for. With `ulimit -v 400000` a start hung in it."""
+    code = "import sys, streamer.model.kernels.build as _; print('scipy.linalg' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 @pytest.mark.parametrize(
     "processor", ["generic", pytest.param("sandybridge", marks=pytest.mark.long)]
 )
