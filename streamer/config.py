@@ -73,21 +73,21 @@ class Config:
         "full", "acoustic: no word on arousal, which is close to a feeling", SENTENCE
     )
     temperature: float = option(
-        0.0, "randomness in the choice of words, 0 to 1000000; 0: greedy", SENTENCE, metavar="T"
+        0.0, "randomness in the choice of words, 0 to 1000000; 0: greedy", DECODING, metavar="T"
     )
     top_p: float = option(
-        1.0, "sample within this share of the probability; 1: all of it", SENTENCE, metavar="P"
+        1.0, "sample within this share of the probability; 1: all of it", DECODING, metavar="P"
     )
-    seed: int = option(0, "the same seed gives the same sentence", SENTENCE)
+    seed: int = option(0, "the same seed gives the same sentence", DECODING)
     min_new_tokens: int | None = option(
         None,
         "least tokens of a sentence",
-        SENTENCE,
+        DECODING,
         ge=0,
         le=128,
         unset="16, or the maximum if that is less",
     )
-    max_new_tokens: int = option(96, "most tokens of a sentence", SENTENCE, ge=1, le=128)
+    max_new_tokens: int = option(96, "most tokens of a sentence", DECODING, ge=1, le=128)
     mode: Mode = option(
         "gated",
         "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
@@ -109,9 +109,8 @@ class Config:
     )
     draft: Literal["incremental", "generate"] = option(
         "incremental",
-        "how the edge drafts. generate is transformers' own, for comparison: slow, greedy "
-        "(temperature 0 only) and by none of our rules, so in mode edge the sentence follows "
-        "none; verified ids still follow them",
+        "how the edge drafts. generate: transformers' own, for comparison; slow, greedy "
+        "(temperature 0 only), and by none of our rules but for verified ids",
         DECODING,
     )
     edge: str = edge_option()

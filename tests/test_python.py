@@ -160,7 +160,7 @@ def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
     assert "<script" not in shown
     silent = replace(plain, text="", file="<b>", measures=None, curves=None, warning="<i>")
     bare = silent._repr_html_()
-    assert [part in bare for part in ("<b>", "<i>", "no speech")] == [False, False, True]
+    assert [part in bare for part in ("<b>", "<i>", "没有人说话")] == [False, False, True]
 
 
 def test_keywords_are_the_fields_of_config():

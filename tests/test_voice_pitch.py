@@ -94,7 +94,10 @@ async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, hig
 
 def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsys):
     def told(*words, status=0):
-        assert main(["describe", str(file), "--mode", "edge", *map(str, words)]) == status
+        assert (
+            main(["describe", str(file), "--mode", "edge", "--language", "en", *map(str, words)])
+            == status
+        )
         return capsys.readouterr()
 
     samples = np.concatenate([usual[0], higher])

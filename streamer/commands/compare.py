@@ -13,7 +13,8 @@ from streamer.commands.process import fail, loading, models_of, put
 from streamer.commands.screen import aligned, voice_lines
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
-from streamer.core.readings import ABSENT, UNITS, Reading, readings_of, titles_in
+from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
+from streamer.core.text.chinese import told
 
 # Multiples of the error from which a difference is clear, or likely. An error is a mean distance,
 # so 2.5 of them are about two standard deviations.
@@ -50,38 +51,49 @@ class Difference:
     @property
     def verdict(self) -> str:
         """In words, such as "faster"; "the same" where the difference may be an error."""
+        return self.verdict_in("en")
+
+    def verdict_in(self, language: str) -> str:
         if self.value is None or self.error is None:
             levels = self.first.level, self.second.level
             if levels[0] is None or levels[1] is None:
                 return ""
-            return self._word(levels[1] - levels[0]) if levels[0] != levels[1] else "the same"
-        if abs(self.value) < LIKELY * self.error or not self.value:
-            return SAME
-        maybe = "" if abs(self.value) >= CLEAR * self.error else "perhaps "
-        return maybe + self._word(self.value)
+            is_same = levels[0] == levels[1]
+            return told(language, "the same" if is_same else self._word(levels[1] - levels[0]))
+        if self._is_within_error:
+            return told(language, SAME)
+        word = told(language, self._word(self.value))
+        is_clear = abs(self.value) >= CLEAR * self.error
+        return word if is_clear else told(language, "perhaps {}", word)
 
     def _word(self, difference: float) -> str:
         return WORDS[self.first.attribute][difference > 0]
+
+    @property
+    def _is_within_error(self) -> bool:
+        return not self.value or abs(self.value) < LIKELY * (self.error or 0.0)
 
     @property
     def _decimals(self) -> int:
         """One more than a reading has, where a difference would be rounded to nothing."""
         decimals = UNITS[self.first.attribute][2]
         is_small = self.value is not None and abs(self.value) < 2 * 10.0**-decimals
-        return decimals + (is_small and self.verdict != SAME)
+        return decimals + (is_small and not self._is_within_error)
 
-    def row(self, title: str) -> tuple[str, ...]:
+    def row(self, language: str) -> tuple[str, ...]:
+        """Title, both values, their difference, the verdict."""
+        title, verdict = told(language, self.first.attribute), self.verdict_in(language)
         if self.value is None or self.error is None:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
-            return title, words, "", self.verdict
+            return title, words, "", verdict
         decimals = self._decimals
         both = " → ".join(f"{each.value:.{decimals}f}" for each in (self.first, self.second))
         error = f"±{max(self.error, 10.0**-decimals):.{decimals}f}"
         return (
             title,
-            f"{both} {self.first.unit}",
+            f"{both} {told(language, self.first.unit)}",
             f"{self.value:+z.{decimals}f} {error}",
-            self.verdict,
+            verdict,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -104,15 +116,15 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
             for text, one in zip(texts, found, strict=True):
                 text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
         rows = {each.first.attribute: each.as_json() for each in differences}
-        told = {"first": texts[0], "second": texts[1], "attributes": rows}
-        put(json.dumps(told, ensure_ascii=False))
+        both = {"first": texts[0], "second": texts[1], "attributes": rows}
+        put(json.dumps(both, ensure_ascii=False))
         return 0
+    language = found[0].language
     for one in found:
-        put(f"{one_line(one.file)}: {one_line(one.text) or 'no speech'}")
+        put(f"{one_line(one.file)}: {one_line(one.text) or told(language, 'no speech')}")
         if options.pitch_reference is not None:
             put(voice_lines(one), end="")
-    titles = titles_in(found[0].language)
-    put("\n".join(aligned([each.row(titles[each.first.attribute]) for each in differences])))
+    put("\n".join(aligned([each.row(language) for each in differences])))
     return 0
 
 
@@ -128,7 +140,7 @@ def _describe(options: CompareOptions, config: Config) -> tuple[Description, Des
         first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
     second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
     for one in (first, second):
-        told = [one.warning, *(one.measures.warnings if one.measures else ())]
-        for warning in filter(None, told):
+        warnings = [one.warning, *(one.measures.warnings if one.measures else ())]
+        for warning in filter(None, warnings):
             fail(f"{one.file}: {warning}")
     return first, second

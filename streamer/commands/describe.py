@@ -152,10 +152,10 @@ class _Batch:
             return False
         screen.done(result, self._describer.config.is_away)
         channels = self._gather(take, result)
-        is_whole = await anyio.to_thread.run_sync(self._show_more, take, channels)
+        is_whole = await anyio.to_thread.run_sync(self._show_more, take, result, channels)
         return is_whole and not result.is_cut
 
-    def _show_more(self, take: Take, channels: Sequence[Description]) -> bool:
+    def _show_more(self, take: Take, found: Description, channels: Sequence[Description]) -> bool:
         """All else that was asked for; whether it could be written."""
         options = self._options
         if len(channels) > 1 and options.measures:
@@ -163,10 +163,10 @@ class _Batch:
         if options.intervals is not None:
             intervals = read_intervals(options.intervals)
             measures = measure_intervals(take.file, intervals, take.channel, options.track)
-            show_intervals(take.file, intervals, measures, options)
+            show_intervals(take.file, intervals, measures, options, found.language)
         if options.filled_pauses:
             filled = filled_pauses(take.file, take.channel, options.track)
-            show_filled(take, filled, options.json)
+            show_filled(take, filled, options.json, found.language)
         return options.timeline is None or not channels or _write(channels, options.timeline)
 
     def _gather(self, take: Take, result: Description | None) -> list[Description]:

@@ -13,6 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.commands.options import ListenOptions
 from streamer.commands.process import Failed, fail, opened, put, tell
+from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError, combined
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
@@ -20,6 +21,7 @@ from streamer.core.installed import missing
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.readings import ABSENT, UNITS
+from streamer.core.text.chinese import told
 from streamer.stages.events import CoachEvent, TurnFailed
 from streamer.stages.stream import LiveSession
 
@@ -29,11 +31,11 @@ SHOWN_S = 2  # of speech that the gauges are of
 NUDGE_S = 4.0  # for which a word stays
 WORDS = {
     "too_fast": "slow down",
-    "too_slow": "a little faster",
-    "too_soft": "louder",
-    "flat": "more melody",
-    "long_silence": "a long silence",
-    "no_pause": "pause and breathe",
+    "too_slow": "speed up",
+    "too_soft": "louder, please",
+    "flat": "vary your pitch",
+    "long_silence": "keep talking",
+    "no_pause": "take a breath",
 }
 SLOW = "the models are slower than the speaker, so audio is left out; take --mode edge"
 NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
@@ -53,15 +55,18 @@ async def _listen(options: ListenOptions, config: Config) -> int:
         tell("listening; speak, pause, read. Ctrl-C ends it.")
         listening = describer.session(rate, vad=True, measures=True, coach=True)
         async with listening as session:
-            await _converse(session, end, pieces)
+            await _converse(session, end, pieces, describer.languages[0])
     return 0
 
 
 async def _converse(
-    session: LiveSession, end: Callable[[], None], pieces: MemoryObjectReceiveStream[bytes]
+    session: LiveSession,
+    end: Callable[[], None],
+    pieces: MemoryObjectReceiveStream[bytes],
+    language: str,
 ) -> None:
     """Until the answer to the last turn. The first Ctrl-C ends the audio, a second one all."""
-    with Screen() as screen:
+    with Screen(language) as screen:
         async with anyio.create_task_group() as group:
             group.start_soon(_feed, session, pieces)
             group.start_soon(_end_on_interrupt, end, group.cancel_scope)
@@ -113,9 +118,9 @@ def open_microphone(
         )
         stream.start()
     except (sounddevice.PortAudioError, ValueError) as error:
-        told = str(error).partition("\n")[0]
+        cause = str(error).partition("\n")[0]
         raise Failed(
-            f"no microphone can be opened ({told}); plug one in, close programs that use it, or "
+            f"no microphone can be opened ({cause}); plug one in, close programs that use it, or "
             "name another by --microphone"
         ) from None
 
@@ -145,12 +150,14 @@ def putting(pieces: MemoryObjectSendStream[bytes]) -> Callable[[bytes], None]:
 
 
 class Screen:
-    """Gauges on stderr if it is a terminal; sentences on stdout."""
+    """Gauges on stderr if it is a terminal; sentences on stdout. language: of the sentences, and of
+    all that stands beside them."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: str) -> None:
         from rich.console import Console
         from rich.live import Live
 
+        self._language = language
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
         self._nudge: tuple[str, float] | None = None  # a word, until when in the session
@@ -169,9 +176,10 @@ class Screen:
                 self._gauges(event)
             case CoachEvent(wire_type="streamer.nudge"):
                 nudge: Any = event
-                self._nudge = WORDS[nudge.kind], nudge.t_s + NUDGE_S
+                word = told(self._language, WORDS[nudge.kind])
+                self._nudge = word, nudge.t_s + NUDGE_S
                 if not self._console.is_terminal:
-                    tell(f"  {WORDS[nudge.kind]}")
+                    tell(f"  {word}")
             case Description():
                 self._say(event)
             case TurnFailed():
@@ -190,17 +198,20 @@ class Screen:
             if self._nudge is not None and event.heard_s < self._nudge[1]:
                 word = self._nudge[0]
             shown = event.last.get(SHOWN_S, event.so_far)
-            self._live.update("\n".join([*gauges(shown), f"  {word}"]), refresh=True)
+            lines = [*gauges(shown, self._language), f"  {word}"]
+            self._live.update("\n".join(lines), refresh=True)
 
 
-def gauges(found: SpeechMeasures) -> list[str]:
+def gauges(found: SpeechMeasures, language: str) -> list[str]:
     """A line for each attribute with a number: a gauge of its levels, the number, its unit."""
-    lines = []
+    rows = []
     for name, field in MEASURES.items():
         value = getattr(found, field)
-        unit, times, decimals = UNITS[name]
-        level = -1 if value is None or math.isnan(value) else level_of(name, value)
+        level, number = -1, ABSENT
+        if value is not None and not math.isnan(value):
+            unit, times, decimals = UNITS[name]
+            level = level_of(name, value)
+            number = f"{times * value:.{decimals}f} {told(language, unit)}"
         boxes = "".join("■" if i == level else "□" for i in range(NUM_LEVELS[name]))
-        told = ABSENT if level < 0 else f"{times * value:.{decimals}f} {unit}"
-        lines.append(f"  {name:9} {boxes:6} {told}")
-    return lines
+        rows.append((told(language, name), boxes, number))
+    return aligned(rows)

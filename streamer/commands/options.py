@@ -81,7 +81,8 @@ class DescribeOptions(Checked):
     )
     timeline: str | None = option(
         None,
-        "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png",
+        "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png. "
+        ".png needs pip install '.[plot]'",
         metavar="FILE",
     )
     verbose: bool = option(False, "speed and verification of each recording, on stderr", short="-v")
@@ -130,7 +131,8 @@ class CompareOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions(Checked):
-    """Describe the microphone: gauges while you speak, a sentence at each pause."""
+    """Describe the microphone: gauges while you speak, a sentence at each pause. Needs
+    `pip install '.[listen]'`."""
 
     microphone: str | None = option(
         None, "its number, or a part of its name", metavar="D", unset="the system's"
@@ -144,7 +146,8 @@ class LabelOptions(Checked):
     files: tuple[str, ...] = files_option()
     out: str = option(
         REQUIRED,
-        "the table: .jsonl grows row by row; .csv and .parquet are written at the end",
+        "the table: .jsonl grows row by row; .csv and .parquet are written at the end. .parquet "
+        "needs pip install '.[parquet]'",
         metavar="FILE",
     )
     jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")

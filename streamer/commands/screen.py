@@ -24,8 +24,10 @@ from streamer.core.measures.speech_measures import (
     Voice,
     VoicePitch,
 )
-from streamer.core.readings import ABSENT, readings_of, titles_in
+from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.characters import SENTENCE_ENDS
+from streamer.core.text.chinese import comma, told
+from streamer.core.timeline import main_measures
 from streamer.fillers import FilledPauses
 from streamer.intervals import Interval
 from streamer.progress import Bar, clock
@@ -91,14 +93,14 @@ class Screen:
             self._write("\n")
         self._is_open = False
 
-    def failed(self, told: str, reason: str) -> None:
+    def failed(self, line: str, reason: str) -> None:
         """Earlier text stays; the reason goes to stderr and into the recording's object."""
         self._flush()
         if self._options.json:
             channel = {} if self._take.channel is None else {"channel": self._take.channel}
             self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
         self._bar.hide()
-        fail(told)
+        fail(line)
 
     def done(self, result: Description, is_away: bool) -> None:
         options = self._options
@@ -154,7 +156,7 @@ def show_call(file: str, channels: Sequence[Description], options: DescribeOptio
     if options.json:
         put(_as_json({"file": file, "conversation": found.as_json()}), end="")
         return
-    put(f"  between channels: {found}")
+    put(f"  {found.told_in(channels[0].language)}")
 
 
 def show_intervals(
@@ -162,8 +164,10 @@ def show_intervals(
     intervals: Sequence[Interval],
     measures: Sequence[SpeechMeasures],
     options: DescribeOptions,
+    language: str,
 ) -> None:
-    """An object, or a table with a line for each interval, which are turns of one voice."""
+    """An object, or a table with a line for each interval, which are turns of one voice. language:
+    of the recording's sentence."""
     voice = Voice(options.reference)
     for found in measures:
         voice.add(found)
@@ -180,11 +184,8 @@ def show_intervals(
     rows = [
         (
             f"{each.start_s:.2f}-{each.end_s:.2f} s",
-            _told("{:.1f} syllables/s", found.rate_syllables_per_s),
-            _told("{:.0f} Hz", found.pitch_median_hz),
-            _told("SD {:.1f} semitones", found.pitch_sd_semitones),
-            _told("{:.1f} dBFS", found.level_dbfs),
-            *([] if options.reference is None else [_for_voice(voice.of(found))]),
+            *(_known(language, *measure) for measure in main_measures(found)),
+            *([] if options.reference is None else [_for_voice(voice.of(found), language)]),
             one_line(each.text),
         )
         for each, found in pairs
@@ -192,45 +193,60 @@ def show_intervals(
     put("\n".join(aligned(rows)))
 
 
-def show_filled(take: Take, found: FilledPauses, is_json: bool) -> None:
+def show_filled(take: Take, found: FilledPauses, is_json: bool, language: str) -> None:
     """An object, or a line."""
     if is_json:
         channel = {} if take.channel is None else {"channel": take.channel}
         put(_as_json({"file": take.file, **channel, "filled_pauses": found.as_json()}), end="")
         return
     times = ", ".join(f"{begin:.1f}" for begin, _ in found.times_s)
-    where = f" (at {times} s)" if times else ""
-    put(f"  filled pauses: {len(found)}, {_told('{:.1f} per minute', found.per_min)}{where}")
+    parts = [told(language, "filled pauses: {}", len(found))]
+    parts += [_known(language, "{:.1f} per minute", found.per_min)]
+    parts += [told(language, "at {} s", times)] if times else []
+    put(f"  {comma(language).join(parts)}")
 
 
 def _as_json(row: Mapping[str, Any]) -> str:
-    told = {name: plain(value) for name, value in row.items()}
-    return json.dumps(told, ensure_ascii=False) + "\n"
+    plain_row = {name: plain(value) for name, value in row.items()}
+    return json.dumps(plain_row, ensure_ascii=False) + "\n"
 
 
 def table_of(result: Description) -> str:
     """One line for each attribute: its word, its number with the error to expect, how sure the word
-    is; then details and warnings. Ends with a newline. Needs measures."""
-    found = result.measures
+    is; then details and warnings, all in the sentence's language. Ends with a newline. Needs
+    measures."""
+    found, language = result.measures, result.language
     assert found is not None
-    titles = titles_in(result.language)
-    readings = readings_of(result)
-    rows = [(titles[r.attribute], r.name or ABSENT, r.number, r.certainty) for r in readings]
-    lines = [*aligned(rows), f"  {_details(found)}"]
-    return "\n".join([*lines, *(f"  ! {warning}" for warning in found.warnings)]) + "\n"
+    rows = [
+        (
+            told(language, reading.attribute),
+            reading.name or ABSENT,
+            reading.number(language),
+            told(language, reading.certainty),
+        )
+        for reading in readings_of(result)
+    ]
+    lines = [*aligned(rows), f"  {_details(found, language)}"]
+    warnings = [f"  ! {warning}" for warning in found.warnings_in(language)]
+    return "\n".join([*lines, *warnings]) + "\n"
 
 
 def voice_lines(result: Description) -> str:
     """How high the pitch is for this voice; of a long recording a line for each part."""
+    language = result.language
     if not result.parts:
-        return f"  {result.voice_pitch or NO_VOICE}\n"
+        pitch = result.voice_pitch
+        return f"  {pitch.told_in(language) if pitch else told(language, NO_VOICE)}\n"
     begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
-    rows = zip(begins, result.parts, strict=False)
-    return "".join(f"  [{clock(begin)}] {part.voice_pitch or ABSENT}\n" for begin, part in rows)
+    pitches = [part.voice_pitch for part in result.parts]
+    rows = zip(begins, (p.told_in(language) if p else ABSENT for p in pitches), strict=False)
+    return "".join(f"  [{clock(begin)}] {pitch}\n" for begin, pitch in rows)
 
 
-def _for_voice(pitch: VoicePitch | None) -> str:
-    return ABSENT if pitch is None else f"{pitch.semitones:+.1f} ({VOICE_NAMES[pitch.level]})"
+def _for_voice(pitch: VoicePitch | None, language: str) -> str:
+    if pitch is None:
+        return ABSENT
+    return f"{pitch.semitones:+.1f} ({told(language, VOICE_NAMES[pitch.level])})"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -248,24 +264,25 @@ def _padded(text: str, width: int) -> str:
     return "  " + text + " " * (width - _columns(text))
 
 
-def _details(m: SpeechMeasures) -> str:
+def _details(m: SpeechMeasures, language: str) -> str:
     """The recording, and measures that no attribute is a level of."""
-    told = [
-        (f"{m.speech_s:.1f} s of speech in {m.audio_s:.1f} s", True),
+    known = [
         ("noise {:.0f} dB below the speech", m.snr_db),
-        ({0: "no pause", 1: "1 pause"}.get(m.pause_count or 0, "{:d} pauses"), m.pause_count),
+        ("1 pause" if m.pause_count == 1 else "{:d} pauses", m.pause_count or None),
         ("the longest {:.1f} s", m.longest_pause_s or None),
         ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
         ("loudness spans {:.0f} dB", m.level_range_db),
         ("{:.2f} % clipped", 100 * m.clipped_share or None),
         (ABSOLUTE, m.pitch_median_hz),
     ]
-    return ", ".join(form.format(value) for form, value in told if value is not None)
+    seconds = told(language, "{:.1f} s of speech in {:.1f} s", m.speech_s, m.audio_s)
+    more = [told(language, form, value) for form, value in known if value is not None]
+    return comma(language).join([seconds, *more])
 
 
-def _told(form: str, value: float | None) -> str:
+def _known(language: str, form: str, value: float | None) -> str:
     """The value in this form; a dash if it is unknown."""
-    return ABSENT if value is None else form.format(value)
+    return ABSENT if value is None else told(language, form, value)
 
 
 def summary(result: Description, is_away: bool) -> str:

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.description import Description
+from streamer.core.text.chinese import comma, told
 from streamer.core.timeline import Timeline
 
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
+DEAD_AIR = "dead air {} times, {:.1f} s"
 BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
 
 Flags = NDArray[np.bool_]
@@ -60,12 +62,20 @@ class Conversation:
         return {name: plain(value) for name, value in asdict(self).items()}
 
     def __str__(self) -> str:
+        return self.told_in("en")
+
+    def told_in(self, language: str) -> str:
+        """One line."""
         talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
-        gap = "" if self.gap_median_s is None else f", gap {self.gap_median_s:.1f} s (median)"
-        times = f"{self.dead_air_count} time{'s' * (self.dead_air_count != 1)}"
-        dead = f"dead air {times}, {self.dead_air_s:.1f} s"
-        taken = " / ".join(map(str, self.interruptions))
-        return f"talk {talk}, overlap {self.overlap_share:.0%}, {dead}{gap}, interruptions {taken}"
+        times = "dead air {} time, {:.1f} s" if self.dead_air_count == 1 else DEAD_AIR
+        gap = self.gap_median_s
+        parts = [
+            told(language, "between channels: talk {}, overlap {:.0%}", talk, self.overlap_share),
+            told(language, times, self.dead_air_count, self.dead_air_s),
+            "" if gap is None else told(language, "gap {:.1f} s (median)", gap),
+            told(language, "interruptions {}", " / ".join(map(str, self.interruptions))),
+        ]
+        return comma(language).join(filter(None, parts))
 
 
 def conversation(channels: Sequence[Description]) -> Conversation | None:

@@ -23,7 +23,7 @@ from streamer.core.rules.form import marks_of
 from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
-GUESS = "a description of such short speech is a guess, 3 s are enough"
+GUESS = "only {:.1f} s long: a description of such short speech is a guess, 3 s are enough"
 JSON_FIELDS = (
     *("file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted"),
     *("n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms"),
@@ -281,7 +281,7 @@ def turn_warning(
     else None."""
     found = [*faults]
     if audio_s < SHORT_S:
-        found.append(f"only {audio_s:.1f} s long: {GUESS}")
+        found.append(GUESS.format(audio_s))
     if n := counts.blocks_unverified:
         wanted = " that the gate wanted verified" if mode == "gated" else ""
         blocks = f"{n} block{'s' * (n > 1)}{wanted} went unverified"

@@ -4,7 +4,7 @@ HTML for notebooks, with the curves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -13,20 +13,11 @@ import numpy as np
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors
+from streamer.core.text.chinese import comma, told
 
 ABSENT = "-"
 SURE = 0.9  # the chance of a level, from which on it is called sure
 LIKELY = 0.6
-ZH = {
-    "rate": "语速",
-    "pitch": "音高",
-    "variation": "语调",
-    "loudness": "音量",
-    "pauses": "停顿",
-    "timbre": "音色",
-    "arousal": "情绪",
-}
-EN = {name: f"{name} " for name in ZH}
 # attribute -> the unit that people read, what its measure is multiplied by, decimals
 UNITS = {
     "rate": ("syllables/s", 1, 1),
@@ -56,14 +47,13 @@ class Reading:
     unit: str
     chance: float | None
 
-    @property
-    def number(self) -> str:
+    def number(self, language: str = "en") -> str:
         """Such as "4.9 ±0.3 syllables/s"; a dash if there is none."""
         if self.value is None:
             return ABSENT
         decimals = UNITS[self.attribute][2]
         error = "" if self.error is None else f" ±{_rounded(self.error, decimals)}"
-        return f"{self.value:.{decimals}f}{error} {self.unit}"
+        return f"{self.value:.{decimals}f}{error} {told(language, self.unit)}"
 
     @property
     def certainty(self) -> str:
@@ -74,11 +64,6 @@ class Reading:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"certainty": self.certainty}
-
-
-def titles_in(language: str) -> Mapping[str, str]:
-    """Attribute -> its name, in Chinese beside Chinese levels, else in English."""
-    return ZH if language == "zh" else {name: name for name in ZH}
 
 
 def readings_of(found: Any) -> Sequence[Reading]:
@@ -119,12 +104,12 @@ PITCH, LEVEL = "#0a7a8f", "#b8b8b8"
 
 def card(found: Any) -> str:
     """A fragment of HTML without scripts or outside resources."""
-    titles = titles_in(found.language)
-    rows = "".join(_row(titles[reading.attribute], reading) for reading in readings_of(found))
+    language = found.language
+    rows = "".join(_row(reading, language) for reading in readings_of(found))
     warning = f'<div style="color:#b00020">{escape(found.warning)}</div>' if found.warning else ""
     return (
         f'<div style="max-width:{WIDTH}px;font-family:sans-serif">'
-        f'<div style="font-size:1.2em">{escape(found.text) or "no speech"}</div>'
+        f'<div style="font-size:1.2em">{escape(found.text) or told(language, "no speech")}</div>'
         f'<div style="opacity:.7">{escape(_in_other_words(found))}</div>{warning}'
         f'<table style="margin:.5em 0">{rows}</table>{_curves(found)}'
         f'<div style="opacity:.7">{escape(found.file)}, {found.audio_s:.1f} s</div></div>'
@@ -133,14 +118,14 @@ def card(found: Any) -> str:
 
 def _in_other_words(found: Any) -> str:
     """Attributes and levels in the language that the sentence is not in."""
-    other, names, comma = ("zh", ZH, "，") if found.language == "en" else ("en", EN, ", ")
+    other, gap = ("zh", "") if found.language == "en" else ("en", " ")
     words = {name: level[other] for name, level in found.levels.items() if level}
-    return comma.join(names[name] + word for name, word in words.items() if word)
+    return comma(other).join(told(other, name) + gap + word for name, word in words.items() if word)
 
 
-def _row(title: str, reading: Reading) -> str:
-    cells = (title, _gauge(reading), escape(reading.name or "-"))
-    more = (escape(reading.number), reading.certainty)
+def _row(reading: Reading, language: str) -> str:
+    cells = (told(language, reading.attribute), _gauge(reading), escape(reading.name or ABSENT))
+    more = (escape(reading.number(language)), told(language, reading.certainty))
     return "<tr>" + "".join(f"{CELL}{cell}</td>" for cell in (*cells, *more)) + "</tr>"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamer.core.measures.curves import RATE_STEP_S, Curves
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.text.chinese import comma, told
 
 VERSION = 1
 
@@ -84,23 +85,31 @@ def captions(channels: Sequence[Timeline]) -> str:
         if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
             when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
             voice = f"<v channel {channel}>" if len(channels) > 1 else ""
-            told = "\n".join(filter(None, (" ".join(turn.text.split()), told_of(turn))))
-            cues.append(f"{number}\n{when}\n{voice}{_escaped(told)}\n")
+            numbers = told_of(turn, turn.language)
+            cue = "\n".join(filter(None, (" ".join(turn.text.split()), numbers)))
+            cues.append(f"{number}\n{when}\n{voice}{_escaped(cue)}\n")
     return "\n".join(cues)
 
 
-def told_of(turn: TimedTurn) -> str:
-    """The most important measures in one line, without unknown ones."""
-    m = turn.measures
-    share = None if m.pause_share is None else 100 * m.pause_share
-    parts = (
+def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:
+    """The most important measures, each with its form; those of an interval have no pauses."""
+    return (
         ("{:.1f} syllables/s", m.rate_syllables_per_s),
         ("{:.0f} Hz", m.pitch_median_hz),
         ("SD {:.1f} semitones", m.pitch_sd_semitones),
         ("{:.0f} dBFS", m.level_dbfs),
-        ("{:.0f} % pauses", share),
     )
-    return ", ".join(form.format(value) for form, value in parts if value is not None)
+
+
+def told_of(turn: TimedTurn, language: str = "en") -> str:
+    """The most important measures in one line, without unknown ones."""
+    share = turn.measures.pause_share
+    parts = (
+        *main_measures(turn.measures),
+        ("{:.0f} % pauses", None if share is None else 100 * share),
+    )
+    known = [told(language, form, value) for form, value in parts if value is not None]
+    return comma(language).join(known)
 
 
 def _rounded(values: np.ndarray) -> list[float]:

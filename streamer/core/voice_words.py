@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from streamer.core.description import Description
 from streamer.core.readings import UNITS, readings_of
+from streamer.core.text.chinese import told
 
 Language = Literal["en", "zh"]
 
@@ -20,7 +21,6 @@ class Words:
     manner: Mapping[str, tuple[str, ...]]
     other: str  # for a level without words
     number: str
-    units: Mapping[str, str]
     speaks: str
     comma: str
     sounds: str
@@ -38,7 +38,6 @@ WORDS: Mapping[Language, Words] = {
         },
         other="at {} level {}",
         number=" ({} {})",
-        units={},
         speaks="speaks {}",
         comma=", ",
         sounds="sounds {}",
@@ -54,7 +53,6 @@ WORDS: Mapping[Language, Words] = {
         },
         other="{}为第{}级",
         number="（{} {}）",
-        units={"syllables/s": "音节/秒"},
         speaks="{}",
         comma="，",
         sounds="情绪{}",
@@ -94,12 +92,12 @@ def voice_line(found: Description, language: Language = "en") -> str:
     if language not in WORDS:
         raise ValueError(f"language is {language!r}; voice_line speaks {' and '.join(WORDS)}")
     profile, words = voice_profile(found, language), WORDS[language]
-    told = [
-        _manner(profile, name, words) + _number(profile, name, words)
+    manner = [
+        _manner(profile, name, words) + _number(profile, name, words, language)
         for name in words.manner
         if name in profile
     ]
-    ends = [words.speaks.format(words.comma.join(told))] if told else []
+    ends = [words.speaks.format(words.comma.join(manner))] if manner else []
     if "arousal" in profile:
         ends.append(words.sounds.format(profile["arousal"]["label"]))
     return words.line.format(words.semicolon.join(ends)) if ends else ""
@@ -112,12 +110,12 @@ def _manner(profile: dict[str, dict[str, Any]], name: str, words: Words) -> str:
     return known[level] if level < len(known) else words.other.format(name, level)
 
 
-def _number(profile: dict[str, dict[str, Any]], name: str, words: Words) -> str:
+def _number(profile: dict[str, dict[str, Any]], name: str, words: Words, language: Language) -> str:
     """The number in parentheses, for the rate and the loudness."""
     value, unit = profile[name]["value"], profile[name]["unit"]
     if value is None or name not in ("rate", "loudness"):
         return ""
-    return words.number.format(f"{value:.{UNITS[name][2]}f}", words.units.get(unit, unit))
+    return words.number.format(f"{value:.{UNITS[name][2]}f}", told(language, unit))
 
 
 def _rounded(value: float | None, decimals: int) -> float | None:

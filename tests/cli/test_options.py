@@ -140,6 +140,19 @@ def test_bad_usage_is_one_line_and_status_2(here, words, told, tmp_path, monkeyp
     assert told in err
 
 
+@pytest.mark.parametrize("command", [name for name, each in COMMANDS.items() if each.has_config])
+def test_help_leaves_decoding_to_help_all(command):
+    shown, whole = (
+        build_parser(shows_all=shows_all)
+        ._subparsers._group_actions[0]
+        .choices[command]
+        .format_help()
+        for shows_all in (False, True)
+    )
+    for jargon in ("token", "--temperature", "--seed", "--mode", "draft", "verifier"):
+        assert (jargon in shown, jargon in whole) == (False, True)
+
+
 @pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
 def test_help_names_the_true_default_of_every_option(command):
     (commands,) = (

@@ -9,7 +9,8 @@ from places import ROOT
 from streamer.cli import main
 from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.readings import Reading, titles_in
+from streamer.core.readings import Reading
+from streamer.core.text.chinese import told
 
 SLOW, FAST = (str(ROOT / "samples" / f"{name}.wav") for name in ("slow_soft", "fast_loud"))
 
@@ -47,7 +48,7 @@ def test_a_difference_within_its_error_is_none(value, verdict):
 def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdict):
     """A difference is never shown as 0, and equality never as -0."""
     takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
-    title, *shown, word = Difference.of(*takes).row("loudness")
+    title, *shown, word = Difference.of(*takes).row("en")
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
 
 
@@ -56,8 +57,8 @@ def test_two_takes_are_a_table_and_json(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"{SLOW}: 说话人")
     assert lines[1].startswith(f"{FAST}: 说话人")
-    assert [line.split()[0] for line in lines[2:]] == list(titles_in("zh").values())
-    assert re.fullmatch(r"  语速 +[\d.]+ → [\d.]+ syllables/s +\+[\d.]+ ±[\d.]+ +faster", lines[2])
+    assert [line.split()[0] for line in lines[2:]] == [told("zh", name) for name in ATTRIBUTES]
+    assert re.fullmatch(r"  语速 +[\d.]+ → [\d.]+ 音节/秒 +\+[\d.]+ ±[\d.]+ +更快", lines[2])
     assert main(["compare", SLOW, FAST, "--language", "en"]) == 0
     english = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in english[2:]] == list(ATTRIBUTES)

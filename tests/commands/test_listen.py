@@ -52,13 +52,13 @@ async def test_audio_that_is_left_out_is_told_once(capsys):
     assert err.count("\n") == 1
 
 
-async def test_a_terminal_shows_gauges(tmp_path):
+async def test_a_terminal_shows_gauges_in_the_sentences_language(tmp_path):
     master, slave = os.openpty()
     listening = await start(tmp_path, slave)
     os.close(slave)
     try:
         seen = b""
-        while b"syllables/s" not in seen or "■".encode() not in seen:
+        while not all(word.encode() in seen for word in ("语速", "音节/秒", "■")):
             seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), PATIENCE_S)
     finally:
         listening.kill()

@@ -46,7 +46,7 @@ def test_captions_are_read_by_a_parser():
     first, third = webvtt.from_string(text).captions
     assert (first.start, first.end) == ("00:00:00.000", "00:01:00.000")
     assert first.raw_text == (
-        "说话人语速适中。\n5.1 syllables/s, 210 Hz, SD 2.3 semitones, -23 dBFS, 12 % pauses"
+        "说话人语速适中。\n5.1 音节/秒，210 赫兹，起伏 2.3 半音，-23 分贝，停顿 12%"
     )
     assert (third.identifier, third.start) == ("3", "00:02:00.000")
     assert third.raw_text.startswith("a &amp; b --&gt; &lt;i&gt; c\n5.1")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
+
+from streamer.core.text.chinese import told
 
 MIN_SNR_DB = 10.0
 MAX_CLIPPED = 0.002  # share of the samples
@@ -25,6 +27,7 @@ REFERENCE_HZ = (30.0, 1000.0)
 VOICE_BOUNDS = (-3.0, -1.5, 1.5, 3.0)  # semitones
 VOICE_NAMES = ("very low", "low", "usual", "high", "very high")
 MAX_TURNS = 1_000  # that a usual pitch is taken from, the last ones
+FOR_VOICE = "pitch {} for this voice: {:+.1f} semitones from {:.0f} Hz"
 ABSOLUTE = "pitch compared with all voices"
 
 
@@ -57,12 +60,16 @@ class SpeechMeasures:
     @property
     def warnings(self) -> tuple[str, ...]:
         """In plain words: why these numbers cannot be relied on. Empty where they can."""
-        return tuple(_warnings(self))
+        return self.warnings_in("en")
+
+    def warnings_in(self, language: str) -> tuple[str, ...]:
+        """The same in the language of a sentence."""
+        return tuple(told(language, *warning) for warning in _warnings(self))
 
     @property
     def faults(self) -> tuple[str, ...]:
         """Those of the warnings that blame the recording: its words suffer from them, too."""
-        return tuple(_faults(self))
+        return tuple(told("en", *fault) for fault in _faults(self))
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded to 4 decimals."""
@@ -72,28 +79,32 @@ class SpeechMeasures:
         return row | {"warnings": list(self.warnings)}
 
 
-def _warnings(found: SpeechMeasures) -> Sequence[str]:
-    told = []
+Warning = tuple[str, *tuple[float, ...]]  # a form and its values
+SHORT = "only {:.1f} s of speech: under {:.1f} s nothing holds"
+WHISPERED = "no pitch: the voice is whispered, so nothing is said about pitch and melody"
+CLIPPED = (
+    "clipped: {:.1f} % of the samples are at full scale, so level and timbre are wrong; record it "
+    "softer"
+)
+NOISY = (
+    "noisy: speech is only {:.0f} dB above the noise, {:.0f} dB are needed; go nearer to the "
+    "microphone"
+)
+
+
+def _warnings(found: SpeechMeasures) -> Iterator[Warning]:
     if found.speech_s < MIN_SPEECH_S:
-        told.append(f"only {found.speech_s:.1f} s of speech: under {MIN_SPEECH_S} s nothing holds")
-    if found.speech_s >= MIN_SPEECH_S and found.pitch_median_hz is None:
-        told.append("no pitch: the voice is whispered, so nothing is said about pitch and melody")
-    return [*told, *_faults(found)]
+        yield SHORT, found.speech_s, MIN_SPEECH_S
+    elif found.pitch_median_hz is None:
+        yield (WHISPERED,)
+    yield from _faults(found)
 
 
-def _faults(found: SpeechMeasures) -> Sequence[str]:
-    told = []
+def _faults(found: SpeechMeasures) -> Iterator[Warning]:
     if found.clipped_share > MAX_CLIPPED:
-        told.append(
-            f"clipped: {100 * found.clipped_share:.1f} % of the samples are at full scale, so "
-            "level and timbre are wrong; record it softer"
-        )
+        yield CLIPPED, 100 * found.clipped_share
     if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
-        told.append(
-            f"noisy: speech is only {found.snr_db:.0f} dB above the noise, {MIN_SNR_DB:.0f} dB "
-            "are needed; go nearer to the microphone"
-        )
-    return told
+        yield NOISY, found.snr_db, MIN_SNR_DB
 
 
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
@@ -155,8 +166,12 @@ class VoicePitch:
         return int(np.searchsorted(VOICE_BOUNDS, self.semitones))
 
     def __str__(self) -> str:
-        away = f"{self.semitones:+.1f} semitones from {self.reference_hz:.0f} Hz"
-        return f"pitch {VOICE_NAMES[self.level]} for this voice: {away}"
+        return self.told_in("en")
+
+    def told_in(self, language: str) -> str:
+        """One line."""
+        word = told(language, VOICE_NAMES[self.level])
+        return told(language, FOR_VOICE, word, self.semitones, self.reference_hz)
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded."""

@@ -57,7 +57,8 @@ class DirectorOptions(AddressOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(Checked):
-    """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them."""
+    """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them. Needs
+    `pip install '.[scale]'`."""
 
     config: str = option(REQUIRED, "what runs, and how many replicas", metavar="FILE")
     down: bool = option(False, "drain and stop the replicas of a cluster, then exit")

@@ -9,7 +9,8 @@ from streamer.core.declare import REQUIRED, Checked, option
 
 @dataclass(frozen=True, kw_only=True)
 class McpOptions(Checked):
-    """Offer describe, measure and compare as tools, over stdin and stdout."""
+    """Offer describe, measure and compare as tools, over stdin and stdout. Needs
+    `pip install '.[mcp]'`."""
 
     allow: tuple[str, ...] = option(
         REQUIRED,

@@ -15,7 +15,8 @@ MACHINE = "where it runs"
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Checked):
-    """Tune a model on recordings that are labelled by measures: adapters are learnt and merged."""
+    """Tune a model on recordings that are labelled by measures: adapters are learnt and merged.
+    Needs `pip install '.[tune]'`."""
 
     recordings: tuple[str, ...] = option(
         REQUIRED,

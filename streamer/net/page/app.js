@@ -5,7 +5,7 @@ import { describe, listen } from "./jobs.js";
 import { Problem } from "./link.js";
 import { List } from "./list.js";
 import { View } from "./view.js";
-import { browser, speakLanguage, tab, wantedLanguage } from "./words.js";
+import { browser, learnTexts, speakLanguage, tab, wantedLanguage } from "./words.js";
 
 const MAX_WAITING = 20; // recordings
 const KEY = "streamer.key"; // gone with the tab
@@ -188,7 +188,11 @@ async function read(name) {
 
 async function start() {
   chooseLanguage();
-  [screen.attributes, spoken] = await Promise.all(["attributes.json", "languages.json"].map(read));
+  const files = ["attributes.json", "languages.json", "chinese.json"];
+  const [attributes, languages, chinese] = await Promise.all(files.map(read));
+  screen.attributes = attributes;
+  spoken = languages;
+  learnTexts(chinese);
   screen.list = new List(at("attributes"), screen.attributes);
   screen.coach = new CoachView(screen.list);
   wire();

@@ -196,7 +196,7 @@ export class Link {
     const wasOpen = this.#isOpen;
     this.#isOpen = false;
     if (wasOpen && (code === 1000 || code === 1008 || code >= 4000)) {
-      this.#end(reason ? new Problem("closed-why", reason) : new Problem("closed"));
+      this.#end(reason ? new Problem("closed-why", ["told", reason]) : new Problem("closed"));
       return;
     }
     const isFirst = this.#brokenAt === null;

@@ -106,7 +106,7 @@ export class View {
     at("sentence").setAttribute("aria-busy", "false");
     this.#show(text);
     at("facts").replaceChildren(...spans(facts));
-    at("warning").textContent = warning ?? "";
+    put(at("warning"), warning ? ["told", warning] : null);
     this.#finished = [text, facts, warning];
   }
 
@@ -127,12 +127,13 @@ export class View {
   #clear() {
     if (this.#finished) this.#remember(...this.#finished);
     this.#finished = null;
-    for (const id of ["sentence", "facts", "warning"]) at(id).replaceChildren();
+    for (const id of ["sentence", "facts"]) at(id).replaceChildren();
+    put(at("warning"), null);
   }
 
   #remember(text, facts, warning) {
     const parts = [element("p", { lang: languageOf(text) }, [text]), element("p", { className: "facts" }, spans(facts))];
-    if (warning) parts.push(element("p", { className: "facts" }, [warning]));
+    if (warning) parts.push(told("p", ["told", warning], { className: "facts" }));
     const list = at("history");
     list.prepend(element("li", {}, parts));
     while (list.children.length > MAX_HISTORY) list.lastChild.remove();

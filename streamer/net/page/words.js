@@ -27,12 +27,31 @@ const KEY = "streamer.language"; // in the browser's storage: remembered
 // name: [in English, in Chinese], with {0} for the first argument
 const WORDS = await (await fetch("words.json")).json();
 
+// Chinese of the server's texts (chinese.json): the form of the English one, whose {} stand for what differs.
+let texts = [];
+
+export function learnTexts(found) {
+  texts = Object.entries(found).map(([english, chinese]) => {
+    const parts = english.split(/\{[^}]*\}/).map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    return [new RegExp(parts.join("(.+?)"), "g"), chinese];
+  });
+}
+
+// A text of the server in the page's language, or as it is.
+function translated(text) {
+  if (LANGUAGES[spoken] !== "zh") return text;
+  const filled = (form, found) => form.replace(/\{(\d)[^}]*\}/g, (_, i) => found[i]);
+  const told = texts.reduce((all, [form, chinese]) => all.replace(form, (_, ...found) => filled(chinese, found)), text);
+  return told.replaceAll("; ", "；");
+}
+
 const LANGUAGES = ["en", "zh"];
 const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
 let spoken = 0; // the place of the page's language
 
 // The text of a word. Its arguments may be words again: ["name", ...].
 export function say(name, ...about) {
+  if (name === "told") return translated(about[0]);
   const told = about.map((one) => (Array.isArray(one) ? say(...one) : one));
   return WORDS[name][spoken].replace(/\{(\d)\}/g, (_, i) => told[i]);
 }

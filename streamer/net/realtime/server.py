@@ -15,6 +15,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import page_levels
+from streamer.core.text.chinese import WARNINGS
 from streamer.net.realtime.client_events import ServerTerms
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
@@ -75,6 +76,7 @@ class RealtimeServer(Service):
         told = {
             "/attributes.json": page_levels(self._terms.spoken),
             "/languages.json": list(self._terms.spoken),
+            "/chinese.json": WARNINGS,
             "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
             f"/v1/models/{MODEL}": MODEL_OBJECT,
         }

@@ -1,0 +1,52 @@
+"""What stands beside a Chinese sentence is Chinese."""
+
+import re
+from string import Formatter
+
+import pytest
+
+from streamer.commands.compare import Difference
+from streamer.core.attributes import ATTRIBUTES
+from streamer.core.measures.speech_measures import SpeechMeasures, VoicePitch
+from streamer.core.readings import UNITS, Reading
+from streamer.core.text.chinese import CHINESE, WARNINGS, told
+
+ENGLISH = re.compile("[A-Za-z]{2,}")
+
+
+def slots(form):
+    """(number, format) of each value that a form takes, in the order of the values."""
+    fields = [(name, spec) for _, name, spec, _ in Formatter().parse(form) if name is not None]
+    return sorted((int(name or i), spec) for i, (name, spec) in enumerate(fields))
+
+
+@pytest.mark.parametrize("english", [*CHINESE, *WARNINGS])
+def test_a_form_takes_the_same_values_in_both_languages(english):
+    chinese = (CHINESE | WARNINGS)[english]
+    assert slots(english) == slots(chinese)
+    assert not ENGLISH.search(re.sub(r"auto|HZ|--\w+|gated|\{.*?\}", "", chinese))
+
+
+def test_warnings_and_pitch_are_told_in_chinese():
+    found = SpeechMeasures(1.0, speech_s=1.2, snr_db=3.0, clipped_share=0.5)
+    whispered = SpeechMeasures(1.0, speech_s=5.0)
+    pitch = VoicePitch(2.0, 180.0, "given")
+    lines = [*found.warnings_in("zh"), *whispered.warnings_in("zh"), pitch.told_in("zh")]
+    assert len(lines) == 5
+    assert not [line for line in lines if ENGLISH.search(line)]
+    assert ["1.2 秒" in lines[0], "50.0%" in lines[1], "偏高" in lines[4]] == [True] * 3
+    assert str(pitch) == "pitch high for this voice: +2.0 semitones from 180 Hz"
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+@pytest.mark.parametrize("value", [1.0, 1.4, 3.0])
+def test_every_cell_of_a_table_is_told_in_chinese(name, value):
+    unit = UNITS.get(name, ("", 1, 0))[0]
+
+    def reading(level, v):
+        return Reading(name, level, 5, "名", v if unit else None, 0.2, unit, v / 3)
+
+    first, second = reading(0, 1.0), reading(1, value)
+    cells = [*Difference.of(first, second).row("zh"), second.number("zh")]
+    cells += [told("zh", each.certainty) for each in (first, second)]
+    assert not [cell for cell in cells if ENGLISH.search(cell)]
