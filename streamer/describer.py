@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.assembly.models import Models
+from streamer.assembly.models import Models, PromiseWarning
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config, Options
@@ -160,6 +161,8 @@ class Describer:
         except BaseException:
             log("describe.cancelled", stream)
             raise
+        if not result.blocks_unverified:  # else the description's warning says so
+            self._warn_if_unverified()
         result = for_voice(result, pitch_reference)
         log("describe.done", stream, text=result.text, **_numbers(result))
         return result
@@ -222,6 +225,7 @@ class Describer:
         options = replace(options, said=said, language=speaks)
         async with self.stream(options) as stream:
             yield stream
+        self._warn_if_unverified()
 
     @asynccontextmanager
     async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
@@ -229,6 +233,13 @@ class Describer:
         parts = await self._live_parts()
         async with open_stream(parts.saying(options.said, options.language), options) as stream:
             yield stream
+
+    def _warn_if_unverified(self) -> None:
+        """Mode gated: one line where the verifier was never there; no block may have shown it."""
+        link = self.link
+        if self.config.mode == "gated" and link is not None and not link.was_linked:
+            told = f"{link.name} was not reached ({link.trouble}): nothing was verified"
+            warnings.warn(told, PromiseWarning, stacklevel=3)
 
     async def _live_parts(self) -> LiveParts:
         async with self._starting:

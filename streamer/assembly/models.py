@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PromiseWarning(UserWarning):
-    """The gate's risk was certified for something else: one line with the way out."""
+    """The gate's risk was certified for something else, or no verifier was there: one line."""
 
 
 class Models:

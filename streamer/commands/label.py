@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -50,7 +51,9 @@ WORDS = (
 UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
 MAX_SHOWN = 5  # errors on stderr; the table holds all
 ENDED = "its process ended (a defect of a library, or too little memory)"
-Work = Callable[[str], Sequence[Row]]
+Labelled = tuple[Sequence[Row], Sequence[str]]  # rows of a recording, and warnings about the run
+Work = Callable[[str], Labelled]
+RowsOf = Callable[[str, PitchReference, str], Sequence[Row]]
 
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
@@ -147,10 +150,16 @@ def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:
     """A recording that ends its process is tried once more, alone; the others go on. Raises
     BrokenProcessPool if each of several does so: then the recordings are not the cause."""
     num_done = itertools.count(1)
+    told: set[str] = set()
     with Bar("labelling", len(files)) as bar:
 
-        def add(found: Sequence[Row]) -> None:
+        def add(labelled: Labelled) -> None:
+            found, warned = labelled
             rows.add(*found)
+            for line in set(warned) - told:  # each process warns
+                told.add(line)
+                bar.hide()
+                fail(line)
             bar.show(num := next(num_done), f"{num} of {len(files)}")
 
         todo = iter(files)
@@ -159,25 +168,28 @@ def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:
             if len(ended) == len(in_hand) > 1:
                 raise BrokenProcessPool(ENDED)
             for file in ended:
-                add([{"file": file, "error": ENDED}])
+                add(([{"file": file, "error": ENDED}], []))
 
 
 def _in_processes(
-    todo: Iterator[str], work: Work, jobs: int, add: Callable[[Sequence[Row]], None]
+    todo: Iterator[str], work: Work, jobs: int, add: Callable[[Labelled], None]
 ) -> list[str]:
     """Label all. If a process ends: the recordings that were in progress."""
-    in_hand: dict[Future[Sequence[Row]], str] = {}
+    in_hand: dict[Future[Labelled], str] = {}
     with Workers(jobs) as pool, suppress(BrokenProcessPool):
         for found in each_done(pool, jobs, work, todo, in_hand):
             add(found)
     return list(in_hand.values())
 
 
-def _label(
-    rows_of: Callable[[str, PitchReference, str], Sequence[Row]],
-    reference: PitchReference,
-    made: str,
-    file: str,
+def _label(rows_of: RowsOf, reference: PitchReference, made: str, file: str) -> Labelled:
+    with warnings.catch_warnings(record=True) as warned:
+        rows = _rows_or_error(rows_of, reference, made, file)
+    return rows, [str(each.message) for each in warned]
+
+
+def _rows_or_error(
+    rows_of: RowsOf, reference: PitchReference, made: str, file: str
 ) -> Sequence[Row]:
     """The rows of a recording, or one with its error. Raises Failed if none can be described."""
     try:

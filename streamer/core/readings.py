@@ -99,20 +99,24 @@ def _rounded(error: float, decimals: int) -> str:
 WIDTH, HEIGHT = 640, 90
 MOST_POINTS = 640
 CELL = '<td style="padding-right:.8em;text-align:left">'
-PITCH, LEVEL = "#0a7a8f", "#b8b8b8"
+KEY = "the line is pitch, the area loudness"
+ACCENT, GREY = "#0d9488", "rgba(128,128,128,.3)"  # seen on white and on black
 
 
 def card(found: Any) -> str:
     """A fragment of HTML without scripts or outside resources."""
     language = found.language
     rows = "".join(_row(reading, language) for reading in readings_of(found))
-    warning = f'<div style="color:#b00020">{escape(found.warning)}</div>' if found.warning else ""
+    curves = _curves(found)
+    about = [found.file, told(language, "{:.1f} s", found.audio_s)]
+    about += [told(language, KEY)] if curves else []
+    warning = f'<div style="color:#d93025">{escape(found.warning)}</div>' if found.warning else ""
     return (
         f'<div style="max-width:{WIDTH}px;font-family:sans-serif">'
         f'<div style="font-size:1.2em">{escape(found.text) or told(language, "no speech")}</div>'
         f'<div style="opacity:.7">{escape(_in_other_words(found))}</div>{warning}'
-        f'<table style="margin:.5em 0">{rows}</table>{_curves(found)}'
-        f'<div style="opacity:.7">{escape(found.file)}, {found.audio_s:.1f} s</div></div>'
+        f'<table style="margin:.5em 0">{rows}</table>{curves}'
+        f'<div style="opacity:.7">{escape(comma(language).join(about))}</div></div>'
     )
 
 
@@ -133,7 +137,7 @@ def _gauge(reading: Reading) -> str:
     """A box for each level, lowest first; the one that is said is filled."""
     boxes = [
         f'<span style="display:inline-block;width:14px;height:10px;margin-right:2px;'
-        f'background:{PITCH if i == reading.level else "#ddd"}"></span>'
+        f'background:{ACCENT if i == reading.level else GREY};border-radius:2px"></span>'
         for i in range(reading.num_levels)
     ]
     return "".join(boxes)
@@ -151,13 +155,13 @@ def _curves(found: Any) -> str:
     voiced = pitch[pitch > 0]
     low, high = (60.0, 400.0) if len(voiced) == 0 else (voiced.min() * 0.9, voiced.max() * 1.1)
     lines = "".join(
-        f'<polyline points="{points}" fill="none" stroke="{PITCH}" stroke-width="2"/>'
+        f'<polyline points="{points}" fill="none" stroke="{ACCENT}" stroke-width="2"/>'
         for points in _strokes(pitch, float(low), float(high))
     )
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" '
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" style="max-width:100%" role="img" '
         f'aria-label="level and pitch over time">'
-        f'<polygon points="0,{HEIGHT} {area} {WIDTH},{HEIGHT}" fill="{LEVEL}" opacity=".5"/>'
+        f'<polygon points="0,{HEIGHT} {area} {WIDTH},{HEIGHT}" fill="{GREY}"/>'
         f"{lines}</svg>"
     )
 

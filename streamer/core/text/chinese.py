@@ -39,6 +39,8 @@ CHINESE: Mapping[str, str] = {
     "{:.2f} % clipped": "{0:.2f}% 削波",
     "pitch compared with all voices": "音高与所有人的嗓音相比",
     "no speech": "没有人说话",
+    "{:.1f} s": "{0:.1f} 秒",
+    "the line is pitch, the area loudness": "线是音高，面积是音量",
     # measures in a line
     "{:.1f} syllables/s": "{0:.1f} 音节/秒",
     "{:.0f} Hz": "{0:.0f} 赫兹",

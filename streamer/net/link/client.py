@@ -349,7 +349,7 @@ class RemoteCloud(Connections):
         for turn in list(self._turns):
             if self.lost is not None:
                 turn.lose(self.lost)
-            elif self.why_not is not None and not self._was_linked:
+            elif self.why_not is not None and not self.was_linked:
                 turn.tell(self.why_not)
 
 

@@ -50,6 +50,8 @@ class Connections:
         self.breaker = Breaker()
         # there is a connection, or was until a moment ago
         self.is_linked = False
+        # there is a connection, or was one since the start
+        self.was_linked = False
         # connections that were lost, since the start
         self.num_cuts = 0
         # round trip of the latest ping
@@ -61,7 +63,6 @@ class Connections:
         # fingerprint of the model that served the latest turn
         self.model = ""
         self._on_model = on_model
-        self._was_linked = False  # now or earlier
         self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
         self._redial = Redial()
         self._edge = secrets.token_hex(8)
@@ -87,7 +88,7 @@ class Connections:
         """
         if self.lost is not None:
             return self.lost
-        is_missed = not self._was_linked or self.breaker.num_failures > 0
+        is_missed = not self.was_linked or self.breaker.num_failures > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
@@ -178,7 +179,7 @@ class Connections:
                     self._refused(error, since)
                 else:
                     self.lost = None
-                    self.is_linked = self._was_linked = True
+                    self.is_linked = self.was_linked = True
                     self._num_tries = 0
                     return socket, since
 
@@ -232,7 +233,7 @@ class Connections:
             self.breaker.failed(self.clock())
         if is_absent(error):
             self._num_tries += 1
-        if is_final(error, self._was_linked):
+        if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if self.why_not is not None:
             self._settled.set()

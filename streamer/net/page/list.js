@@ -13,7 +13,7 @@ export const MEASURES = {
   level_dbfs: { word: "a-loudness", unit: "u-dbfs", scale: [-60, 0], digits: 0 },
   pause_share: { word: "a-pauses", unit: "u-percent", scale: [0, 60], digits: 0, times: 100 },
 };
-const TIMBRE = { word: "a-timbre", unit: "u-db", scale: [-30, 10], digits: 0 };
+const TIMBRE = { word: "a-timbre", unit: "u-db", scale: [-30, 10], digits: 1 };
 const ROWS = {
   rate: "rate_syllables_per_s",
   pitch: "pitch_median_hz",

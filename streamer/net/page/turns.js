@@ -149,7 +149,8 @@ export class Turns {
     const heard = found.audio_s.toFixed(1);
     const percent = Math.round(100 * found.verified_share);
     const facts = percent ? [["checked", percent]] : [];
-    if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(2)]);
+    const firstMs = this.#isSpoken ? found.ttft_from_speech_ms : found.ttft_ms;
+    if (firstMs !== null) facts.unshift([this.#isSpoken ? "first-spoken" : "first", (firstMs / 1_000).toFixed(2)]);
     facts.push(this.#isSpoken ? ["spoken", heard] : ["heard", heard, name]);
     if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {
       facts.push(["part", clock(this.#describedS), clock(this.#describedS + found.audio_s)]);

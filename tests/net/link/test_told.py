@@ -7,7 +7,7 @@ import signal
 from far import free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
-from processes import started
+from processes import started, streamer
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from wire import describe as describe_live
@@ -34,6 +34,21 @@ def test_notices_are_few_and_the_last_state_is_told(caplog):
     now[0] += EVERY_S
     events.event("event 5")
     assert caplog.messages[2:] == ["event 0", "event 5; 4 more before it"]
+
+
+def test_gated_says_once_that_no_verifier_was_there(tmp_path):
+    """Though no block needed it; and only where no recording's own line says so."""
+    cloud = f"ws://127.0.0.1:{free_port()}"
+    told = f"streamer: the verifier at {cloud} was not reached (Connection refused): "
+    told += "nothing was verified\n"
+    files = SAMPLES[1], SAMPLES[3]
+    status, out, err = streamer("describe", *files, "--cloud", cloud)
+    assert (status, out.count("说话人"), err) == (0, 2, told)
+    table = tmp_path / "rows.jsonl"
+    status, _, err = streamer("label", *files, "--out", table, "--jobs", 2, "--cloud", cloud)
+    assert (status, err.count(told), err.count("\n")) == (0, 1, 2)
+    status, _, err = streamer("describe", files[0], "--cloud", cloud, "--threshold", 0)
+    assert (status, "gave no verdict" in err, told in err) == (0, True, False)
 
 
 async def test_a_server_says_that_its_verifier_is_gone_and_is_back():

@@ -56,7 +56,7 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         await guest.page.check("#sounding")
         await guest.coached()
         await guest.page.click("#mic")
-        await guest.until_said("#learning", "beside your usual way, of 30 s")
+        await guest.until_said("#learning", "from 30 s of speech")
         await guest.until_said("#list-title", "The last seconds")
         await guest.until_said("#attribute-loudness small", "usually −20")
         await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
@@ -94,7 +94,7 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
         await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#problem", "an older form of this page; it is learnt anew")
-        await guest.until_said("#learning", "learning how you usually speak")
+        await guest.until_said("#learning", "Learning how you usually speak")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
 
 
