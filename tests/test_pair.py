@@ -8,6 +8,7 @@ import pytest
 from answers import answer
 from speech import cuts, recording, speech
 
+from bench.arms import models_of, run
 from bench.sentence_quality import measure
 from streamer.core.attributes import parse
 from streamer.core.decoding.plan import Plan
@@ -84,11 +85,14 @@ def test_any_cut_gives_the_same_ids(pair, mode):
 
 
 def test_sentences_hold_at_every_length(pair):
-    """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s."""
+    """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s; exact is cloud to
+    the last id there, too: no two logits are too close for that."""
     for seconds in (3, 10, 30, 60):
-        ids, text, reason, counts = described(
-            *pair, Plan(mode="gated"), Sampling(), speech(seconds, seconds)
-        )
+        samples = speech(seconds, seconds)
+        modes = (Plan(mode="exact"), Plan(mode="cloud"))
+        exact, cloud = (described(*pair, plan, Sampling(), samples)[0] for plan in modes)
+        assert exact == cloud
+        ids, text, reason, counts = described(*pair, Plan(mode="gated"), Sampling(), samples)
         found = measure(pair[0].vocabulary, ids)
         assert (reason, found.one_sentence, found.adjacent_repeats) == ("sentence", True, 0), text
         assert 0.10 <= found.density <= 0.25, text
@@ -105,3 +109,14 @@ def test_the_pair_hears_differences(pair):
         text = described(*pair, Plan(mode="exact"), Sampling(), samples.astype(np.float32))[1]
         levels.append(parse(text, pair[0].card.attributes)["loudness"])
     assert levels[0] < levels[1]
+
+
+@pytest.mark.parametrize("mode", ["exact", "edge"])
+@pytest.mark.parametrize("seconds", [3, 30])
+def test_our_kernels_say_what_transformers_modules_say(mode, seconds):
+    """Id for id over whole turns."""
+    fast, stock = (
+        run(models_of(mode=mode, engine=engine), speech(seconds, 1)) for engine in ("fast", "stock")
+    )
+    assert (fast.ids, fast.stop_reason) == (stock.ids, stock.stop_reason)
+    assert len(fast.ids) >= 16

@@ -16,7 +16,6 @@ EOS = len(DATA) - 1
 VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
 V = VOCABULARY.num_ids
 GREEDY = Sampling()
-EMPTY = np.zeros(0, dtype=np.int64)
 
 
 def logits_of(seed: int, rows: int) -> np.ndarray:

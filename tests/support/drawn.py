@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 
 PIECES = [
@@ -46,14 +46,3 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
     return Vocabulary.build(
         [*data, b"<eos>", b"<end>"], [n, n + 1], [n, n + 1], n + 2 + draw(st.integers(0, 3))
     )
-
-
-def rules_and_sampling(chance, seed):
-    """Rules on or off, greedy or sampled."""
-    rules = chance.choice(
-        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
-    )
-    sampling = chance.choice(
-        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
-    )
-    return rules, sampling

@@ -15,6 +15,7 @@ import torch
 
 from pipelines.embedded import tokenizer as words
 from pipelines.embedded.export import card
+from pipelines.embedded.model import Size, config
 
 CARD = {
     "version": 1,
@@ -26,55 +27,10 @@ CARD = {
 
 def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:
     """A small config; `seed_size` scales the widths, `vocab` pads the vocabulary."""
-    from transformers import Qwen2_5OmniThinkerConfig
-
-    tokenizer = words.build()
-    ids = {name: tokenizer.token_to_id(name) for name in words.SPECIALS}
-    hidden = 32 * seed_size
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
-    config = Qwen2_5OmniThinkerConfig(
-        audio_config={
-            "d_model": 32,
-            "encoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "encoder_ffn_dim": 64,
-            "num_mel_bins": 128,
-            "n_window": 100,
-            "output_dim": hidden,
-            "max_source_positions": 1500,
-        },
-        text_config={
-            "hidden_size": hidden,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2 * seed_size,
-            "num_key_value_heads": seed_size,
-            "intermediate_size": 48,
-            "rope_parameters": rope,
-            "head_dim": 16,
-            "vocab_size": vocab or tokenizer.get_vocab_size(),
-            "max_position_embeddings": 4096,
-            "tie_word_embeddings": True,
-            "pad_token_id": ids["<|endoftext|>"],
-            "eos_token_id": ids["<|im_end|>"],
-        },
-        vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "num_heads": 2,
-            "intermediate_size": 16,
-            "out_hidden_size": hidden,
-        },
-        audio_token_index=ids["<|AUDIO|>"],
-        audio_start_token_id=ids["<|audio_bos|>"],
-        audio_end_token_id=ids["<|audio_eos|>"],
-        image_token_index=ids["<|IMAGE|>"],
-        video_token_index=ids["<|VIDEO|>"],
-        tie_word_embeddings=True,
-        pad_token_id=ids["<|endoftext|>"],
-    )
-    # read by transformers, but it has no default
-    config.vision_start_token_id = ids["<|vision_bos|>"]
-    return config
+    found = config(Size(32, 2, 2, 32 * seed_size, 2, 2 * seed_size, 48, (2, 3, 3)))
+    if vocab is not None:
+        found.text_config.vocab_size = vocab
+    return found
 
 
 def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:

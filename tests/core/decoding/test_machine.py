@@ -16,7 +16,7 @@ from streamer.core.rules.settings import Rules, Sampling
 
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
-CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)
+CALM = Signal(0.0, 1.0, -0.1)
 STOP = 9
 EOS = VOCABULARY.num_ids - 1
 ANY_RULES = [

@@ -1,6 +1,9 @@
-"""Verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer
+"""The state machine on toy models. Exact says what the target says alone, for any drafter.
+
+With verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer
 cancelled, an edge whose pace changes: whatever is called verified the target would have said, and
-every drafted id is counted once."""
+every drafted id is counted once. Both sequences are kept in step.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
+from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
+from oracles import in_form, target_alone
 
 from streamer.core.decoding.machine import Pace, Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Gate, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.constrain import constrain
+from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.sampler import choose
 
 VOCABULARY = toy_vocabulary()
+FORM = toy_form(VOCABULARY)
 PROMPT = (3, 7, 1)
 FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
 
@@ -48,15 +54,29 @@ class House:
     """One machine, its edge, a target and a link between them that does what `chance` wants, on a
     clock of its own."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: tuple[str, ...] = FAULTS,
+        kind: str = "model",
+        mode: str | None = None,
+        form: SentenceForm | None = None,
+    ) -> None:
         self.chance = chance = random.Random(seed)
         self.plan, self.sampling = plan_of(chance), Sampling(chance.choice([0.0, 1.0]), 0.9, seed)
-        self.faults = {fault: chance.choice([0.0, 0.02, 0.2]) for fault in FAULTS}
+        self.plan = replace(self.plan, mode=mode or self.plan.mode)  # type: ignore[arg-type]
+        self.form = form
+        drawn = {fault: chance.choice([0.0, 0.02, 0.2]) for fault in FAULTS}
+        self.faults = {fault: share * (fault in faults) for fault, share in drawn.items()}
+        if faults != FAULTS:  # no deadline is missed
+            self.plan = replace(self.plan, verify_budget_s=1e9)
         self.target = ToyModel(VOCABULARY.num_ids, seed)
         self.sequence, self.edge_s = Traced(), chance.choice([0.0001, 0.03, 0.1, 0.4])
-        other = chance.random() < 0.5
-        edge = ToyStream(ToyModel(VOCABULARY.num_ids, seed + other, sharpness=3.0), self.sequence)
-        self.drafter = ToyDrafter(edge, VOCABULARY, self.plan.rules, self.sampling, "model", chance)
+        self.is_twin = chance.random() < 0.5
+        sharpness = 2.5 if self.is_twin else 3.0
+        model = ToyModel(VOCABULARY.num_ids, seed + (not self.is_twin), sharpness=sharpness)
+        edge, told = ToyStream(model, self.sequence), (self.plan.rules, self.sampling)
+        self.drafter = ToyDrafter(edge, VOCABULARY, *told, kind, chance, form)
         self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
         self.due: list[tuple[float, int, Verdict | Refusal | None]] = []
@@ -67,9 +87,8 @@ class House:
         """The verifier knows nothing any more."""
         sequence = Sequence(PROMPT)
         sequence.start_answer()
-        self.verifier = ToyVerifier(
-            ToyStream(self.target, sequence), VOCABULARY, self.plan.rules, self.sampling
-        )
+        cloud, told = ToyStream(self.target, sequence), (self.plan.rules, self.sampling)
+        self.verifier = ToyVerifier(cloud, VOCABULARY, *told, self.form)
 
     def happens(self, fault: str) -> bool:
         return self.chance.random() < self.faults[fault]
@@ -94,7 +113,7 @@ class House:
     def draft(self, n: int) -> None:
         drafted = [self.drafter.draft(1) for _ in range(n)]
         self.now += n * self.edge_s
-        ids, signals = ([more[i][0] for more in drafted] for i in (0, 1))
+        ids, signals = ([one for more in drafted for one in more[i]] for i in (0, 1))
         self.machine.drafted(ids, signals, self.now)  # type: ignore[arg-type]
 
     def ask(self, action: Verify) -> None:
@@ -111,6 +130,8 @@ class House:
 
     def says(self, answer: list[int]) -> int:
         logits = self.target.logits((*PROMPT, *answer))
+        if self.form is not None:
+            return in_form(logits, self.form, answer, self.sampling)
         rules = self.plan.rules
         constraint = constrain(VOCABULARY, rules, answer)
         return choose(logits, constraint, VOCABULARY, self.sampling, rules)
@@ -137,11 +158,20 @@ def plan_of(chance: random.Random) -> Plan:
     )  # type: ignore[arg-type]
 
 
+def assert_in_step(*streams: ToyStream) -> None:
+    """Each cache holds the ids of its sequence: a fresh forward would give the same."""
+    for stream in streams:
+        cached = stream.sequence.n_cached
+        assert cached <= len(stream.sequence) - 1
+        assert tuple(stream.cache[:cached]) == stream.sequence.ids[:cached]
+
+
 def answered(house: House) -> tuple[list[int], str, int]:
     """The answer, why it ends, and how many of its ids the target is said to have agreed to."""
     machine, shown, num_verified = house.machine, [], 0
     for _ in range(5_000):
         house.disturb()
+        assert_in_step(house.drafter.stream, house.verifier.stream)
         match machine.next(house.now, house.is_up):
             case DraftMore(n):
                 num_open = len(house.sequence.answer) - house.sequence.n_committed
@@ -179,3 +209,31 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed: int) ->
     assert counts.n_accepted <= counts.n_uploaded
     assert counts.blocks_unverified <= counts.blocks
     assert house.drafter.stream.num_refed == 0, "each id once"
+
+
+@pytest.mark.parametrize("form", [None, FORM], ids=["free", "form"])
+@pytest.mark.parametrize("kind", ["model", "random", "hostile"])
+@pytest.mark.parametrize("seed", range(1_000, 1_020))
+def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(
+    seed: int, kind: str, form: SentenceForm | None
+) -> None:
+    """Invariants 4 and 8: any k, ahead and credits, rules on and off, greedy and sampled; with fixed
+    k and no deadline missed, gated has the ids that it has without faults."""
+    for faults in ((), ("twice", "restart")):
+        house = House(seed, faults, kind, "exact", form)
+        answer, reason, _ = answered(house)
+        told = house.plan.rules, house.sampling, form
+        assert (answer, reason) == target_alone(house.target, VOCABULARY, PROMPT, *told)
+        if not faults:
+            counts = house.machine.counts
+            assert house.verifier.stream.num_refed == 0, "each id once"
+            if kind == "model" and house.is_twin:
+                assert counts.n_accepted == counts.n_uploaded
+                assert counts.n_corrected == 0
+    cloud = House(seed, (), kind, "cloud", form)
+    assert answered(cloud)[:2] == (answer, reason)
+    if kind == "model":  # the others draw other ids when they are asked at other times
+        gated = [answered(House(seed, faults, kind, "gated", form)) for faults in ((), ("twice",))]
+        assert gated[0][:2] == gated[1][:2]
+        text = VOCABULARY.text_of(gated[0][0])
+        assert form is None or form.is_whole(text)
