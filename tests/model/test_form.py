@@ -10,7 +10,7 @@ import pytest
 from speech import recording
 
 from bench.arms import blurred
-from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.attributes import parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.checkpoint.card import ModelWarning
@@ -58,14 +58,6 @@ def test_the_rule_is_what_does_it(thinker: Thinker) -> None:
     assert spoilt
     assert [a for a, b in zip(free, held, strict=True) if a != b] == spoilt
     assert said(thinker, 0.0, 1, Rules(form="")) == said(thinker, 0.0, 1)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.5])
-@pytest.mark.parametrize("names", ["rate", "pitch,loudness", ",".join(ATTRIBUTES[:-1])])
-def test_it_names_what_was_asked_for(thinker: Thinker, names: str, temperature: float) -> None:
-    for text in said(thinker, temperature, 1 + 20 * (temperature > 0), Rules().saying(names)):
-        found = parse(text, thinker.card.attributes)
-        assert [name for name, level in found.items() if level is not None] == names.split(",")
 
 
 def unsayable(into: Path, phrase: str) -> str:

@@ -165,11 +165,3 @@ def test_audio_is_encoded_once_per_model(pair):
         positions = [p for start, n in fed for p in range(start, start + n)]
         audio = [p for p in positions if p < len(engine.prompt_ids) + 175]
         assert len(audio) == len(set(audio)) == 175, "each audio position is fed once"
-
-
-def test_silence_is_no_speech_and_slots_come_back(pair):
-    edge, cloud = pair
-    free = edge.engine.slots.num_free
-    ids, reason, _ = told(edge, cloud, Plan(), Sampling(), speech(3.0) * 0.0)
-    assert (ids, reason) == ([], "no_speech")
-    assert edge.engine.slots.num_free == free == cloud.engine.slots.num_free

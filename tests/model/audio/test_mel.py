@@ -158,11 +158,3 @@ def test_embedding_counts_follow_the_audio_tower():
         windows, rest = divmod(n_frames, 200)
         assert windows * 50 + num_embeddings(rest) == int(towers)
     assert num_embeddings(0) == 0
-
-
-@pytest.mark.parametrize(
-    ("n", "frames"),
-    [(0, []), (1, []), (320, []), (321, [3]), (32_000, [200]), (32_039, [200]), (32_321, [200, 3])],
-)
-def test_a_rest_of_one_or_two_frames_makes_no_window(n, frames):
-    assert [w.n_frames for w in hear(signal(n, "noise", 0))[0]] == frames

@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from broken_models import gate
 
 from streamer.model.checkpoint.card import (
     FILE,
@@ -22,6 +21,10 @@ from streamer.model.thinker import load, shapes_of
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
 NAN = float("nan")
 LONE = "\ud800"  # JSON can spell half a surrogate pair; no tokenizer and no terminal takes it
+
+
+def gate(**fluent):
+    return {"gate": {"fluent": {"entropy": 0.5, "k": 4} | fluent}}
 
 
 def write(directory, text):

@@ -239,19 +239,3 @@ async def test_closes(service):
         async with Raw.to(port, request(PATHS[service])) as raw:  # a message that is cut
             raw.writer.write(frame(BINARY, bytes(1 << 20))[: 1 << 10])
         await serves(port, service)
-
-
-async def test_a_place_is_refused_before_the_upgrade_and_free_again_after_a_close():
-    async with port_of("realtime", max_sessions=1) as port:
-        async with Raw.to(port, request(PATH)) as first:
-            assert (await first.head())[0] == 101
-            async with Raw.to(port, request(PATH)) as second:
-                status, headers = await second.head()
-                assert (status, headers["retry-after"]) == (503, "5")
-            first.writer.write(close(1000))
-            await first.until(CLOSE)
-        async with asyncio.timeout(PATIENCE_S):
-            status = None
-            while status != 101:
-                async with Raw.to(port, request(PATH)) as third:
-                    status = (await third.head())[0]
