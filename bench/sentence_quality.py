@@ -19,12 +19,9 @@ from streamer.core.text.vocabulary import Vocabulary
 class Quality:
     """One sentence. Repeats count the occurrences beyond the first, punctuation left out."""
 
-    num_characters: int
     density: float  # punctuation per character
     repeated_bigrams: int  # of content characters
     repeated_trigrams: int
-    repeated_id_bigrams: int  # of ids with content
-    repeated_id_trigrams: int
     # Han characters that stand twice outside the table of doubles, or three times
     adjacent_repeats: int
     one_sentence: bool  # exactly one sentence end, and it is the last character
@@ -34,14 +31,10 @@ def measure(vocabulary: Vocabulary, ids: Sequence[int]) -> Quality:
     """The quality of one answer, given as its ids."""
     text = vocabulary.text_of(ids)
     characters = [c for c in text if c.isalnum()]
-    content = [i for i in ids if vocabulary.has_content[i]]
     return Quality(
-        num_characters=len(text),
         density=punctuation_density(text),
         repeated_bigrams=num_repeats(characters, 2),
         repeated_trigrams=num_repeats(characters, 3),
-        repeated_id_bigrams=num_repeats(content, 2),
-        repeated_id_trigrams=num_repeats(content, 3),
         adjacent_repeats=adjacent_repeats(text, vocabulary.doubles),
         one_sentence=is_one_sentence(text),
     )

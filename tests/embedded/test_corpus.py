@@ -6,25 +6,12 @@ import random
 import numpy as np
 import pytest
 
-from pipelines.embedded.data import Composer, Corpus
-from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, f0_track, measure
+from pipelines.embedded.labels import f0_track, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
-from pipelines.embedded.synthesis import session, write_shard
+from pipelines.embedded.synthesis import session
 
 VOICE = Voice("espeak", "cmn", "m3")
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """One shard of a few sessions, by the pipeline itself."""
-    import pipelines.embedded.synthesis as synthesis
-
-    folder = tmp_path_factory.mktemp("shards")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthesis, "SESSIONS_PER_SHARD", 4)
-        write_shard(folder, 0, [VOICE, Voice("espeak", "es", "f2")], seed=5)
-    return folder
 
 
 def measured(samples, syllables=10):
@@ -75,33 +62,3 @@ def test_loudness_pauses_and_rate_are_what_was_made():
 def test_silence_has_no_labels():
     with pytest.raises(ValueError, match="no voiced speech"):
         measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32))
-
-
-SEEDS = {1.5: 4, 10: 7, 60: 7}  # a drawn session may hold no phrase that is short enough
-
-
-def test_turns_repeat_and_reach_from_short_to_a_minute(shards):
-    composer = Composer(Corpus(shards), seed=1)
-    lengths = []
-    for seconds in (1.5, 10, 60):
-        turns = [
-            composer.speech(int(100 * seconds), random.Random(SEEDS[seconds])) for _ in range(2)
-        ]
-        np.testing.assert_array_equal(turns[0].mel, turns[1].mel)
-        assert turns[0].words == turns[1].words
-        assert set(turns[0].levels) == set(ATTRIBUTES)
-        lengths.append(len(turns[0].mel) / 100)
-    assert lengths[0] < 5 < lengths[1] < 16
-    assert 40 < lengths[2] <= 60
-
-
-def test_every_level_is_drawn(shards):
-    """Also the middle ones: a level that training starves of is called as its neighbour."""
-    composer = Composer(Corpus(shards), seed=1)
-    found = {name: [0] * NUM_LEVELS[name] for name in ("pauses", "loudness", "timbre")}
-    for i in range(150):
-        turn = composer.speech(600, random.Random(i))
-        for name, counts in found.items():
-            counts[turn.levels[name]] += 1
-    for name, counts in found.items():
-        assert min(counts) >= 0.12 * sum(counts), (name, counts)

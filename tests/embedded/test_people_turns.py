@@ -11,13 +11,11 @@ from people import FILTERS, SENTENCES, say
 
 from pipelines.embedded.data import Composer, Corpus, as_loud
 from pipelines.embedded.evaluate import Row, figures, right
-from pipelines.embedded.gate import half, turns
 from pipelines.embedded.labels import ATTRIBUTES, frame_power
 from pipelines.embedded.mel import band_hz, raw_log_mel
 from pipelines.embedded.people import sessions, write_shard
 from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.sentences import LANGUAGES
-from pipelines.embedded.speak import SAMPLE_RATE
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
@@ -89,13 +87,3 @@ def test_figures_count_what_is_known_alone():
     found = figures(rows, said)["rate"]
     assert (found["num"], found["exact"], found["within"], found["bias"]) == (2, 0.5, 0.5, 1.0)
     assert right(rows[1], said[1]) == pytest.approx(6 / 7)
-
-
-def test_half_of_the_people_calibrate_and_half_check():
-    halves = [half(f"person{i}") for i in range(1000)]
-    assert np.mean(halves) == pytest.approx(0.5, abs=0.05)
-    clip = np.zeros(7 * SAMPLE_RATE, np.float32)
-    made = turns([clip] * 12, random.Random(1))
-    assert made
-    assert all(27 <= len(turn) / SAMPLE_RATE <= 60 for turn in made)
-    assert sum(map(len, made)) <= 12 * len(clip), "no clip is in two turns"

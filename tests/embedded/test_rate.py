@@ -13,7 +13,7 @@ from pipelines.embedded import rate_fit, rate_tracks
 from pipelines.embedded.data import Corpus
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_data import write
-from pipelines.embedded.rate_net import Conditions, Net, padded
+from pipelines.embedded.rate_net import Net, padded
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 
@@ -99,28 +99,6 @@ def test_a_wider_network_begins_where_the_weights_were(tmp_path):
     settled = wide(steps, here)[1]
     with torch.no_grad():
         assert wide.train()(steps, here)[1].sum() == pytest.approx(settled.sum().item(), rel=0.02)
-
-
-def test_padding_has_no_part_in_the_norms():
-    torch.manual_seed(0)
-    net = Net(16)
-    rows = [(found[0], found[1]) for _, found in clips(4)]
-    steps, here, _ = padded(rows)
-    longer = torch.nn.functional.pad(steps, (0, 0, 0, 50))
-    alone = net(steps, here)[1].detach()
-    beside = net(longer, torch.nn.functional.pad(here, (0, 50)))[1].detach()
-    assert beside[:, : here.shape[1]] == pytest.approx(alone, abs=0.02)
-
-
-def test_a_wait_before_the_speech_is_no_speech():
-    conditions, (_, found) = Conditions(None, 0), next(clips(1))
-    for _ in range(6):
-        bands, speech = conditions._after_a_wait(found[0], found[1])
-        waited = len(bands) - len(found[0])
-        assert waited >= 20
-        assert np.array_equal(bands[waited:], found[0])
-        assert not speech[:waited].any()
-        assert speech[waited:].all()
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):
