@@ -1,15 +1,13 @@
 """The rooms import only what they may, and importing the package is instant and without
 torch."""
 
-import ast
-import functools
 import os
 import subprocess
 import sys
 
+from imports import PACKAGE, names_of
 from places import ROOT
 
-PACKAGE = ROOT / "streamer"
 STDLIB = set(sys.stdlib_module_names)
 
 
@@ -48,16 +46,8 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
 FORBIDDEN_IN_CORE = named("asyncio socket threading time random selectors ssl http urllib")
 
 
-@functools.cache
 def imports_of(file):
-    found = []
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            found.append(node.module)
-    return found
+    return [module for module, _ in names_of(file)]
 
 
 def check(file, ours, others, own=()):
