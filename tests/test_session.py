@@ -10,10 +10,18 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
-from sessions import free_of, session_of, slots_free
+from sessions import (
+    SILENCE,
+    Between,
+    Passing,
+    feed_in_pieces,
+    free_of,
+    one_turn,
+    pcm,
+    session_of,
+    slots_free,
+)
 from speech import recording, speech
-from turns import SILENCE, feed_in_pieces, one_turn, pcm
-from watched import Between, Passing
 
 from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta

@@ -101,14 +101,6 @@ async def test_every_door_says_the_same_levels(tmp_path) -> None:
     assert described["attributes"] == plain.attributes
 
 
-async def test_a_verifier_elsewhere_says_the_same() -> None:
-    here = await said("cloud")
-    with verifying() as (url, _):
-        for mode in ("exact", "cloud"):
-            there = await said(mode, cloud=url)
-            assert (there.text, there.ids) == (here.text, here.ids)
-
-
 async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> None:
     """Weights that exclude levels, and weights that only favour some; greedy and drawn."""
     chance = random.Random(3)

@@ -54,16 +54,6 @@ def test_the_command_tells_the_call_and_its_timeline(call, tmp_path, capsys):
     assert all("conversation" not in row for row in capsys.readouterr().out.splitlines())
 
 
-def test_a_call_that_is_given_twice_is_described_twice(call, capsys):
-    arguments = ["describe", str(call), str(call), "--channels", "apart", "--mode", "edge"]
-    assert main([*arguments, "--measures", "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    first, second = (row["conversation"] for row in rows if "conversation" in row)
-    assert first == second
-    assert first["turns"] == [1, 1]
-    assert len(rows) == 6
-
-
 def test_other_kinds_hold_both_channels_too(call, tmp_path):
     """Overlap: the same channels, the second one moved to 1 s after the first one's begin."""
     both, rate = soundfile.read(call, dtype="float32")

@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 from places import SAMPLES
 
 from streamer.commands.label import ENDED
@@ -71,13 +70,6 @@ def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def wait_for(is_so: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until, "it takes too long"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from choices import EOS, GREEDY, VOCABULARY, V, logits_of
 from drawn import rules_of_any_kind, vocabularies
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
@@ -22,6 +21,21 @@ from streamer.core.rules.constrain import Constraint, constrain, stop
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import Sampler, choose, pick, ruled, signals_of
+
+TOKENS = [
+    *("音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微"),
+    "音色",
+]
+DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
+EOS = len(DATA) - 1
+VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
+V = VOCABULARY.num_ids
+GREEDY = Sampling()
+
+
+def logits_of(seed: int, rows: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, V), np.float32) * 4
+
 
 answers = st.lists(st.integers(0, EOS - 1), max_size=24)
 settings_of_rules = st.builds(

@@ -9,10 +9,9 @@ from functools import partial
 
 import anyio
 import pytest
-from sessions import session_of, slots_free
+from sessions import Between, Passing, pcm, session_of, slots_free
 from speech import RATE_HZ, speech
 from toy_parts import Decoding, ToyParts
-from watched import Between, Passing
 
 from bench.arms import models_of, opened
 from streamer import Description, TextDelta
@@ -24,10 +23,6 @@ from streamer.stages.ports import NUM_PIECES
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
-
-
-def pcm(samples):
-    return (samples * 32767).astype("<i2").tobytes()
 
 
 @pytest.fixture(scope="module")

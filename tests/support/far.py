@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 
 import anyio
 import numpy as np
-from in_process import in_process
 from patience import PATIENCE_S
 from processes import listening
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
-from wire import MODEL
+from wire import MODEL, in_process
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from watched import Passing
+from sessions import Passing
 
 
 @dataclass(frozen=True)

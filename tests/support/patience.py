@@ -1,5 +1,7 @@
 """Waits for expected events: safety nets against hangs, no measurements."""
 
+import time
+
 import anyio
 
 PATIENCE_S = 120.0  # so long that no load of the machine decides a test
@@ -11,3 +13,11 @@ async def until(condition, within_s=PATIENCE_S):
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.01)
+
+
+def wait_for(condition, within_s=PATIENCE_S):
+    """The same where there is no loop."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)

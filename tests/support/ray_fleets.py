@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -136,10 +135,3 @@ async def idle(num):
         for _ in range(num):
             await stack.enter_async_context(await come())
         yield
-
-
-def wait_for(is_so, within_s=300.0):
-    until = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until, "it takes too long"
-        time.sleep(0.1)

@@ -1,9 +1,69 @@
-"""Live sessions on the parts of a stream, which a test may wrap, and the KV slots that are free."""
+"""Live sessions and their turns, on parts of a stream that a test may wrap.
 
+The stages know the models as Parts alone (streamer/stages/ports.py). So a wrapper between the two
+sees every call, and replaces no method of either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from speech import RATE_HZ
 
 from streamer.stages.events import SessionOptions
+from streamer.stages.ports import Side
 from streamer.stages.stream import open_stream
+
+SILENCE = np.zeros(RATE_HZ, np.float32)
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Between:
+    """Parts whose drafters, targets, emitters and edge's batcher are wrapped."""
+
+    parts: Any
+    drafter_of: Wrap | None = None
+    target_of: Wrap | None = None
+    emitter_of: Wrap | None = None
+    batcher_of: Wrap | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.parts, name)
+
+    @property
+    def edge(self) -> Side | None:
+        side = self.parts.edge
+        return side and replace(side, batcher=_wrapped(side.batcher, self.batcher_of))
+
+    def drafter(self, edge: Any, ranges: Any) -> Any:
+        return _wrapped(self.parts.drafter(edge, ranges), self.drafter_of)
+
+    def target(self) -> Any:
+        return _wrapped(self.parts.target(), self.target_of)
+
+    def emitter(self) -> Any:
+        return _wrapped(self.parts.emitter(), self.emitter_of)
+
+
+def _wrapped(one: Any, wrap: Wrap | None) -> Any:
+    return one if one is None or wrap is None else wrap(one)
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A drafter, target, emitter, batcher or engine that is handed on as it is; a subclass adds to
+    one method."""
+
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 @asynccontextmanager
@@ -21,3 +81,20 @@ def slots_free(models):
 def free_of(describer):
     """The same of a Describer, which says nothing of its slots."""
     return slots_free(describer._models)
+
+
+def pcm(*parts):
+    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
+
+
+async def feed_in_pieces(session, data, seed):
+    """Bytes cut at random, odd ones too."""
+    chance, at = random.Random(seed), 0
+    while at < len(data):
+        n = chance.choice([1, 2, 641, 3_200, 20_001, 200_000])
+        await session.feed(data[at : at + n])
+        at += n
+
+
+async def one_turn(session):
+    return [event async for event in session]

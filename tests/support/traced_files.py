@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 
 import anyio
 import numpy as np
-from in_process import in_process
 from places import ROOT
+from sessions import pcm
 from speech import recording
-from turns import pcm
+from wire import in_process
 
 from streamer import Describer, Description
 from streamer.commands.options import VerifierOptions

@@ -9,11 +9,11 @@ import re
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import get_args
 
 import anyio
-from in_process import in_process
 from openai.types import realtime as types
 from patience import PATIENCE_S
 from patience import until as wait_until
@@ -25,6 +25,18 @@ from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
+from streamer.net.service.service import Address
+
+
+@asynccontextmanager
+async def in_process(server, port=0):
+    async def run(task_status):
+        await server.run(Address(port=port), task_status.started)
+
+    async with anyio.create_task_group() as group:
+        yield await group.start(run)
+        server.stop()
+
 
 MODEL = VerifierModel("model", "tokenizer", 1_000, 60.0, {"zh": ""})
 COMMIT = '{"type": "input_audio_buffer.commit"}'

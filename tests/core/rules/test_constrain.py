@@ -7,11 +7,29 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rule_words import EOS, ID, MORE, TOKENS, VOCABULARY, WORDS
 
 from streamer.core.rules.constrain import Constraint, breaks, constrain
 from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
+from streamer.core.text.vocabulary import Vocabulary
+
+WORDS = [
+    *("慢", "慢慢", "音", "音色", "色", "语速", "中", "，", "、", "，请", "、、", "音，", "。"),
+    *("！", "色。", "，色。", "“"),
+]
+
+
+MORE = [
+    *("哈哈哈", "哈", "a", "Human", " human", "Hum", "an", "hu", "USER", "us", "er", " ", "##"),
+    *(".", "9", "速", "。。", "a，"),
+]
+TOKENS = [
+    *(w.encode() for w in WORDS + MORE),
+    *(b"\xe9\xbe", b"\x98", b"\xe9", b"\xbe", "龙".encode(), b"<eos>"),
+]
+VOCABULARY = Vocabulary.build(TOKENS, [len(TOKENS) - 1], [len(TOKENS) - 1], len(TOKENS) + 3)
+EOS = len(TOKENS) - 1
+ID = {text: i for i, text in enumerate(WORDS + MORE)}
 
 
 def ids(*words: str) -> list[int]:

@@ -83,9 +83,3 @@ async def test_no_cut_changes_a_nudge_and_a_profile_is_taken(tmp_path):
     assert told[0] == told[1]
     assert {"too_soft", "long_silence"} <= {nudge.kind for nudge in told[0]}
     assert told[0][-1].value == pytest.approx(2, abs=0.25)
-
-
-async def test_without_a_coach_there_is_no_event_of_one():
-    events, baseline = await coached(recording(0), False)
-    assert baseline is None
-    assert not [e for e in events if isinstance(e, Nudge | CoachNews | BaselineKnown)]

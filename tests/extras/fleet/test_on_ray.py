@@ -14,8 +14,9 @@ import urllib.request
 
 import pytest
 import soundfile
+from patience import wait_for
 from processes import ENVIRONMENT
-from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn, wait_for
+from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, describe_files, session_update, text_of

@@ -6,17 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
 from far import free_port
+from patience import wait_for
 from processes import ENVIRONMENT
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
 
-WITHIN_S = 120.0
 HOSTED = """
 import time
 from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
@@ -42,13 +41,6 @@ def status(plan):
             return json.loads(answer.read())
     except OSError:
         return {}
-
-
-def wait_for(is_so):
-    until = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < until, "it takes too long"
-        time.sleep(0.02)
 
 
 def test_a_plan_is_a_command_and_no_key_stands_in_it():

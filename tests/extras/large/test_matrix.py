@@ -1,21 +1,60 @@
-"""Weights of 8 and 4 bits: as close as they can be, the same bits in any company and however ids
-are cut."""
+"""Weights of 8 and 4 bits: as close as they can be, the same bits in any company, on any number of
+threads and however ids are cut."""
 
 import os
 import subprocess
 import sys
+import threading
 
 import llvmlite.binding
 import numpy as np
 import pytest
 import torch
-from few_bits_plain import product
+import torch.nn.functional as F
 
 from streamer.describer import Describer
 from streamer.extras.large import products as kernel
 from streamer.extras.large.matrix import FORMS, pack
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load
+
+
+def whole_numbers(matrix, form):
+    """[out, groups, group] int64: what its bytes say, read as multiply's docstring tells."""
+    data = matrix.data.numpy()
+    fours = data.reshape(*data.shape[:3], 1, 16, 4).astype(np.int64)
+    if form.bits == 4:
+        fours = np.concatenate([fours & 15, fours >> 4], 3) - 8
+    # [panels, groups, lines, fours of a line, columns, 4]
+    columns = fours.transpose(0, 4, 1, 2, 3, 5).reshape(-1, data.shape[1], form.group)
+    return columns[: int(matrix.size[0])]
+
+
+def scales_of(matrix):
+    return matrix.scales.transpose(1, 2).flatten(0, 1)[: int(matrix.size[0])].numpy()
+
+
+def plain(matrix, form):
+    """The weights that it stands for."""
+    whole = whole_numbers(matrix, form) * scales_of(matrix)[..., np.newaxis]
+    return torch.from_numpy(whole.reshape(len(whole), -1)[:, : int(matrix.size[1])]).float()
+
+
+def product(matrix, form, x, bias=0):
+    """As the kernel promises it, to the last bit: rounded groups, exact sums, one rounding of each
+    group's part."""
+    f4, wide = np.float32, np.longdouble
+    inner = x.shape[1]
+    groups = F.pad(x, (0, -inner % form.group)).unflatten(1, (-1, form.group)).numpy()
+    largest = np.maximum(np.abs(groups).max(-1), f4(1e-30))
+    q = np.rint(groups * (f4(127) / largest)[..., np.newaxis]).astype(np.int64)
+    sums = np.einsum("rgk,cgk->grc", q, whole_numbers(matrix, form)).astype(f4)
+    total = np.zeros(sums.shape[1:], f4)
+    for g, part in enumerate(sums):
+        scale = scales_of(matrix)[:, g] * (largest[:, g] / f4(127))[:, np.newaxis]
+        total = (part.astype(wide) * scale.astype(wide) + total).astype(f4)
+    return torch.from_numpy(total) + bias
+
 
 ENGINES = list(FORMS)
 
@@ -156,3 +195,49 @@ async def test_exact_equals_the_cloud_on_the_shipped_pair(samples, temperature, 
             said[mode] = [(await describer.describe(clip)).ids for clip in samples]
     assert said["exact"] == said["cloud"]
     assert all(said["cloud"])
+
+
+def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
+    """Products of several sizes and forms, one after the other, from four threads with two helpers
+    each."""
+    sizes = [(1_000, 96, "int8"), (70, 1_300, "int4"), (16, 40, "int8"), (3, 64, "int4")]
+    cases = [(pack(drawn(n, k), FORMS[f]), drawn(i + 1, k)) for i, (n, k, f) in enumerate(sizes)]
+    monkeypatch.setattr(kernel, "num_threads", lambda: 1)
+    alone = [matrix.times(x) for matrix, x in cases]
+    monkeypatch.setattr(kernel, "num_threads", lambda: 3)
+    monkeypatch.setattr(kernel, "WORTH", 1)
+    right = []
+
+    def ask():
+        for _ in range(200):
+            found = [matrix.times(x) for matrix, x in cases]
+            right.append(all(map(torch.equal, found, alone)))
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert right == [True] * 800
+
+
+FORKED = """import os
+import torch
+from streamer.extras.large.matrix import FORMS, pack
+from streamer.extras.large import products as kernel
+kernel.num_threads, kernel.WORTH = lambda: 3, 1
+matrix, x = pack(torch.randn(900, 96), FORMS["int8"]), torch.randn(2, 96)
+wanted = matrix.times(x)
+child = os.fork()
+if not child:
+    os._exit(0 if all(torch.equal(matrix.times(x), wanted) for _ in range(50)) else 1)
+assert torch.equal(matrix.times(x), wanted)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_a_forked_child_has_helpers_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "0\n", done.stderr
