@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -46,66 +46,32 @@ class Arm(Models):
         return portal, parts.patient(hears_late=False)
 
 
-@dataclass
-class Run:
-    """One turn: its Description, which counts, and its deltas. Times in seconds since the last
-    sample arrived."""
+@dataclass(frozen=True)
+class Timing:
+    """Seconds since the end of the audio; tokens after the first text per second of the time after
+    it."""
 
-    counts: Description = field(init=False)
-    deltas: list[TextDelta] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return self.counts.text
-
-    @property
-    def ids(self) -> list[int]:
-        return list(self.counts.ids)
-
-    @property
-    def stop_reason(self) -> str:
-        return self.counts.stop_reason
-
-    @property
-    def levels(self) -> dict[str, int | None]:
-        return self.counts.attributes
-
-    @property
-    def ttft_s(self) -> float:
-        ttft_ms = self.counts.ttft_ms
-        return self.total_s if ttft_ms is None else ttft_ms / 1000
-
-    @property
-    def total_s(self) -> float:
-        return self.counts.total_ms / 1000
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens after the first text, per second of the time after it."""
-        first = next((i for i, delta in enumerate(self.deltas) if delta.text), -1)
-        after = sum(len(delta.ids) for delta in self.deltas[first + 1 :])
-        decode_s = self.total_s - self.ttft_s
-        return after / decode_s if after > 0 and decode_s > 0 else None
+    first_s: float
+    total_s: float
+    tokens_per_s: float
+    num_ids: int
 
 
-def run(arm: Arm, samples: np.ndarray) -> Run:
+def run(arm: Arm, samples: np.ndarray) -> Description:
     """One turn: all before its last 100 ms is prefilled when they arrive."""
     portal, parts = arm.live
-    found = Run()
-    told = Listeners(on_delta=found.deltas.append)
-    found.counts = portal.call(describe_recording, parts, (samples, SAMPLE_RATE_HZ), told)
-    return found
+    return portal.call(describe_recording, parts, (samples, SAMPLE_RATE_HZ), Listeners())
 
 
-def run_paced(arm: Arm, samples: np.ndarray) -> Run:
+def run_paced(arm: Arm, samples: np.ndarray) -> Timing:
     """The same, its last 2 s at real time: a machine that listens is not as warm as one that is
     busy."""
     portal, parts = arm.live
     return portal.call(_paced, parts, samples.astype("<f4"))
 
 
-async def _paced(parts: LiveParts, samples: np.ndarray) -> Run:
-    found = Run()
+async def _paced(parts: LiveParts, samples: np.ndarray) -> Timing:
+    deltas: list[TextDelta] = []
     first = max(0, len(samples) - PACED_SAMPLES)
     async with open_stream(parts, SessionOptions(SAMPLE_RATE_HZ, is_recording=True)) as stream:
         for at in range(0, first, PACED_SAMPLES):
@@ -116,11 +82,19 @@ async def _paced(parts: LiveParts, samples: np.ndarray) -> Run:
         await stream.commit()
         async for event in stream.events():
             if isinstance(event, TextDelta):
-                found.deltas.append(event)
+                deltas.append(event)
             elif isinstance(event, Description):
-                found.counts = event
-                return found
+                return _timed(event, deltas)
     raise RuntimeError("the turn failed")
+
+
+def _timed(found: Description, deltas: list[TextDelta]) -> Timing:
+    total_s = found.total_ms / 1000
+    first_s = total_s if found.ttft_ms is None else found.ttft_ms / 1000
+    first = next((i for i, delta in enumerate(deltas) if delta.text), -1)
+    after = sum(len(delta.ids) for delta in deltas[first + 1 :])
+    speed = after / (total_s - first_s) if after and total_s > first_s else float("nan")
+    return Timing(first_s, total_s, speed, len(found.ids))
 
 
 def models_of(**options: object) -> Arm:

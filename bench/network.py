@@ -29,7 +29,7 @@ import anyio
 from bench.arms import models_of, opened
 from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
-from bench.processes import BadLink, Cell, linked
+from bench.processes import BadLink, linked
 from streamer import Description
 from streamer.recording import Listeners, describe_recording
 
@@ -45,6 +45,8 @@ ARMS: dict[str, dict[str, Any]] = {
 SAME = (PLAIN, "exact")  # arms whose tokens are those of cloud only
 # lengths of every twenty clips
 LENGTHS_S = (3, 10, 3, 10, 10, 3, 10, 30, 3, 10, 3, 10, 10, 3, 10, 60, 3, 10, 3, 10)
+
+Cell = tuple[float, float]  # round trip in ms, bandwidth in Mbit/s; 0: no limit
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,11 @@ async def run(
         for name in arms:
             models = models_of(cloud=link.url, **ARMS[name])
             parts[name] = (await stack.enter_async_context(opened(models))).patient(False)
-        for i, clip in enumerate(progress([clips[0], *clips], f"{cell.rtt_ms:g} ms")):
+        for i, clip in enumerate(progress([clips[0], *clips], f"{cell[0]:g} ms")):
             for name in arms:
                 link.set(0, 0)
                 before = await anyio.to_thread.run_sync(judged_s, verifier)
-                told = Listeners(on_prefilled=lambda: link.be(cell))
+                told = Listeners(on_prefilled=lambda: link.set(*cell))
                 described = await describe_recording(parts[name], clip.path, told)
                 link.set(0, 0)
                 spent = await anyio.to_thread.run_sync(judged_s, verifier) - before
@@ -105,7 +107,7 @@ def summarise(found: dict[str, list[Played]], cell: Cell) -> list[dict[str, Any]
     for name, played in found.items():
         ones = [p.described for p in played]
         uploaded = sum(d.n_uploaded for d in ones)
-        row: dict[str, Any] = {"rtt_ms": cell.rtt_ms, "mbit": cell.mbit, "arm": name}
+        row: dict[str, Any] = {"rtt_ms": cell[0], "mbit": cell[1], "arm": name}
         row["first_ms"] = median(d.ttft_ms for d in ones)
         row["total_ms"] = median(d.total_ms for d in ones)
         row["tokens_per_s"] = median(d.tokens_per_s for d in ones)
@@ -153,7 +155,7 @@ def main() -> None:
     with linked("streamer", "verifier", "--port", "0") as (verifier, link):
         for mbit in options.mbit:
             for rtt in options.rtt:
-                cell = Cell(rtt, mbit, 0)
+                cell = (rtt, mbit)
                 rows += summarise(asyncio.run(run(verifier, link, cell, clips, arms)), cell)
                 print(table_of(rows[-len(arms) :]), flush=True)
     print("written:", write("network", rows), plot(rows))

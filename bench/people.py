@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import mean, options_of, panels, progress, saved, table, table_of, write
+from bench.common import mean, options_of, progress, table, table_of, write
 from bench.people_changes import CHANGES, Heard
 from bench.people_clips import Clip, read, recordings
 from pipelines.embedded.labels import ATTRIBUTES
@@ -195,22 +195,6 @@ def noise_rows(folder: Path, say: Say) -> list[Row]:
     return rows
 
 
-def plot(rows: Sequence[Row], name: str) -> Path:
-    """Exactly right, by attribute and mode, beside the most frequent level."""
-    figure, axis = panels(1, 1, (9, 4))
-    whole = [row for row in rows if row["by"] == "all"]
-    x = np.arange(len(ATTRIBUTES))
-    for i, row in enumerate(whole):
-        heights = [row[n]["exact"] or 0 for n in ATTRIBUTES]
-        axis.bar(x + 0.2 * (i - 1.5), heights, 0.2, label=row["mode"])
-    constant = [whole[0][n]["constant"] or 0 for n in ATTRIBUTES]
-    axis.plot(x, constant, "k_", markersize=40, label="most frequent level")
-    axis.set_xticks(x, ATTRIBUTES)
-    axis.set(ylabel="share exactly right", ylim=(0, 1))
-    axis.legend(ncols=5, fontsize=8)
-    return saved(figure, name)
-
-
 def run_table(clips: Sequence[Clip], say: Say, name: str) -> None:
     said = {mode: say(mode, [clip.samples for clip in clips], mode) for mode in MODES}
     rows, gaps = table_rows(clips, said), gap_rows(clips, said)
@@ -228,7 +212,7 @@ def run_table(clips: Sequence[Clip], say: Say, name: str) -> None:
     ]
     print(table(header, cells))
     print(f"\nMean exact against the edge's, clip by clip\n\n{table_of(gaps)}")
-    print("written:", write(name, [*rows, *gaps]), plot(rows, name))
+    print("written:", write(name, [*rows, *gaps]))
 
 
 def main() -> None:

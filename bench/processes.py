@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 
 @contextmanager
@@ -32,15 +31,6 @@ def serving(*command: str) -> Iterator[tuple[str, int]]:
         yield line.split()[2], process.pid
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One setting of link and edge. mbit 0: no limit."""
-
-    rtt_ms: float
-    mbit: float
-    edge_ms: float
-
-
 class BadLink:
     """A proxy's process (bench/proxy.py) at `url`: `set` how bad it is from now on."""
 
@@ -54,9 +44,6 @@ class BadLink:
         self._process.stdin.write(f"{rtt_ms} {mbit}\n")
         self._process.stdin.flush()
         self._process.stdout.readline()
-
-    def be(self, cell: Cell) -> None:
-        self.set(cell.rtt_ms, cell.mbit)
 
 
 @contextmanager

@@ -36,14 +36,14 @@ class Toxics:
 
 @dataclass
 class Proxy:
-    """Counts the bytes that went up and down; `cut` resets every connection."""
+    """Counts the bytes that went up; `cut` resets every connection."""
 
     target_port: int
     toxics: Toxics = field(default_factory=Toxics)
     seed: int = 0
 
     async def __aenter__(self) -> Proxy:
-        self.num_up = self.num_down = self.num_connections = self.num_cuts = 0
+        self.num_up = self.num_cuts = 0
         self.cut_after: int | None = None  # bytes in either direction, then a reset
         self.cut_every: int | None = None  # the next `cut_after`
         self._chance = random.Random(self.seed)
@@ -85,7 +85,6 @@ class Proxy:
             return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         self._writers.add(far_writer)
-        self.num_connections += 1
         try:
             await _first(
                 [self._carry(reader, far_writer, True), self._carry(far_reader, writer, False)]
@@ -137,10 +136,7 @@ class Proxy:
             data, left = data[: self.cut_after], self.cut_after - len(data)
             self.cut_after = max(0, left)
         writer.write(data)
-        if is_up:
-            self.num_up += len(data)
-        else:
-            self.num_down += len(data)
+        self.num_up += len(data) * is_up
         if self.cut_after == 0:
             self.cut_after = self.cut_every
             self.num_cuts += 1

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms import Arm, Run, blurred, longer, models_of, run
+from bench.arms import Arm, blurred, longer, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, options_of, progress, table_of, write
 from bench.sentence_quality import measure
+from streamer import Description
 from streamer.assembly.models import Models
 from streamer.core.rules.settings import Rules
 
@@ -40,7 +41,6 @@ ARMS: dict[str, dict[str, Any]] = {
         "min_new_tokens": 0,
     },
 }
-NUM_PAIRS = 20  # of sentences to read
 # Each rule alone switched off; what is left is the default.
 RULES_OFF: dict[str, dict[str, Any]] = {
     "none": {},
@@ -71,7 +71,6 @@ def main() -> None:
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
     print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
     print(table_of(rows, {name: name for name in ("arm", *SENTENCES, *MODES)}))
-    print_pairs(clips, runs)
     stressed = stress(clips, CACHE)
     clean = clean_changes(clips)
     told = "changed: clean clips whose ids change without the rule"
@@ -82,20 +81,19 @@ def main() -> None:
     print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
 
 
-def run_all(models: Arm, clips: Sequence[Clip], what: str) -> list[Run]:
+def run_all(models: Arm, clips: Sequence[Clip], what: str) -> list[Description]:
     return [run(models, clip.samples) for clip in progress(clips, what)]
 
 
 def summarise(
-    name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Run]
+    name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Description]
 ) -> dict[str, Any]:
     """The means over clips of what docs/decoding.md wants counted."""
     vocabulary = models.first.vocabulary
     found = [measure(vocabulary, r.ids) for r in runs]
-    counts = [r.counts for r in runs]
-    drafted = sum(c.n_drafted for c in counts)
-    uploaded = sum(c.n_uploaded for c in counts)
-    calls = sum(c.cloud_calls for c in counts)
+    drafted = sum(c.n_drafted for c in runs)
+    uploaded = sum(c.n_uploaded for c in runs)
+    calls = sum(c.cloud_calls for c in runs)
     return {
         "arm": name,
         "num_clips": len(clips),
@@ -106,12 +104,11 @@ def summarise(
         "repeated_3": mean(q.repeated_trigrams for q in found),
         "adjacent": sum(q.adjacent_repeats for q in found),
         "one_sentence": mean(q.one_sentence for q in found),
-        "call_rate": calls / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
-        "accepted_per_uploaded": ratio(sum(c.n_accepted for c in counts), uploaded),
-        "wasted_per_drafted": ratio(sum(c.n_wasted for c in counts), drafted),
-        "verified_share": mean(c.verified_share for c in counts),
+        "call_rate": calls / max(1, sum(c.blocks or c.cloud_calls for c in runs)),
+        "accepted_per_uploaded": ratio(sum(c.n_accepted for c in runs), uploaded),
+        "wasted_per_drafted": ratio(sum(c.n_wasted for c in runs), drafted),
+        "verified_share": mean(c.verified_share for c in runs),
         "loops": sum(r.stop_reason == "loop" for r in runs),
-        "accuracy_by_length": by_length(clips, runs),
     }
 
 
@@ -119,27 +116,9 @@ def ratio(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
 
 
-def accuracy(found: Run, clip: Clip) -> float:
+def accuracy(found: Description, clip: Clip) -> float:
     """Share of the attributes whose level is exactly right; a missing one is wrong."""
-    return mean(found.levels[name] == level for name, level in clip.levels.items())
-
-
-def by_length(clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, float]:
-    lengths = sorted({clip.name.split("/")[0] for clip in clips}, key=lambda s: float(s[:-1]))
-    pairs = list(zip(clips, runs, strict=True))
-    return {
-        n: round(mean(accuracy(r, c) for c, r in pairs if c.name.startswith(n + "/")), 4)
-        for n in lengths
-    }
-
-
-def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]]) -> None:
-    """Sentence pairs to read: before (`generate`, no rules) and after (gated fluent)."""
-    print(f"\n{NUM_PAIRS} sentence pairs: the seeds' start, then gated fluent")
-    before = runs["seeds' start"]
-    after = runs["gated fluent"]
-    for i in range(0, len(clips), max(1, len(clips) // NUM_PAIRS)):
-        print(f"  {clips[i].name}\n    - {before[i].text}\n    + {after[i].text}")
+    return mean(found.attributes[name] == level for name, level in clip.levels.items())
 
 
 def stress(
@@ -159,7 +138,7 @@ def stress(
             ({"edge": beyond}, long),
             ({"edge": bad, "temperature": 1.0, "seed": 1}, some),
         ]
-        runs: list[Run] = []
+        runs: list[Description] = []
         heard: list[Clip] = []
         for arm, which in arms:
             models = models_of(mode="edge", **options, **arm)
@@ -178,7 +157,7 @@ def without(change: dict[str, Any]) -> dict[str, Any]:
 
 def clean_changes(clips: Sequence[Clip]) -> dict[str, int]:
     """On clean clips: how many sentences change when a rule is switched off."""
-    found: dict[str, list[list[int]]] = {}
+    found: dict[str, list[tuple[int, ...]]] = {}
     for name, change in RULES_OFF.items():
         models = models_of(mode="edge", **without(change))
         found[name] = [r.ids for r in run_all(models, clips, f"clean, {name}")]

@@ -45,15 +45,13 @@ def pcm_of(clip: Clip) -> bytes:
     return (clip.samples * 32767).astype("<i2").tobytes()
 
 
-def due_at(sent_s: float, whole_s: float, speed: float, lead: float) -> float:
+def due_at(sent_s: float, whole_s: float, lead: float) -> float:
     """Seconds from a turn's beginning at which the piece that ends at `sent_s` is sent."""
     quick_s = min(sent_s, max(0.0, whole_s - TAIL_S)) if lead > 1 else 0.0
-    return quick_s / lead + (sent_s - quick_s) / speed
+    return quick_s / lead + sent_s - quick_s
 
 
-async def play(
-    url: str, clip: Clip, delay_s: float, speed: float = 1.0, lead: float = 1.0
-) -> Timing | None:
+async def play(url: str, clip: Clip, delay_s: float, lead: float = 1.0) -> Timing | None:
     """One turn as a microphone would send it; None if it is taken for no speech."""
     await asyncio.sleep(delay_s)
     pcm = pcm_of(clip)
@@ -64,7 +62,7 @@ async def play(
         started = time.perf_counter()
         reading = asyncio.create_task(_read(socket, sent))
         for i, at in enumerate(range(0, len(pcm), size)):
-            due = started + due_at((i + 1) * PIECE_S, len(clip.samples) / 16_000, speed, lead)
+            due = started + due_at((i + 1) * PIECE_S, len(clip.samples) / 16_000, lead)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await socket.send(pcm[at : at + size])
             sent.append((at + size, time.perf_counter()))
@@ -91,14 +89,12 @@ async def _read(socket: ClientConnection, sent: list[tuple[int, float]]) -> Timi
     raise RuntimeError("the server closed the connection")
 
 
-async def play_all(
-    url: str, clips: Sequence[Clip], num_clients: int, speed: float = 1.0
-) -> list[Timing]:
+async def play_all(url: str, clips: Sequence[Clip], num_clients: int) -> list[Timing]:
     """Every clip once, `num_clients` at a time, with starts spread over SPREAD_S."""
     found: list[Timing] = []
     for first in range(0, len(clips), num_clients):
         some = clips[first : first + num_clients]
         delays = [SPREAD_S * i / num_clients for i in range(len(some))]
-        turns = (play(url, c, d, speed) for c, d in zip(some, delays, strict=True))
+        turns = (play(url, c, d) for c, d in zip(some, delays, strict=True))
         found += [timing for timing in await asyncio.gather(*turns) if timing is not None]
     return found

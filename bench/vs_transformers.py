@@ -4,12 +4,8 @@
 
 generate() gets the cheapest equal feature extraction (the clip's own length, no padding to 300 s)
 and the same prompt. Its time counts from the end of the audio: extract, encode, prefill, decode.
-Ours hears while the audio arrives, its last 2 s in real time, so little remains. "assisted" is
-transformers' assisted generation with an assistant that receives the audio.
-
-tokens/s counts the tokens after the first text over the time after it. Assisted generation reports
-no token before all are there, so its time is the whole less the feature extraction and the first
-forward pass of both models.
+Ours hears while the audio arrives, its last 2 s in real time, so little remains. tokens/s counts
+the tokens after the first text over the time after it.
 """
 
 from __future__ import annotations
@@ -18,14 +14,13 @@ import argparse
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.arms import models_of, run_paced
+from bench.arms import Timing, models_of, run_paced
 from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
 from streamer.core.audio.trim import trimmed
@@ -35,8 +30,7 @@ from streamer.model.engines.stock import load_stock
 LENGTHS = (3, 10, 30, 60)
 MODES = ("edge", "cloud", "exact", "gated")
 BASES = ("generate(), edge", "generate(), cloud")
-ASSISTED = "assisted generation"
-ARMS = (*BASES, ASSISTED, *MODES)
+ARMS = (*BASES, *MODES)
 COLUMNS = {
     "seconds": "audio, s",
     "arm": "arm",
@@ -47,17 +41,7 @@ COLUMNS = {
     "total_ratio": "total / generate()",
     "speed_ratio": "tokens/s / generate()",
 }
-Arm = Callable[[np.ndarray], "Timing"]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds since the end of the audio; tokens per second of decoding."""
-
-    first_s: float
-    total_s: float
-    tokens_per_s: float
-    num_ids: int
+Arm = Callable[[np.ndarray], Timing]
 
 
 class Clock:
@@ -76,60 +60,9 @@ class Clock:
         pass
 
 
-class FirstForward:
-    """Within `with`: `seconds` is how long the first forward of each model took, summed."""
-
-    def __init__(self, *models: Any) -> None:
-        self.seconds = 0.0
-        self._models = models
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> FirstForward:
-        for model in self._models:
-            began: list[float] = []
-            before = functools.partial(self._begin, began)
-            self._handles.append(model.register_forward_pre_hook(before))
-            self._handles.append(model.register_forward_hook(functools.partial(self._end, began)))
-        return self
-
-    def _begin(self, began: list[float], *_: Any) -> None:
-        began.append(time.perf_counter())
-
-    def _end(self, began: list[float], *_: Any) -> None:
-        if len(began) == 1:
-            self.seconds += time.perf_counter() - began[0]
-
-    def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-
-def hearing(assistant: Any) -> Any:
-    """Make `assistant` receive the audio when it assists.
-
-    transformers 5.23 drops the prompt's features on the assistant's first iteration
-    (generation/utils.py), so it would draft without having heard anything.
-    """
-    prepare = assistant.prepare_inputs_for_generation
-
-    @functools.wraps(prepare)  # transformers reads the signature
-    def prepare_all(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        cache = kwargs.get("past_key_values")
-        if cache is None or cache.get_seq_length() == 0:
-            kwargs["is_first_iteration"] = True
-        return prepare(input_ids, *args, **kwargs)
-
-    assistant.prepare_inputs_for_generation = prepare_all
-    return assistant
-
-
 @torch.inference_mode()
 def one_shot(
-    thinker: Any,
-    stock: Any,
-    samples: np.ndarray,
-    assistant: Any = None,
-    tell: Callable[[int], None] | None = None,
+    thinker: Any, stock: Any, samples: np.ndarray, tell: Callable[[int], None] | None = None
 ) -> Timing:
     """Plain use of generate(): extract, encode, prefill and decode after all audio is there."""
     started = time.perf_counter()
@@ -140,25 +73,18 @@ def one_shot(
     prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffix_in()]
     ids = torch.tensor([prompt])
     clock = Clock(tell)
-    # assisted generation refuses a streamer
-    more: dict[str, Any] = {"assistant_model": assistant} if assistant else {"streamer": clock}
-    heard = time.perf_counter()
-    with FirstForward(*([stock, assistant] if assistant else [])) as prefill:
-        out = stock.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            input_features=features[None],
-            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
-            max_new_tokens=96,
-            do_sample=False,
-            **more,
-        )
-    done = time.perf_counter()
+    out = stock.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        input_features=features[None],
+        feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+        max_new_tokens=96,
+        do_sample=False,
+        streamer=clock,
+    )
+    done, first = time.perf_counter(), clock.at[1]
     num_ids = out.shape[1] - len(prompt)
-    has_first = len(clock.at) > 1
-    first = clock.at[1] if has_first else done
-    rest = done - first if has_first else done - heard - prefill.seconds
-    return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
+    return Timing(first - started, done - started, max(1, num_ids - 1) / (done - first), num_ids)
 
 
 def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Arm]:
@@ -175,12 +101,9 @@ def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Arm]:
         BASES[0]: functools.partial(one_shot, edge, stock_edge),
         BASES[1]: functools.partial(one_shot, cloud, stock_cloud),
     }
-    if ASSISTED in chosen:
-        assistant = hearing(load_stock(edge.directory))
-        theirs[ASSISTED] = functools.partial(one_shot, cloud, stock_cloud, assistant=assistant)
     arms = {name: _with_threads(threads, arm) for name, arm in theirs.items()}
     for name, models in ours.items():
-        arms[name] = _with_threads(own, functools.partial(_timed, models))
+        arms[name] = _with_threads(own, functools.partial(run_paced, models))
     return arms
 
 
@@ -190,11 +113,6 @@ def _with_threads(num: int, arm: Arm) -> Arm:
         return arm(samples)
 
     return run_it
-
-
-def _timed(models: Any, samples: np.ndarray) -> Timing:
-    found = run_paced(models, samples)
-    return Timing(found.ttft_s, found.total_s, found.tokens_per_s or float("nan"), len(found.ids))
 
 
 def compare(
@@ -233,9 +151,8 @@ def plot(rows: Sequence[dict[str, Any]]) -> Path:
     for axis, key, title in zip(axes, ("first_ratio", "speed_ratio"), titles, strict=True):
         for name in dict.fromkeys(row["arm"] for row in rows if row["arm"] not in BASES):
             mine = [row for row in rows if row["arm"] == name]
-            if key == "speed_ratio" or name != ASSISTED:  # it gives all tokens at the end
-                x, y = [row["seconds"] for row in mine], [row[key] for row in mine]
-                axis.plot(x, y, marker="o", label=name)
+            x, y = [row["seconds"] for row in mine], [row[key] for row in mine]
+            axis.plot(x, y, marker="o", label=name)
         axis.set(title=title, xlabel="seconds of audio", ylabel="ratio to generate()")
         axis.axhline(1.0, color="black", linewidth=0.8)
         axis.grid(alpha=0.3)

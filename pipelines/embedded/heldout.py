@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from scipy.signal import fftconvolve
 from tqdm import tqdm
 
+from pipelines.embedded.codecs import room
 from pipelines.embedded.labels import Measures, f0_track, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
@@ -61,10 +61,7 @@ def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarr
     edges = [int(rng.uniform(0.05, 0.5) * SAMPLE_RATE) for _ in range(2)]
     heard, chance = np.pad(clean, edges), np.random.default_rng(rng.randrange(2**31))
     if rng.random() < 0.35:
-        t = np.arange(int(0.5 * SAMPLE_RATE)) / SAMPLE_RATE
-        tail = chance.standard_normal(len(t)) * 10 ** (-3 * t / rng.uniform(0.2, 0.6))
-        tail *= 10 ** (-rng.uniform(6, 18) / 20) / np.sqrt((tail**2).sum())
-        heard = heard + fftconvolve(heard, tail)[: len(heard)]
+        heard = room(heard, rng)
     if rng.random() < 0.85:
         spectrum = np.fft.rfft(chance.standard_normal(len(heard)))
         colour = np.maximum(np.fft.rfftfreq(len(heard), 1 / SAMPLE_RATE), 50) ** -rng.uniform(0, 1)

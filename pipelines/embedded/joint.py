@@ -34,12 +34,11 @@ NOTE = 20  # steps between two rows of the log
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised by Newton-Schulz in `dtype`, all weights of one shape at once
-    (torch's own runs in bf16, which is slow on a CPU without instructions for it)."""
+    """Momentum, orthogonalised by Newton-Schulz, all weights of one shape at once (torch's own runs
+    in bf16, which is slow on a CPU without instructions for it)."""
 
-    def __init__(self, parameters, lr: float, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, parameters, lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
-        self.dtype = dtype
 
     @torch.no_grad()
     def step(self) -> None:
@@ -61,7 +60,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_add_(momenta, grads)
         update = torch.stack(torch._foreach_add(grads, momenta, alpha=0.95)).flatten(2)
         scale = 0.2 * max(update.shape[1:]) ** 0.5
-        update = orthogonal(update.to(self.dtype)).float().unflatten(2, weights[0].shape[1:])
+        update = orthogonal(update).unflatten(2, weights[0].shape[1:])
         torch._foreach_mul_(weights, 1 - lr * 0.01)
         torch._foreach_add_(weights, list(update), alpha=-lr * scale)
 
@@ -77,23 +76,20 @@ def orthogonal(x: torch.Tensor) -> torch.Tensor:
     return x.mT if is_tall else x
 
 
-def optimizers(model, heads, lr: float, dtype: torch.dtype) -> list[torch.optim.Optimizer]:
+def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
     unused = ("visual", "audio_bos_eos")
     named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
-    return [
-        Muon(matrices, lr, dtype),
-        torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
+    return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
 class Run:
     """A model, its heads and optimisers: new, from an exported folder, or from its own last.pt."""
 
     def __init__(self, size: str, args: argparse.Namespace) -> None:
-        self.size, self.out, self.is_bf16 = size, args.out / size, args.bf16
+        self.size, self.out = size, args.out / size
         self.out.mkdir(parents=True, exist_ok=True)
         self.model = create(SIZES[size], args.seed)
         self.heads = Heads(SIZES[size].text_width)
@@ -101,8 +97,7 @@ class Run:
             self.model.load_state_dict(load_stock(args.init / size).state_dict())
         self.model.to(args.device)
         self.heads.to(args.device)
-        dtype = torch.bfloat16 if args.bf16 else torch.float32
-        self.steppers = optimizers(self.model, self.heads, args.lr, dtype)
+        self.steppers = optimizers(self.model, self.heads, args.lr)
         self.step, self.minutes = 0, 0.0
         self.average = copy.deepcopy(self.model).requires_grad_(False)
         if (self.out / "last.pt").exists():
@@ -119,16 +114,12 @@ class Run:
     def learn(self, batch: Batch, lr: float, wanted: torch.Tensor | None) -> torch.Tensor:
         """One step. `wanted`: probabilities of another model before each known id [n, vocabulary],
         which this one learns, too. Returns its own logits there; `self.figures` tells the rest."""
-        device = batch.windows.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self.is_bf16):
-            audio = self.model.model.audio_tower
-            heard = tower(audio, batch.windows.to(audio.conv1.weight.dtype), batch.lengths)
-        # the text model of a CPU stays in fp32: its bf16 is slower
-        with torch.autocast(device, torch.bfloat16, enabled=self.is_bf16 and device == "cuda"):
-            said = logits(self.model, heard, batch.rows)
-        said, target = said.float()[batch.rows.known], batch.rows.target[batch.rows.known]
+        audio = self.model.model.audio_tower
+        heard = tower(audio, batch.windows.float(), batch.lengths)
+        said = logits(self.model, heard, batch.rows)
+        said, target = said[batch.rows.known], batch.rows.target[batch.rows.known]
         spoken = F.cross_entropy(said, target)
-        loss, right = self.heads(heard.float(), batch)
+        loss, right = self.heads(heard, batch)
         if wanted is None:
             loss = loss + spoken
         else:
@@ -216,7 +207,6 @@ def main() -> None:
     parser.add_argument(
         "--distil-last", type=float, default=0.4, help="share in which the edge learns the cloud's"
     )
-    parser.add_argument("--bf16", action="store_true", help="where the processor multiplies it")
     parser.add_argument("--device", default="cpu", help="or cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that compose turns")
     parser.add_argument("--seed", type=int, default=1)

@@ -151,20 +151,12 @@ def tower(encoder, windows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor
             p(y).unflatten(-1, (heads, -1)).transpose(1, 2)
             for p in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        y = attended(q, k, v, mask)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + attention.out_proj(y.transpose(1, 2).flatten(2))
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
     x = x.unflatten(1, (-1, 2)).mean(2)
     kept = place[: x.shape[1]] < (after // 2)[:, None]
     return encoder.proj(encoder.ln_post(x[kept]))
-
-
-def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    if q.is_cuda:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    # fp32: the backward pass of torch's attention on a CPU is three times slower in bf16
-    with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask)
 
 
 def hidden_states(model, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -5,14 +5,14 @@ import soundfile
 import torch
 from speech import SAMPLES
 
-from bench.vs_transformers import ASSISTED, BASES, MODES, make_arms
+from bench.vs_transformers import BASES, MODES, make_arms
 
 
 def test_its_arms_run():
     samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
     assert rate == 16_000
     threads = torch.get_num_threads()
-    chosen = [ASSISTED, MODES[0]]
+    chosen = [MODES[0]]
     try:
         found = {name: arm(np.array(samples)) for name, arm in make_arms(1, chosen).items()}
     finally:
