@@ -3,49 +3,12 @@
 import json
 import shutil
 
-import pytest
 import soundfile
 import speech
 
 from streamer.model.checkpoint.card import read_card
-from streamer.model.thinker import resolve
 
 FEW = "streamer: too few clips to choose a signal: the gate looks at entropy; more clips choose one"
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "told"),
-    [
-        ("--risk 0", 2, "--risk is 0; it may be above 0 and below 1"),
-        ("--risk nan", 2, "--risk is nan;"),
-        ("--risk 0.5 --confidence 1", 2, "--confidence is 1;"),
-        ("--risk 0.5 --cloud none", 2, "--cloud is none; calibration needs the model itself"),
-        ("--risk 0.5 --cloud ws://x", 2, "--cloud is ws://x; calibration needs"),
-        ("--risk 0.02", 1, "8 clips cannot certify a risk of 0.02: 49 are needed; give more, or"),
-        ("--risk 0.2 --confidence 0.9", 1, "cannot certify a risk of 0.2 with confidence 0.9: "),
-        ("--risk 0.5 --edge /nowhere", 1, "no such model directory"),
-        ("--risk 0.5 --out /sys/streamer.json", 1, "/sys/streamer.json: cannot be written ("),
-        ("--risk 0.5 --out /nowhere/x.json", 1, "(No such file or directory); choose another"),
-        ("--risk 0.5 --out .", 1, ".: is a directory that exists; calibrate what is in it with"),
-        ("--risk 0.5 --out /nowhere/x", 1, "/nowhere/x: cannot be written (No such file or"),
-        ("--risk 0.5", 2, "the embedded edge's thresholds come with streamer; --out myedge makes"),
-        (f"--risk 0.5 --edge {resolve('embedded', 'edge')}", 2, "(then --edge myedge)"),
-    ],
-)
-def test_impossible_calls_are_one_line(clips, calibrate, words, status, told):
-    found, out, err = calibrate(*clips, *words.split())
-    assert (found, out, len(err)) == (status, "", 1)
-    assert told in err[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [("none.wav", "no such file"), (".", "is a directory without recordings; give some")],
-)
-def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, calibrate, name, told):
-    status, out, err = calibrate(tmp_path / name, "--risk", 0.05)
-    assert (status, out, len(err)) == (1, "", 1)
-    assert err[0].startswith(f"streamer: {tmp_path / name}: {told}")
 
 
 def test_bad_and_silent_clips_are_left_out_with_a_line(clips, edge, tmp_path, calibrate):

@@ -110,36 +110,6 @@ def test_the_command_line_overrides_a_pipeline_file(models, samples, tmp_path, c
         assert (row["mode"], row["n_tokens"] <= 20) == (mode, True)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("describe", "FILE"),
-        ("describe x.wav --k 0", "--k is 0"),
-        ("describe x.wav --k 4.5", "--k is 4.5; give a whole number"),
-        ("describe x.wav --k 6 --k 7", "--k is given twice; give it once"),
-        ("describe x.wav --temperature -1", "temperature"),
-        ("describe x.wav --cloud none --mode exact", "needs a cloud"),
-        ("describe x.wav --cloud-key k", "--cloud-key is for a verifier elsewhere"),
-        ("serve --mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
-        ("serve --cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
-        # a typo; no option may be shortened: a short one today means two things tomorrow
-        ("describe a.wav --mdoe exact", "arguments: --mdoe exact; did you mean --mode?; see"),
-        ("describe a.wav --quie", "--quie; did you mean --quiet?; see"),
-        ("serve --max-session=3", "--max-session=3; did you mean --max-sessions?; see"),
-        ("descibe a.wav", "did you mean describe?; see streamer --help"),
-        ("describe a.wav --mode gatd", "'gatd'; did you mean gated?; choose one of gated, exact,"),
-        ("describe -clip.wav", "; ./-clip.wav would be the file; see streamer describe --help"),
-        ("describe here.wav -clip.wav", "; ./-clip.wav would be the file"),
-    ],
-)
-def test_bad_usage_is_one_line_and_status_2(here, words, told, tmp_path, monkeypatch):
-    (tmp_path / "-clip.wav").touch()
-    monkeypatch.chdir(tmp_path)
-    status, out, err = here(*words.split())
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert told in err
-
-
 @pytest.mark.parametrize("command", [name for name, each in COMMANDS.items() if each.has_config])
 def test_help_leaves_decoding_to_help_all(command):
     shown, whole = (

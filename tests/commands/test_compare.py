@@ -67,10 +67,3 @@ def test_two_takes_are_a_table_and_json(capsys):
     rate = row["attributes"]["rate"]
     assert rate["difference"] == pytest.approx(rate["second"]["value"] - rate["first"]["value"])
     assert (row["first"]["file"], rate["verdict"]) == (SLOW, "faster")
-
-
-def test_bad_usage_and_bad_files_are_one_line(capsys):
-    assert main(["compare", SLOW]) == 2
-    assert "compare takes two recordings, not 1" in capsys.readouterr().err
-    assert main(["compare", SLOW, "none.wav"]) == 1
-    assert capsys.readouterr().err == "streamer: none.wav: no such file\n"

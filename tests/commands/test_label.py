@@ -132,21 +132,6 @@ def test_a_table_in_parquet(tmp_path):
     assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("a.wav", "--out", "labels.txt"), "give a name in .jsonl, .csv or .parquet"),
-        (("-", "--out", "labels.csv"), "label reads files"),
-        ((SAMPLES[0], "--out", "nowhere/labels.csv"), "give a file that can be written"),
-        ((SAMPLES[0], "--out", "a.csv", "--intervals", "vtt", "--k", "2"), "--k has no effect"),
-    ],
-)
-def test_bad_usage_is_one_line(arguments, told, label):
-    status, err = label(*arguments)
-    assert (status, err.count("\n")) == (2, 1)
-    assert told in err
-
-
 def test_tags_are_those_of_dataspeech(tmp_path, label):
     """Bounds belong to the bin above; the tags are those columns of the same rows."""
     for snr, sd, noise, melody in (

@@ -163,21 +163,6 @@ def test_the_command_writes_it(tmp_path, capsys):
     assert webvtt.read(out).captions[0].raw_text.splitlines()[0] == said.strip()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["a.wav", "--timeline", "s.svg"], "give a name in .json, .vtt, .TextGrid or .png"),
-        (["a.wav", "b.wav", "--timeline", "s.json"], "2 are given: give one recording"),
-        (["a.wav", "--timeline", "nowhere/s.json"], "there is no directory nowhere"),
-    ],
-)
-def test_bad_usage_is_one_line(arguments, told, capsys):
-    assert main(["describe", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert error.count("\n") == 1
-
-
 def test_only_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     code = "import sys, streamer.commands.describe; print('matplotlib' in sys.modules)"
     told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, timeout=60)

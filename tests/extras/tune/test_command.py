@@ -49,27 +49,6 @@ def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
     assert told == ("streamer: tune needs peft; in a clone of streamer: pip install '.[tune]'")
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "told"),
-    [
-        ("nothing --model embedded --out here", 1, "here exists"),
-        ("nothing --model nowhere --out new", 1, "no such model directory"),
-        ("empty --model embedded --out new", 1, "no recording there"),
-        ("empty --model embedded --out no/new", 1, "cannot be written"),
-        ("empty --model embedded --out new --speakers no", 2, "as a table"),
-        ("empty --model embedded --out new --rank 0", 2, "--rank is 0"),
-        ("empty --model embedded --out new --device cuda", 1, "no GPU"),
-    ],
-)
-def test_a_wrong_call_is_one_line(capsys, monkeypatch, tmp_path, words, status, told):
-    monkeypatch.chdir(tmp_path)
-    for name in ("here", "empty"):
-        (tmp_path / name).mkdir()
-    found, line = tune(capsys, *words.split())
-    assert (found, line.count("\n")) == (status, 0)
-    assert told in line
-
-
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a run, as often as it is opened."""

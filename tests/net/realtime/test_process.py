@@ -14,7 +14,7 @@ import websockets
 from fake_session import opening
 from patience import EXIT_S
 from patience import until as wait_until
-from processes import memory_mb, run_here, started
+from processes import memory_mb, started
 from speech import SAMPLES, speech
 from tls import certificate
 from websockets.asyncio.client import connect
@@ -153,27 +153,6 @@ async def test_the_second_stop_ends_at_once():
             assert ws.close_code is None
             server.stop()
             await to_the_end(ws)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--host", "0.0.0.0"], "set --api-key"),
-        (["--cert", "x.pem"], "needs both"),
-        (["--cert", "x.pem", "--key", "y.pem"], "cannot be used"),
-        (["--max-sessions", "0"], "1 to 1024"),
-        (["--port", "99999"], "0 to 65535"),
-        (["--mode", "exact", "--cloud", "none"], "needs a cloud"),
-        (["--pipeline", "nowhere.toml"], "cannot be read"),
-        (["--edge", "./nowhere"], "no such model directory"),
-    ],
-)
-def test_options_that_cannot_be_served_are_one_line(options, told):
-    port = () if "--port" in options else ("--port", 0)
-    status, _, err = run_here("serve", *port, *options)
-    assert status in (1, 2)
-    (line,) = [line for line in err.splitlines() if not line.startswith("loading ")]
-    assert told in line
 
 
 async def say(url, seed):
