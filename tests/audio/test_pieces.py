@@ -175,10 +175,10 @@ def test_a_cut_at_the_begin_of_a_frame_is_told(tmp_path, name, rate, left) -> No
     made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", "-ar", str(rate), "-strict", "-2")
     subprocess.run((*made, tmp_path / name), check=True)
     whole = (tmp_path / name).read_bytes()
-    assert heard(tmp_path / name)[1] is None
+    assert hear(tmp_path / name)[1] is None
     begin = whole.rfind(whole[:3] if name != "a.ac3" else whole[:2])
     (tmp_path / name).write_bytes(whole[: begin + left])
-    assert "is cut short" in str(heard(tmp_path / name)[1])
+    assert "is cut short" in str(hear(tmp_path / name)[1])
 
 
 @needs_ffmpeg
