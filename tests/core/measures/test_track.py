@@ -73,6 +73,23 @@ def test_noise_is_what_sounds_where_nobody_speaks():
     )
 
 
+def test_noise_that_ended_before_the_speech_is_not_under_it():
+    """A room at -40 dB, a hundredth of the speech, then none: its dips go down to -60 dB."""
+    power = np.where(np.arange(300) % 10 < 2, 1e-6, 1e-2).astype(np.float32)
+    power[:100] = 1e-4
+    found = frames(power=power, speech=np.arange(300) >= 100).measures()
+    assert found.snr_db == pytest.approx(40 - 10 * np.log10(2), abs=0.1)
+
+
+@pytest.mark.parametrize(("num", "gap", "speech_s"), [(13, 11, 2), (14, 11, 2.25), (13, 10, 2.23)])
+def test_a_short_stretch_apart_from_the_speech_is_the_begin_of_a_noise(num, gap, speech_s):
+    """At either end. What is longer, or nearer, is speech."""
+    speech = np.zeros(300, bool)
+    speech[50:250] = speech[250 + gap : 250 + gap + num] = True
+    for one in (speech, speech[::-1]):
+        assert frames(speech=one).measures().speech_s == pytest.approx(speech_s)
+
+
 def test_nobody_speaks():
     found = frames(speech=np.zeros(300, bool)).measures()
     assert found == SpeechMeasures(audio_s=3.0)
