@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -17,15 +17,18 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
-from streamer.assembly.parts import LiveParts, open_parts
+from streamer.assembly.parts import open_parts, patient
 from streamer.config import Config
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.decoding.plan import Plan, Preset
 from streamer.core.description import Description, TextDelta
+from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.events import SessionOptions
+from streamer.stages.ports import Parts
 from streamer.stages.stream import open_stream
 
 LIVE_SAMPLES = SAMPLE_RATE_HZ // 10
@@ -34,16 +37,29 @@ BLUR = 0.8  # noise on the stressed edge's language model, in standard deviation
 
 
 class Arm(Models):
-    """Models with an event loop of their own in a thread: for benches that are not async."""
+    """Models with an event loop of their own in a thread: for benches that are not async.
+
+    rules: in place of the default ones; lengths, form and language stay the config's.
+    """
+
+    rules: Rules | None = None
+
+    def plan_of(self, preset: Preset, language: str = "") -> Plan:
+        plan = super().plan_of(preset, language)
+        if self.rules is None:
+            return plan
+        own = ("min_new_tokens", "max_new_tokens", "form", "language")
+        kept = {name: getattr(plan.rules, name) for name in own}
+        return replace(plan, rules=replace(self.rules, **kept))
 
     @functools.cached_property
-    def live(self) -> tuple[BlockingPortal, LiveParts]:
+    def live(self) -> tuple[BlockingPortal, Parts]:
         """The loop, and what a stream on it needs; both until the process ends."""
         stack = ExitStack()
         portal = stack.enter_context(start_blocking_portal())
         parts = stack.enter_context(portal.wrap_async_context_manager(open_parts(self)))
         atexit.register(stack.close)
-        return portal, parts.patient(hears_late=False)
+        return portal, patient(parts, hears_late=False)
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ def run_paced(arm: Arm, samples: np.ndarray) -> Timing:
     return portal.call(_paced, parts, samples.astype("<f4"))
 
 
-async def _paced(parts: LiveParts, samples: np.ndarray) -> Timing:
+async def _paced(parts: Parts, samples: np.ndarray) -> Timing:
     deltas: list[TextDelta] = []
     first = max(0, len(samples) - PACED_SAMPLES)
     async with open_stream(parts, SessionOptions(SAMPLE_RATE_HZ, is_recording=True)) as stream:
@@ -97,13 +113,15 @@ def _timed(found: Description, deltas: list[TextDelta]) -> Timing:
     return Timing(first_s, total_s, speed, len(found.ids))
 
 
-def models_of(**options: object) -> Arm:
+def models_of(rules: Rules | None = None, **options: object) -> Arm:
     """Models of a config by keywords."""
-    return Arm(Config.from_mapping(options))
+    arm = Arm(Config.from_mapping(options))
+    arm.rules = rules
+    return arm
 
 
 @asynccontextmanager
-async def opened(models: Models) -> AsyncIterator[LiveParts]:
+async def opened(models: Models) -> AsyncIterator[Parts]:
     """The parts of a stream, with models loaded and linked to a verifier elsewhere, if one is
     named."""
     async with AsyncExitStack() as stack:

@@ -36,7 +36,7 @@ from bench.clips import Clip, held_out
 from bench.common import options_of, panels, saved, table, write
 from bench.vs_transformers import one_shot
 from streamer import Describer, Description, TextDelta
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 
 RATE_HZ = 16_000
 PIECE_S = 0.1

@@ -31,6 +31,7 @@ from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
 from bench.processes import BadLink, linked
 from streamer import Description
+from streamer.assembly.parts import patient
 from streamer.recording import Listeners, describe_recording
 
 EDGE, CLOUD, PLAIN = "edge only", "cloud only", "plain speculation"
@@ -74,7 +75,7 @@ async def run(
         parts = {}
         for name in arms:
             models = models_of(cloud=link.url, **ARMS[name])
-            parts[name] = (await stack.enter_async_context(opened(models))).patient(False)
+            parts[name] = patient(await stack.enter_async_context(opened(models)), False)
         for i, clip in enumerate(progress([clips[0], *clips], f"{cell[0]:g} ms")):
             for name in arms:
                 link.set(0, 0)

@@ -11,8 +11,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from streamer.core.text.characters import PUNCTUATION, REDUPLICATED, SENTENCE_ENDS, is_han
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import (
+    PUNCTUATION,
+    REDUPLICATED,
+    SENTENCE_ENDS,
+    Vocabulary,
+    is_han,
+)
 
 
 @dataclass(frozen=True)

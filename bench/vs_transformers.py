@@ -25,7 +25,7 @@ from bench.clips import Clip, held_out
 from bench.common import median, options_of, panels, progress, saved, table_of, write
 from streamer.core.audio.trim import trimmed
 from streamer.model.audio.mel import StreamingLogMel, num_embeddings
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 
 LENGTHS = (3, 10, 30, 60)
 MODES = ("edge", "cloud", "exact", "gated")
@@ -70,7 +70,7 @@ def one_shot(
     windows = [*mel.push(trimmed(samples)), *mel.finish()]
     features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
     audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.n_frames) for w in windows)
-    prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffix_in()]
+    prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffixes[""]]
     ids = torch.tensor([prompt])
     clock = Clock(tell)
     out = stock.generate(

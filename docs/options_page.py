@@ -61,8 +61,7 @@ def _line(each: Option) -> str:
 def _name(each: Option) -> str:
     if each.positional:
         return f"{each.metavar} ..."
-    shown = each.flag if each.group is not None else each.name
-    return f"{each.short}, {shown}" if each.short else shown
+    return each.flag if each.group is not None else each.name
 
 
 if __name__ == "__main__":

@@ -23,84 +23,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from streamer.audio.source import AudioError
-    from streamer.background_session import BackgroundSession
-    from streamer.blocking import BlockingDescriber, describe, describe_many
-    from streamer.blocking import open_describer as open
-    from streamer.config import Config, ConfigError
-    from streamer.core.conversation import Conversation, conversation
-    from streamer.core.description import Description, TextDelta
-    from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-    from streamer.core.voice_words import voice_line, voice_profile
-    from streamer.describer import Describer
-    from streamer.extras.coach.nudges import Nudge
-    from streamer.extras.coach.options import Baseline, BaselineError, Coach
-    from streamer.extras.coach.session import BaselineKnown, CoachNews
-    from streamer.fillers import FilledPauses, filled_pauses
-    from streamer.intervals import Interval, measure_intervals, read_intervals
-    from streamer.model.audio.ear import syllable_rate
-    from streamer.model.checkpoint.weights import ModelError
-    from streamer.stages.events import (
-        Cleared,
-        LiveUpdate,
-        NothingToCommit,
-        SpeechStarted,
-        SpeechStopped,
-        TurnCommitted,
-        TurnDetection,
-        TurnFailed,
-    )
-    from streamer.stages.ports import SlowReader, TargetLost
-    from streamer.stages.stream import LiveSession
-    from streamer.timeline.write import write_timeline
+if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
+    from streamer.audio.source import AudioError as AudioError
+    from streamer.background_session import BackgroundSession as BackgroundSession
+    from streamer.blocking import BlockingDescriber as BlockingDescriber
+    from streamer.blocking import describe as describe
+    from streamer.blocking import describe_many as describe_many
+    from streamer.blocking import open as open
+    from streamer.config import Config as Config
+    from streamer.config import ConfigError as ConfigError
+    from streamer.core.conversation import Conversation as Conversation
+    from streamer.core.conversation import conversation as conversation
+    from streamer.core.description import Description as Description
+    from streamer.core.description import TextDelta as TextDelta
+    from streamer.core.measures.speech_measures import Measures as Measures
+    from streamer.core.measures.speech_measures import SpeechMeasures as SpeechMeasures
+    from streamer.core.voice_words import voice_line as voice_line
+    from streamer.core.voice_words import voice_profile as voice_profile
+    from streamer.describer import Describer as Describer
+    from streamer.extras.coach.nudges import Nudge as Nudge
+    from streamer.extras.coach.options import Baseline as Baseline
+    from streamer.extras.coach.options import BaselineError as BaselineError
+    from streamer.extras.coach.options import Coach as Coach
+    from streamer.extras.coach.session import BaselineKnown as BaselineKnown
+    from streamer.extras.coach.session import CoachNews as CoachNews
+    from streamer.intervals import FilledPauses as FilledPauses
+    from streamer.intervals import Interval as Interval
+    from streamer.intervals import filled_pauses as filled_pauses
+    from streamer.intervals import measure_intervals as measure_intervals
+    from streamer.intervals import read_intervals as read_intervals
+    from streamer.model.audio.ear import syllable_rate as syllable_rate
+    from streamer.model.checkpoint.weights import ModelError as ModelError
+    from streamer.stages.events import Cleared as Cleared
+    from streamer.stages.events import LiveUpdate as LiveUpdate
+    from streamer.stages.events import NothingToCommit as NothingToCommit
+    from streamer.stages.events import SpeechStarted as SpeechStarted
+    from streamer.stages.events import SpeechStopped as SpeechStopped
+    from streamer.stages.events import TurnCommitted as TurnCommitted
+    from streamer.stages.events import TurnDetection as TurnDetection
+    from streamer.stages.events import TurnFailed as TurnFailed
+    from streamer.stages.ports import SlowReader as SlowReader
+    from streamer.stages.ports import TargetLost as TargetLost
+    from streamer.stages.stream import LiveSession as LiveSession
+    from streamer.timeline.write import write_timeline as write_timeline
 
 __version__ = "0.1.0"
-__all__ = [
-    "AudioError",
-    "BackgroundSession",
-    "Baseline",
-    "BaselineError",
-    "BaselineKnown",
-    "BlockingDescriber",
-    "Cleared",
-    "Coach",
-    "CoachNews",
-    "Config",
-    "ConfigError",
-    "Conversation",
-    "Describer",
-    "Description",
-    "FilledPauses",
-    "Interval",
-    "LiveSession",
-    "LiveUpdate",
-    "Measures",
-    "ModelError",
-    "NothingToCommit",
-    "Nudge",
-    "SlowReader",
-    "SpeechMeasures",
-    "SpeechStarted",
-    "SpeechStopped",
-    "TargetLost",
-    "TextDelta",
-    "TurnCommitted",
-    "TurnDetection",
-    "TurnFailed",
-    "__version__",
-    "conversation",
-    "describe",
-    "describe_many",
-    "filled_pauses",
-    "measure_intervals",
-    "open",
-    "read_intervals",
-    "syllable_rate",
-    "voice_line",
-    "voice_profile",
-    "write_timeline",
-]
 _HOMES = {  # module -> the public names that it has
     "audio.source": ("AudioError",),
     "background_session": ("BackgroundSession",),
@@ -113,8 +80,9 @@ _HOMES = {  # module -> the public names that it has
     "extras.coach.options": ("Baseline", "BaselineError", "Coach"),
     "extras.coach.session": ("BaselineKnown", "CoachNews"),
     "extras.coach.nudges": ("Nudge",),
-    "fillers": ("FilledPauses", "filled_pauses"),
-    "intervals": ("Interval", "measure_intervals", "read_intervals"),
+    "intervals": (
+        *("FilledPauses", "Interval", "filled_pauses", "measure_intervals", "read_intervals"),
+    ),
     "model.audio.ear": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "stages.events": (
@@ -126,13 +94,13 @@ _HOMES = {  # module -> the public names that it has
     "timeline.write": ("write_timeline",),
     "core.voice_words": ("voice_line", "voice_profile"),
 }
-_NAMED = {"open": "open_describer"}  # under its own name it would hide Python's
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted([*_HOME_OF, "__version__"])
 
 
 def __dir__() -> list[str]:
     """The public names, also those that are not loaded yet."""
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
@@ -141,5 +109,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
     from importlib import import_module
 
-    home = import_module(f"streamer.{_HOME_OF[name]}")
-    return getattr(home, _NAMED.get(name, name))
+    return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)

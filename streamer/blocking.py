@@ -148,6 +148,9 @@ def open_describer(
         yield BlockingDescriber(portal, describer)
 
 
+open = open_describer  # as streamer.open
+
+
 class BlockingDescriber:
     """The result of `streamer.open`. Several threads may use it; each call waits for its result."""
 

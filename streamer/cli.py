@@ -217,15 +217,14 @@ def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> 
         nargs = "+" if option.default is REQUIRED else "*"
         group.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
         return
-    names = [name for name in (option.short, option.flag) if name]
     if option.is_switch:
-        group.add_argument(*names, action="store_true", **more)
+        group.add_argument(option.flag, action="store_true", **more)
         return
     more |= {"metavar": option.placeholder, "required": option.default is REQUIRED}
     if option.is_many:
-        group.add_argument(*names, action="append", **more)
+        group.add_argument(option.flag, action="append", **more)
     else:
-        group.add_argument(*names, action=_Once, **more).option = option  # type: ignore[attr-defined]
+        group.add_argument(option.flag, action=_Once, **more).option = option  # type: ignore[attr-defined]
 
 
 def help_of(option: Option) -> str:

@@ -25,7 +25,7 @@ from streamer.core.declare import (
     read_toml,
 )
 from streamer.core.declare import ConfigError as ConfigError
-from streamer.core.decoding.plan import Gate, Mode, Plan, Preset
+from streamer.core.decoding.plan import Mode, Plan, Preset
 from streamer.core.rules.settings import ALL, Rules, Sampling
 
 MIN_NEW_TOKENS = 16
@@ -160,9 +160,6 @@ class Config:
     draft_ahead: int = option(
         48, "tokens drafted while a verdict is awaited; 0: none", None, ge=0, le=128
     )
-    rules: Rules | None = option(
-        None, "rules of the sentence instead of the default ones", None, metavar="Rules"
-    )
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)
@@ -234,12 +231,12 @@ class Config:
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded; `preset` fills in what is None here."""
         gate = preset.gate
-        if self.threshold is not None:  # replaces the signal of the preset
-            gate = replace(Gate() if gate.entropy is None else gate, entropy=self.threshold)
+        if self.threshold is not None:
+            gate = replace(gate, entropy=self.threshold)
         most, least = self.max_new_tokens, self.min_new_tokens
         if least is None:
             least = min(MIN_NEW_TOKENS, most)
-        rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=most)
+        rules = Rules(min_new_tokens=least, max_new_tokens=most)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
         budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
         return Plan(
@@ -273,14 +270,7 @@ class Config:
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
         """From a pipeline file. Raises ConfigError."""
-
-        def of(options: dict[str, Any]) -> Config:
-            if "rules" in options:
-                ways = "give max_new_tokens, min_new_tokens or attributes, or use the Python API"
-                raise ConfigError(f"rules is no key of a file; {ways}")
-            return cls.from_mapping(options)
-
-        return read_toml(path, of)
+        return read_toml(path, cls.from_mapping)
 
 
 def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:
@@ -347,4 +337,3 @@ class Options(TypedDict, total=False):
     degrade: bool
     num_slots: int
     draft_ahead: int
-    rules: Rules | None

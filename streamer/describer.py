@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models, PromiseWarning
-from streamer.assembly.parts import LiveParts, open_parts
+from streamer.assembly.parts import open_parts, patient, saying
 from streamer.audio.file import Source
 from streamer.config import Config, Options
 from streamer.core.attributes import Profile, names_of
@@ -30,6 +30,7 @@ from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
+from streamer.stages.ports import Parts
 from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Describer:
     def __init__(self, config: Config, stack: AsyncExitStack) -> None:
         self.config = config
         self._stack = stack  # closes all that the first session starts
-        self._parts: LiveParts | None = None
+        self._parts: Parts | None = None
         self._is_closed = False
         self._starting = anyio.Lock()
         self._models = Models(config)
@@ -151,9 +152,9 @@ class Describer:
             said = self._models.said(attributes, profile)
             speaks = self._models.speaking(language)
             async with self._at_once:
-                saying = parts.patient().saying(said, speaks)
+                parts = saying(patient(parts), self._models, said, speaks)
                 result = await describe_recording(
-                    saying, source, listeners, measures, channel, track
+                    parts, source, listeners, measures, channel, track
                 )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
@@ -231,7 +232,8 @@ class Describer:
     async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
         """The bare stream of a session, for servers: every event of every turn."""
         parts = await self._live_parts()
-        async with open_stream(parts.saying(options.said, options.language), options) as stream:
+        parts = saying(parts, self._models, options.said, options.language)
+        async with open_stream(parts, options) as stream:
             yield stream
 
     def _warn_if_unverified(self) -> None:
@@ -241,7 +243,7 @@ class Describer:
             told = f"{link.name} was not reached ({link.trouble}): nothing was verified"
             warnings.warn(told, PromiseWarning, stacklevel=3)
 
-    async def _live_parts(self) -> LiveParts:
+    async def _live_parts(self) -> Parts:
         async with self._starting:
             if self._is_closed:
                 raise RuntimeError(CLOSED)

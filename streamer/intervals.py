@@ -1,4 +1,5 @@
-"""Measures of given stretches of a recording: words of a recogniser, subtitles, annotations."""
+"""Measures of a recording without the models: of given stretches (words of a recogniser, subtitles,
+annotations), and its filled pauses."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ from streamer.audio.file import Source, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
 from streamer.core.audio.trim import STEP_SAMPLES, Trim
+from streamer.core.measures.fillers import Changes, find
+from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.model.audio.ear import TurnMeasurer
+from streamer.model.audio.ear import SoundTrack, TurnMeasurer
 from streamer.model.audio.turns import NOTHING
 from streamer.model.audio.vad import VoiceActivity
 from streamer.recording import chunks_of
@@ -179,3 +182,42 @@ def _of_whisper(text: str) -> list[Interval]:
         )
         for row in words or segments
     ]
+
+
+@dataclass(frozen=True)
+class FilledPauses:
+    """times_s: begin and end of each. per_min: of the time from the first speech to the last; None
+    without speech."""
+
+    times_s: Sequence[tuple[float, float]]
+    per_min: float | None
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types."""
+        per_min = None if self.per_min is None else round(self.per_min, 2)
+        times = [{"start_s": a, "end_s": b} for a, b in self.times_s]
+        return {"count": len(self), "filled_pauses_per_min": per_min, "times": times}
+
+
+def filled_pauses(
+    source: Source, channel: int | None = None, track: int | None = None
+) -> FilledPauses:
+    """Those of a recording; source, channel, track: as in `Describer.describe`. No model is loaded.
+    Raises AudioError."""
+    voice, sound, offset, changes = VoiceActivity(), SoundTrack(), OffsetFilter(), Changes()
+    with open_audio(source, track) as audio:
+        for chunk in chunks_of(audio, channel):
+            samples = offset.push(chunk)
+            changes.add(sound.add(samples, voice.push(samples)))
+    changes.add(sound.add(NOTHING, voice.finish(NOTHING), is_last=True))
+    frames = sound.track.frames()
+    spoken = np.flatnonzero(frames.speech)
+    if not len(spoken):
+        return FilledPauses((), None)
+    found = find(frames, changes.values[: len(frames.f0)])
+    minutes = (spoken[-1] + 1 - spoken[0]) / FRAMES_PER_S / 60
+    times = [(begin / FRAMES_PER_S, end / FRAMES_PER_S) for begin, end in found]
+    return FilledPauses(times, len(found) / minutes)

@@ -27,7 +27,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
-from streamer.stages.ports import Parts, TargetLost, Written, cause_of
+from streamer.stages.ports import Parts, TargetLost, cause_of
 from streamer.stages.stream import LiveSession, open_stream
 
 HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`
@@ -209,5 +209,4 @@ async def _collect(
 def _nothing(parts: Parts, name: str) -> Description:
     """The Description of a recording without a sample."""
     closed = Closed(0, (), 0.0, 0, False, None)
-    written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
-    return replace(parts.describe(written), file=name)
+    return replace(parts.describe(closed, "no_speech", Counts()), file=name)

@@ -82,7 +82,7 @@ def test_a_coach_that_was_asked_to_says_it_soon_after_the_third(spoken, size):
     ends = [sum(lengths[:i]) + end for i, (_, _, end) in enumerate(spoken)]
 
     def nudges(**options):
-        coach = SessionCoach(Coach(breath_s=0, gap_s=0, **options))
+        coach = SessionCoach(Coach(breath_s=0, **options))
         found = []
         for at in range(0, len(samples), size):
             coach.push(samples[at : at + size])

@@ -25,7 +25,7 @@ from speech import recording, speech
 
 from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta
-from streamer.stages import ports, prefill, stream
+from streamer.stages import hear, ports, stream
 from streamer.stages.events import (
     LiveUpdate,
     NothingToCommit,
@@ -165,7 +165,7 @@ async def test_streams_do_not_mix(options):
 
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
     """An idle session holds one; the turn that gets none fails, the next one is answered."""
-    monkeypatch.setattr(prefill, "SLOT_WAIT_S", 0.2)
+    monkeypatch.setattr(hear, "SLOT_WAIT_S", 0.2)
     async with (
         Describer.open(mode="edge", num_slots=1, **options) as describer,
         describer.session() as silent,

@@ -244,7 +244,7 @@ def room_boxes() -> list[str]:
                 "anyio: stream, chunk, prefill,",
                 "answer, queues,",
                 "ports, batcher, events.",
-                "Models come in as Protocols.",
+                "Models come in as Parts.",
             ],
         ),
         box(

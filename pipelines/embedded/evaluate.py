@@ -24,7 +24,7 @@ from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, f0_track, measure,
 from pipelines.embedded.mel import normalise, raw_log_mel
 from pipelines.embedded.prompted import Prompted, describe_all
 from pipelines.embedded.syllables import HAN
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 
 EMBEDDED = Path("streamer/model/embedded")
 LENGTHS_S = (3, 10, 30, 60)

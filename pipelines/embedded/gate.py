@@ -29,7 +29,6 @@ from streamer.assembly.models import Models
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at
-from streamer.core.decoding.plan import SIGNALS
 from streamer.model.checkpoint.card import FILE, write_gate
 
 SOURCES = (
@@ -70,10 +69,7 @@ def of_speaker(found: list[Clip], filters: dict, rng: random.Random) -> tuple[li
 
 
 def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
-    """One folder of wav files of one half's speakers, short-* and long-*; it appears whole.
-
-    The gate keeps its promise for each folder, and long turns alone are too few for one.
-    """
+    """One folder of wav files of one half's speakers, short-* and long-*; it appears whole."""
     known, rng = table(), random.Random(seed)
     partial = out.with_name(out.name + ".part")
     partial.mkdir(parents=True, exist_ok=True)
@@ -93,7 +89,7 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
 
 def fit(args: argparse.Namespace) -> None:
     """Write the thresholds into both cards."""
-    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", *args.files]
+    command = [sys.executable, "-m", "streamer", "calibrate", *args.files]
     command += ["--out", Path(args.edge) / FILE]  # also of the embedded edge
     for name in ("risk", "confidence", "language", "edge", "cloud"):
         command += [f"--{name}", getattr(args, name)]
@@ -114,9 +110,8 @@ def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, flo
             tqdm.write(f"{file}: taken for silence")
             continue
         seconds = soundfile.info(file).duration
-        for name, promise in card.promises.items():
-            limit = SIGNALS[promise.signal] * getattr(card.presets[name].gate, promise.signal)
-            way = at(clip.paths[name][promise.signal][0], limit)
+        for name in card.promises:
+            way = at(clip[name][0], card.presets[name].gate.entropy)
             blocks = len(way.decisions)
             found[name].append((seconds, way.num_missed / blocks, way.num_uploaded, blocks))
     return found

@@ -23,7 +23,7 @@ from pipelines.embedded.heads import Heads
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES, create, tower
 from pipelines.embedded.prompted import logits
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 
 AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,10 +23,10 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models, PromiseWarning, doubts_of_cloud
 from streamer.config import Config
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
-from streamer.core.rules.constrain import stop
+from streamer.core.rules.settings import stop
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 
@@ -147,7 +148,7 @@ class ModelJudge:
         self._target = LocalTarget(
             side.batcher,
             self._listener,
-            lambda listener, weights: LocalVerifier(listener, turn.rules, turn.sampling, weights),
+            partial(LocalVerifier, rules=turn.rules, sampling=turn.sampling),
             lambda: True,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from streamer.core.decoding.plan import Plan, Preset
-    from streamer.core.rules.settings import LevelWeights, Rules
     from streamer.model.checkpoint.card import ModelCard
     from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
-    from streamer.model.listener import Listener
     from streamer.model.thinker import Role, Thinker
 
 
@@ -223,15 +221,14 @@ class Models:
         self.check_promise(language=language)
         return language
 
-    def drafter(
-        self, listener: Listener, rules: Rules, weights: LevelWeights
-    ) -> GenerateDrafter | IncrementalDrafter:
-        """For one turn on the edge."""
+    @property
+    def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
+        """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
         from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
-            return GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter(listener, rules, self.config.sampling(), weights)
+            return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
+        return IncrementalDrafter
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
@@ -239,8 +236,8 @@ class Models:
 
         assert self.pair[0] is not None
         directory = self.pair[0].directory
-        check_torch(directory, "stock")
-        from streamer.model.engines.stock import load_stock
+        check_torch(directory, "transformers")
+        from streamer.model.engines.load import load_stock
 
         return load_stock(directory)
 

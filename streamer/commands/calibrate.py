@@ -1,8 +1,7 @@
 """`streamer calibrate`: recordings and a risk give the thresholds in a model's card.
 
-The pair listens to each recording once. Some of the recordings choose the signal, the others
-certify its threshold (core/calibration.py states the promise). Nothing is written unless everything
-could be certified.
+The pair listens to each recording once (core/calibration.py states the promise). Nothing is
+written unless everything could be certified.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from streamer.assembly.models import Models
 from streamer.audio.file import AudioError, open_audio
@@ -26,48 +23,23 @@ from streamer.commands.process import Failed, fail, pass_over, put
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import (
-    Block,
     Branches,
     Certified,
     Paths,
-    Turns,
     Uncertifiable,
     certify,
-    choose_signal,
     least_risk,
     num_needed,
 )
-from streamer.core.decoding.plan import SIGNALS, doubt
 from streamer.core.measures.levels import level_weights
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 
-CHOOSING = 4  # one clip in four chooses the signal; the others certify
-LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 CARD = "streamer.json"
-HEAD = (
-    *("preset", "signal", "threshold", "k", "risk", "loss", "skipped"),
-    *("accepted / uploaded", "clips"),
-)
-NO_SIGNAL = "too few clips to choose a signal: the gate looks at entropy; more clips choose one"
+HEAD = ("preset", "threshold", "k", "risk", "loss", "skipped", "accepted / uploaded", "clips")
 
 
-@dataclass(frozen=True)
-class Clip:
-    """A recording under every threshold. paths: preset -> signal -> paths of each turn."""
-
-    file: str
-    paths: dict[str, dict[str, list[Paths]]]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The result. skipped: preset -> signal -> share of blocks, on the clips that chose the signal;
-    empty without such clips."""
-
-    results: list[Certified]
-    skipped: dict[str, dict[str, float]]
-    num_failed: int  # files that could not be read
+Clip = dict[str, list[Paths]]  # preset -> the paths of each turn, under every threshold
 
 
 def run(options: CalibrateOptions) -> int:
@@ -80,10 +52,10 @@ def run(options: CalibrateOptions) -> int:
     directory = resolve(options.edge, "edge")
     card, copy = place_of(options, directory)
     models.load()
-    found = calibrate(models, files, options)
-    write(card, copy, directory, gate_of(models, found.results), models.language)
-    report(found, card, copy, options)
-    return 1 if found.num_failed else 0
+    results, num_failed = calibrate(models, files, options)
+    write(card, copy, directory, gate_of(models, results), models.language)
+    report(results, card, copy, options)
+    return 1 if num_failed else 0
 
 
 def clips_of(options: CalibrateOptions) -> list[str]:
@@ -113,72 +85,35 @@ def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> N
     raise Failed(f"{told}: {needed} are needed; {way}")
 
 
-def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Calibration:
-    """Listen to all clips, choose, certify. Raises Failed, ModelError."""
+def calibrate(
+    models: Models, files: list[str], options: CalibrateOptions
+) -> tuple[list[Certified], int]:
+    """(a certificate for each preset, how many files could not be read). Raises Failed,
+    ModelError."""
     clips, num_failed = _hear_all(models, files)
     _check_enough(len(clips), options, " with speech")
-    choosing, certifying = _split(clips, options)
-    groups = _groups(certifying, options)
-    if not choosing:
-        fail(NO_SIGNAL)
     results = []
-    skipped = {}
-    risks = {"fluent": options.risk, "quality": _quality_risk(certifying, groups, options)}
+    risks = {"fluent": options.risk, "quality": _quality_risk(len(clips), options)}
     for preset, risk in risks.items():
-        signal = "entropy"
-        if choosing:
-            by_signal = {name: _turns(choosing, preset, name) for name in SIGNALS}
-            signal, skipped[preset] = choose_signal(by_signal, risk)
         k = models.first.card.speaking(models.language).presets[preset].k
+        turns = [clip[preset] for clip in clips]
         try:
-            turns = [_turns(group, preset, signal) for group in groups]
-            results.append(certify(turns, preset, signal, k, risk, options.confidence))
+            results.append(certify(turns, preset, k, risk, options.confidence))
         except Uncertifiable as error:
             raise Failed(
                 f"{error}; give a larger one, or use mode exact. Nothing was written"
             ) from None
-    return Calibration(results, skipped, num_failed)
+    return results, num_failed
 
 
-def _quality_risk(
-    certifying: list[Clip], groups: list[list[Clip]], options: CalibrateOptions
-) -> float:
+def _quality_risk(num_clips: int, options: CalibrateOptions) -> float:
     """The risk of preset quality: half of --risk, or more if there are too few clips."""
     half = options.risk / 2
-    least = least_risk(len(certifying), options.confidence)
-    risk = min(options.risk, max(half, least, least_risk(min(map(len, groups)))))
+    risk = min(options.risk, max(half, least_risk(num_clips, options.confidence)))
     if risk > half:
-        few = f"{len(certifying)} clips are too few for half of --risk ({half:g})"
+        few = f"{num_clips} clips are too few for half of --risk ({half:g})"
         fail(f"{few}: preset quality keeps a risk of {risk:g}; give more")
     return risk
-
-
-def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
-    """All clips, or one group for each folder. Raises Failed for too few in one."""
-    if not options.by_folder:
-        return [clips]
-    groups: dict[Path, list[Clip]] = {}
-    for clip in clips:
-        groups.setdefault(Path(clip.file).parent, []).append(clip)
-    for folder, group in sorted(groups.items()):
-        if len(group) < (needed := num_needed(options.risk)):
-            told = f"{len(group)} clips of {folder} cannot certify a risk of {options.risk:g}"
-            raise Failed(
-                f"{told}: {needed} are needed beside those that choose the signal; give more"
-            )
-    return list(groups.values())
-
-
-def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
-    return [clip.paths[preset][signal] for clip in clips]
-
-
-def _split(clips: list[Clip], options: CalibrateOptions) -> tuple[list[Clip], list[Clip]]:
-    """(clips that choose the signal, clips that certify): a fixed shuffle, blind to content."""
-    num = min(len(clips) // CHOOSING, len(clips) - num_needed(options.risk, options.confidence))
-    num = num if num >= LEAST_CHOOSING else 0
-    order = np.random.default_rng(0).permutation(len(clips)).tolist()
-    return [clips[i] for i in order[:num]], [clips[i] for i in order[num:]]
 
 
 def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
@@ -208,9 +143,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     thinkers = [thinker for thinker in models.pair if thinker is not None]
     card = edge.card.speaking(models.language)
     plans = {name: models.plan_of(preset) for name, preset in card.presets.items()}
-    found: dict[str, dict[str, list[Paths]]] = {
-        name: {signal: [] for signal in SIGNALS} for name in plans
-    }
+    found: Clip = {name: [] for name in plans}
     with open_audio(file) as audio:
         heard = hear_parts(thinkers, chunks_of(audio), measures=True, language=models.language)
         for (drafter, target), closed in heard:
@@ -218,14 +151,8 @@ def hear_clip(models: Models, file: str) -> Clip | None:
             weights = level_weights(closed.measures(), card.attributes)
             for name, plan in plans.items() if closed.has_speech else ():
                 block_at = Shadow(drafter, target, plan, weights).block_at
-                branches = Branches(block_at, edge.vocabulary, plan.rules)
-                for signal in SIGNALS:
-
-                    def score(block: Block, signal: str = signal) -> float:
-                        return doubt(signal, edge.vocabulary, block.ids, block.signals)
-
-                    found[name][signal].append(branches.paths(score))
-    return Clip(file, found) if all(found[name]["entropy"] for name in plans) else None
+                found[name].append(Branches(block_at, edge.vocabulary, plan.rules).paths())
+    return found if all(found.values()) else None
 
 
 def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | None]:
@@ -263,10 +190,10 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
         "cloud": cloud.card.name,
         "fingerprint": fingerprint_of(cloud.directory),
     }
-    kept = ("risk", "confidence", "signal", "num_clips", "num_groups")
+    kept = ("risk", "confidence", "num_clips")
     return {
         r.preset: {
-            r.signal: round(r.threshold, 6),
+            "entropy": round(r.threshold, 6),
             "k": r.k,
             "promise": {**{name: getattr(r, name) for name in kept}, **common},
         }
@@ -297,21 +224,16 @@ def write(
         raise ModelError(copy, told) from None
 
 
-def report(found: Calibration, card: Path, copy: Path | None, options: CalibrateOptions) -> None:
+def report(
+    results: list[Certified], card: Path, copy: Path | None, options: CalibrateOptions
+) -> None:
     if options.json:
-        rows = {
-            "written": str(card),
-            "skipped_by_signal": found.skipped,
-            "presets": [asdict(result) for result in found.results],
-        }
+        rows = {"written": str(card), "presets": [asdict(result) for result in results]}
         put(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    for preset, shares in found.skipped.items():
-        told = ", ".join(f"{signal} {share:.3f}" for signal, share in shares.items())
-        put(f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}")
-    for line in aligned([HEAD, *map(_cells, found.results)]):
+    for line in aligned([HEAD, *map(_cells, results)]):
         put(line.removeprefix("  "))
-    put(promise(found.results[0]))
+    put(promise(results[0]))
     put(f"written: {card}")
     if copy is not None:
         put(f"a model of its own: streamer describe FILE --edge {copy}")
@@ -320,16 +242,15 @@ def report(found: Calibration, card: Path, copy: Path | None, options: Calibrate
 def _cells(r: Certified) -> tuple[str, ...]:
     shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.skipped:.3f}")
     accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
-    return (r.preset, r.signal, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
+    return (r.preset, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
 
 
 def promise(result: Certified) -> str:
     """The guarantee of a threshold, and for which clips, in one line."""
-    clip = "a clip like these"
-    if result.num_groups > 1:
-        clip = f"a clip like those of any of {result.num_groups} folders"
     sure = ""
     if result.confidence:
         sure = f"; with confidence {result.confidence:g} so is the mean over all such clips"
     blocks = "blocks that are skipped though the cloud would have changed them"
-    return f"promise: of {clip}, the expected share of {blocks} is at most the risk{sure}"
+    return (
+        f"promise: of a clip like these, the expected share of {blocks} is at most the risk{sure}"
+    )

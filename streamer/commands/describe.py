@@ -18,8 +18,7 @@ from streamer.commands.screen import Screen, Take, show_call, show_filled, show_
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
-from streamer.fillers import filled_pauses
-from streamer.intervals import measure_intervals, read_intervals
+from streamer.intervals import filled_pauses, measure_intervals, read_intervals
 from streamer.progress import Bar, clock
 from streamer.timeline.write import check_target, write_timeline
 
@@ -150,7 +149,7 @@ class _Batch:
             screen.failed(*_told(str(take), error))
             self._gather(take, None)
             return False
-        screen.done(result, self._describer.config.is_away)
+        screen.done(result)
         channels = self._gather(take, result)
         is_whole = await anyio.to_thread.run_sync(self._show_more, take, result, channels)
         return is_whole and not result.is_cut

@@ -20,7 +20,6 @@ from typing import Any
 from streamer.commands.options import ModelsOptions, SamplesOptions, WarmOptions
 from streamer.commands.process import Failed, fail, loading, put
 from streamer.core.attributes import level_names
-from streamer.core.decoding.plan import SIGNALS
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card
@@ -112,15 +111,12 @@ def _preset(card: ModelCard, name: str) -> dict[str, Any]:
     """Thresholds, k, and the certified promise, None without one."""
     preset = card.presets[name]
     promise = card.promises.get(name)
-    limits = {signal: getattr(preset.gate, signal) for signal in SIGNALS}
-    given = {name: at for name, at in limits.items() if at is not None or name == "entropy"}
-    return {**given, "k": preset.k, "promise": promise and asdict(promise)}
+    return {"entropy": preset.gate.entropy, "k": preset.k, "promise": promise and asdict(promise)}
 
 
 def _told(name: str, preset: dict[str, Any]) -> str:
     """`fluent entropy 0.55, k 4, risk 0.04 (300 clips, 2026-11-21)`."""
-    limits = [f"{each} {preset[each]:g}" for each in SIGNALS if preset.get(each) is not None]
-    told = f"{name} {', '.join(limits)}, k {preset['k']}"
+    told = f"{name} entropy {preset['entropy']:g}, k {preset['k']}"
     if p := preset["promise"]:
         sure = f" at {p['confidence']:g}" if p["confidence"] else ""
         told += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"

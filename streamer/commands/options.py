@@ -85,7 +85,6 @@ class DescribeOptions(Checked):
         ".png needs pip install '.[plot]'",
         metavar="FILE",
     )
-    verbose: bool = option(False, "speed and verification of each recording, on stderr", short="-v")
     intervals: str | None = option(
         None,
         "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",
@@ -194,9 +193,6 @@ class CalibrateOptions(Checked):
         ge=0,
         le=0.999,
         metavar="C",
-    )
-    by_folder: bool = option(
-        False, "keep the risk for each folder of clips, e.g. short and long ones"
     )
     language: str | None = option(
         None,

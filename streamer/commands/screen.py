@@ -1,4 +1,4 @@
-"""The output of one recording: its sentence, JSON, table of measures and line of numbers.
+"""The output of one recording: its sentence, JSON and table of measures.
 
 On a terminal a sentence grows as its tokens commit.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, plain, put, tell
+from streamer.commands.process import fail, plain, put
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import (
@@ -25,11 +25,10 @@ from streamer.core.measures.speech_measures import (
     VoicePitch,
 )
 from streamer.core.readings import ABSENT, readings_of
-from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.core.text.chinese import comma, told
+from streamer.core.text.vocabulary import SENTENCE_ENDS
 from streamer.core.timeline import main_measures
-from streamer.fillers import FilledPauses
-from streamer.intervals import Interval
+from streamer.intervals import FilledPauses, Interval
 from streamer.progress import Bar, clock
 
 NO_VOICE = "pitch for this voice unknown: auto needs two turns or more, or give HZ"
@@ -102,7 +101,7 @@ class Screen:
         self._bar.hide()
         fail(line)
 
-    def done(self, result: Description, is_away: bool) -> None:
+    def done(self, result: Description) -> None:
         options = self._options
         if options.json:
             self._say(_as_json(result.as_json()))
@@ -121,9 +120,6 @@ class Screen:
         # a cut file fails the command, so its reason is no mere warning
         if result.warning is not None and (result.is_cut or not options.quiet):
             self._tell(result.warning)
-        if options.verbose:
-            self._bar.hide()
-            tell(summary(result, is_away))
 
     def _tell(self, why: str) -> None:
         """A line on stderr about the recording."""
@@ -283,28 +279,3 @@ def _details(m: SpeechMeasures, language: str) -> str:
 def _known(language: str, form: str, value: float | None) -> str:
     """The value in this form; a dash if it is unknown."""
     return ABSENT if value is None else told(language, form, value)
-
-
-def summary(result: Description, is_away: bool) -> str:
-    """One line of numbers. is_away: tokens were uploaded to a verifier elsewhere."""
-    head = f"  {one_line(result.file)}: {result.audio_s:.1f} s"
-    if result.stop_reason == "no_speech":
-        return f"{head}, no speech"
-    if result.parts:  # times are those of one part
-        said = f"{len(result.parts)} parts, {result.n_tokens} tokens"
-    else:
-        first = "no text" if result.ttft_ms is None else f"first text after {result.ttft_ms:.0f} ms"
-        speed = "" if result.tokens_per_s is None else f" at {result.tokens_per_s:.0f}/s"
-        said = f"{first}, {result.n_tokens} tokens{speed}"
-    checked = _checked(result, is_away)
-    return f"{head}, {said}, {checked}{result.verified_share:.0%} verified [{result.mode}]"
-
-
-def _checked(result: Description, is_away: bool) -> str:
-    if not result.n_uploaded:
-        return ""
-    calls = f"{result.cloud_calls} call{'s' * (result.cloud_calls != 1)}"
-    if is_away:
-        return f"{result.n_uploaded} uploaded in {calls} ({result.n_accepted} accepted), "
-    checked = f"{result.n_uploaded} checked by the larger model in {calls}"
-    return f"{checked} ({result.n_accepted} kept), "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -169,7 +170,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     )
     async with open_side(thinker, "verifier") as side:
         server = VerifierServer(
-            lambda turn: ModelJudge(thinker, side, turn, threads),
+            partial(ModelJudge, thinker, side, threads=threads),
             verifier_model_of(thinker),
             admission,
             options.resume_s,

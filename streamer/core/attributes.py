@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.verdict import num_same
+from streamer.core.decoding.plan import num_same
 from streamer.core.rules.settings import ALL
-from streamer.core.text.characters import is_han
+from streamer.core.text.vocabulary import is_han
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 # Attributes that a sentence may name. acoustic leaves out the one nearest to a feeling.

@@ -21,15 +21,14 @@ with the calibration clips (the clip is the unit; blocks of one clip are not exc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.plan import SIGNALS, Signal
-from streamer.core.rules.constrain import stop
-from streamer.core.rules.settings import Rules
+from streamer.core.decoding.plan import Signal
+from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 Prefix = tuple[int, ...]  # the answer's committed ids
@@ -47,21 +46,24 @@ class Block:
     forced: bool
 
     @property
+    def doubt(self) -> float:
+        """It is uploaded when this is above the threshold: the largest entropy of an id."""
+        return math.inf if self.forced else max(signal.entropy for signal in self.signals)
+
+    @property
     def changed(self) -> bool:
         """Whether the cloud rejects any of its ids; a bonus token is no change."""
         return self.n_accepted < len(self.ids)
 
 
 BlockAt = Callable[[Prefix], Block]
-Score = Callable[[Block], float]  # a block is uploaded when its score is above the threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One block on a path. doubt: its score, infinite where it is forced up."""
+    """One block on a path."""
 
     block: Block
-    doubt: float
     uploaded: bool
 
 
@@ -84,7 +86,7 @@ class Path:
 
 
 class Branches:
-    """The walk over one turn's prefixes; each is visited once, however many scores ask."""
+    """The walk over one turn's prefixes; each is visited once."""
 
     def __init__(self, block_at: BlockAt, vocabulary: Vocabulary, rules: Rules) -> None:
         self._block_at = block_at
@@ -92,7 +94,7 @@ class Branches:
         self._rules = rules
         self._seen: dict[Prefix, Block] = {}
 
-    def path(self, score: Score, threshold: float) -> Path:
+    def path(self, threshold: float) -> Path:
         """The turn with this threshold: `math.inf` is the edge alone, `-math.inf` exact mode."""
         prefix: Prefix = ()
         over = False
@@ -100,19 +102,18 @@ class Branches:
         decisions: list[Decision] = []
         while not over:
             block = self._block(prefix)
-            doubt = math.inf if block.forced else score(block)
-            uploaded = block.forced or doubt > threshold
+            uploaded = block.forced or block.doubt > threshold
             if not uploaded:
-                least = max(least, doubt)
-            decisions.append(Decision(block, doubt, uploaded))
+                least = max(least, block.doubt)
+            decisions.append(Decision(block, uploaded))
             prefix, over = self._commit(prefix, block, uploaded)
         return Path(least, prefix, tuple(decisions))
 
-    def paths(self, score: Score) -> list[Path]:
+    def paths(self) -> list[Path]:
         """Every path, by falling threshold; the last one skips nothing and holds from -inf on."""
-        found = [self.path(score, math.inf)]
+        found = [self.path(math.inf)]
         while found[-1].least > -math.inf:
-            found.append(self.path(score, math.nextafter(found[-1].least, -math.inf)))
+            found.append(self.path(math.nextafter(found[-1].least, -math.inf)))
         return found
 
     def _block(self, prefix: Prefix) -> Block:
@@ -210,7 +211,6 @@ def running_max(losses: Floats) -> Floats:
     return found
 
 
-CLEAR_GAIN = 0.01  # more blocks skipped, as a share, by a signal that is to replace entropy
 DIGITS = 4  # of a threshold
 Paths = Sequence[Path]  # of one turn at every threshold, falling (Branches.paths)
 Turns = Sequence[Paths]  # of one clip: a long recording has more than one
@@ -225,13 +225,11 @@ class Certified:
     """One preset's threshold and what it did on the clips that certified it."""
 
     preset: str
-    signal: str
-    threshold: float  # as the gate states it
+    threshold: float  # of the entropy
     k: int
     risk: float
     confidence: float
     num_clips: int
-    num_groups: int  # of clips, for each of which the expected loss is <= risk
     loss: float  # mean over clips
     skipped: float  # share of all blocks
     accepted: float | None  # of the ids that are still uploaded
@@ -274,50 +272,19 @@ def skipped_share(clips: Sequence[Turns], threshold: float) -> float:
     return 1 - sum(p.num_uploaded for p in paths) / sum(len(p.decisions) for p in paths)
 
 
-def choose_signal(
-    clips: Mapping[str, Sequence[Turns]], risk: float
-) -> tuple[str, dict[str, float]]:
-    """(the signal to certify, share of blocks each skips) from signal -> clips: entropy, unless one
-    is clearly better.
-
-    Each is judged at the largest threshold whose mean loss here is <= risk, which promises nothing.
-    """
-    skipped = {signal: _skipped_at(of, risk) for signal, of in clips.items()}
-    best = max(skipped, key=lambda signal: skipped[signal])
-    return (best if skipped[best] > skipped["entropy"] + CLEAR_GAIN else "entropy"), skipped
-
-
-def _skipped_at(clips: Sequence[Turns], risk: float) -> float:
-    thresholds = thresholds_of(clips)
-    if not len(thresholds):
-        return 0.0
-    num_safe = int((running_max(losses_of(clips, thresholds)).mean(axis=0) <= risk).sum())
-    return skipped_share(clips, float(thresholds[num_safe - 1])) if num_safe else 0.0
-
-
 def certify(
-    groups: Sequence[Sequence[Turns]],
-    preset: str,
-    signal: str,
-    k: int,
-    risk: float,
-    confidence: float,
+    clips: Sequence[Turns], preset: str, k: int, risk: float, confidence: float
 ) -> Certified:
-    """The largest threshold that keeps the promise: with confidence for all clips, in expectation
-    for each group.
-
-    Raises Uncertifiable if even the surest block is too unsure, or a group too small.
-    """
-    clips = [clip for group in groups for clip in group]
+    """The largest threshold that keeps the promise. Raises Uncertifiable if even the surest block
+    is too unsure."""
+    # the betting bound takes clips one after the other: in an order blind to their losses
+    clips = [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
     thresholds = thresholds_of(clips)
-    found = [safe_index(running_max(losses_of(group, thresholds)), risk) for group in groups]
-    found.append(safe_index(running_max(losses_of(shuffled(clips), thresholds)), risk, confidence))
-    safe = [index for index in found if index is not None]
-    if not len(thresholds) or len(safe) < len(found):
-        raise Uncertifiable(
-            f"no threshold on {signal} keeps a risk of {risk:g} for preset {preset}"
-        )
-    index = min(safe)
+    index = None
+    if len(thresholds):
+        index = safe_index(running_max(losses_of(clips, thresholds)), risk, confidence)
+    if index is None:
+        raise Uncertifiable(f"no threshold keeps a risk of {risk:g} for preset {preset}")
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS
     uploads = [
@@ -330,19 +297,12 @@ def certify(
     num_ids = sum(len(block.ids) for block in uploads)
     return Certified(
         preset,
-        signal,
-        SIGNALS[signal] * threshold,
+        threshold,
         k,
         risk,
         confidence,
         len(clips),
-        len(groups),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
         skipped=skipped_share(clips, threshold),
         accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
     )
-
-
-def shuffled(clips: Sequence[Turns]) -> list[Turns]:
-    """In an order blind to the groups: the betting bound takes clips one after the other."""
-    return [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]

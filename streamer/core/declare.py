@@ -38,7 +38,7 @@ def option(
     """A field of a dataclass that is an option.
 
     group: the heading in `--help`; None: not on the command line. more: bounds of msgspec.Meta
-    (ge, gt, le, lt), metavar, short (such as "-v"), positional, and unset (the default in words
+    (ge, gt, le, lt), metavar, positional, and unset (the default in words
     where it is None).
     """
     return field(default=default, repr=repr, metadata={"help": help, "group": group, **more})
@@ -54,7 +54,7 @@ class Option:
     more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """help, group, metavar, short, positional, unset; None if it was not given."""
+        """help, group, metavar, positional, unset; None if it was not given."""
         return self.more.get(name)
 
     @property
@@ -220,7 +220,7 @@ def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
 
 
-EngineName = Literal["fast", "stable", "int8", "int4", "stock"]  # what runs a model
+EngineName = Literal["fast", "stable", "int8", "int4"]  # what runs a model
 DeviceName = Literal["cpu", "cuda"]
 MODELS = "models"
 edge_option = partial(
@@ -232,6 +232,6 @@ engine_option = partial(
     "fast",
     "fast: compiled kernels for small models, torch for large ones. For large models, stable: "
     "exact equals cloud to the last bit, slower; int8, int4: 8 or 4 bits per weight, smaller "
-    "and faster; stock: transformers' modules, for comparison, slow",
+    "and faster",
     MODELS,
 )

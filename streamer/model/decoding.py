@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamer.core.decoding.plan import Signal
-from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.constrain import stop
-from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
+from streamer.core.decoding.plan import Refusal, Signal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling, stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener
 from streamer.model.sampler import Sampler, signals_of

@@ -30,7 +30,7 @@ class Listener:
     def __init__(self, thinker: Thinker, language: str = "") -> None:
         """language: of the sentence; "" is the model's first."""
         self.thinker = thinker
-        self._suffix = thinker.suffix_in(language)
+        self._suffix = thinker.suffixes[language]
         prompt = thinker.engine.prompt_ids
         self.sequence = Sequence(prompt, n_cached=len(prompt))
         self._slot: int | None = thinker.engine.open()

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
-from streamer.core.decoding.plan import Gate, Plan, fires
-from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Gate, Plan, Verdict, VerifyRequest, fires, prefix_hash
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import PartCutter
@@ -54,13 +53,11 @@ def hear_parts(
         _close(listeners)
 
 
-def hear_turn(
-    thinker: Thinker, samples: Samples, prefills: bool = True, language: str = ""
-) -> Listener:
+def hear_turn(thinker: Thinker, samples: Samples, language: str = "") -> Listener:
     """A listener whose turn was `samples`, no longer than `max_turn_s`; the caller closes it."""
     listener = Listener(thinker, language)
     for item in items_of([samples], thinker.card.max_turn_s):
-        hear(listener, item, prefills)
+        hear(listener, item)
     return listener
 
 

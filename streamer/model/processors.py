@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from streamer.core.rules.constrain import constrain, stop
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.constrain import constrain
+from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import BANNED, Floats, pick, ruled
 

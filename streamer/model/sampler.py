@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.plan import Signal
-from streamer.core.decoding.verdict import num_same
-from streamer.core.rules.constrain import Constraint, constrain, stop
+from streamer.core.decoding.plan import Signal, num_same
+from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.form import BEGIN, SentenceForm, State
-from streamer.core.rules.settings import Rules, Sampling, gumbel
+from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
 BANNED = -math.inf

@@ -61,14 +61,11 @@ class Thinker:
     card: ModelCard
     shapes: Shapes
     vocabulary: Vocabulary
-    suffixes: Mapping[str, tuple[int, ...]]  # language -> ids after the audio
+    cards: Mapping[str, ModelCard]  # for sentences in a language; "" is the first one
+    suffixes: Mapping[str, tuple[int, ...]]  # the same: ids after the audio
     tower: Tower
     engine: Engine
     num_params: int
-
-    def suffix_in(self, language: str = "") -> tuple[int, ...]:
-        """The ids after the audio for sentences in `language`; "" is the first one."""
-        return self.suffixes[language or self.card.language]
 
 
 def resolve(spec: str, role: Role) -> Path:
@@ -119,7 +116,7 @@ def load(
 
     engine "stable": what the compiled kernels do for small models, a row's bits depend on its own
     ids alone, for large ones too, where it costs time; "int8", "int4": so, too, with 8 or 4 bits
-    per weight; "stock": transformers' modules run it, for comparison. told: hears how far it is.
+    per weight. told: hears how far it is.
     """
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
@@ -131,11 +128,9 @@ def load(
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
+    cards = {language: card.speaking(language) for language in ("", *card.spoken)}
     # they differ after the audio alone
-    prompts = {
-        language: prompt_of(tokenizer, card.speaking(language), shapes.audio_id)
-        for language in card.spoken
-    }
+    prompts = {name: prompt_of(tokenizer, each, shapes.audio_id) for name, each in cards.items()}
     prompt = max(prompts.values(), key=lambda each: len(each.after))
     most_s = card.max_turn_s + AROUND_SAMPLES / SAMPLE_RATE_HZ
     length = len(prompt.turn(math.ceil(most_s * EMBEDDINGS_PER_S))) + SPARE_IDS
@@ -149,7 +144,7 @@ def load(
     tower, text = _functions(directory, shapes, num_params, device, engine, told)
     steps = Engine(text, text.slots(num_slots, length), list(prompt.before), tower)
     suffixes = {language: each.after for language, each in prompts.items()}
-    return Thinker(directory, card, shapes, vocabulary, suffixes, tower, steps, num_params)
+    return Thinker(directory, card, shapes, vocabulary, cards, suffixes, tower, steps, num_params)
 
 
 def _functions(
@@ -161,7 +156,7 @@ def _functions(
             return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
         except KernelError as error:
             raise ModelError(directory, str(error)) from None
-    check_torch(directory, engine)
+    check_torch(directory)
     from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
 
     if engine in BITS:
@@ -176,10 +171,9 @@ def runs_compiled(num_params: int, device: str = "cpu", engine: EngineName = "fa
     return device == "cpu" and engine in ("fast", "stable") and num_params <= MOST_COMPILED
 
 
-def check_torch(directory: Path, engine: str = "") -> None:
-    """Raise ModelError if torch, or for engine "stock" transformers, is not installed."""
-    needed = ("torch", "transformers") if engine == "stock" else ("torch",)
-    if (why := missing("this model", *needed)) is not None:
+def check_torch(directory: Path, *more: str) -> None:
+    """Raise ModelError if torch, or one of `more` packages, is not installed."""
+    if (why := missing("this model", "torch", *more)) is not None:
         raise ModelError(directory, why)
 
 
@@ -223,7 +217,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     None where the rules ask for no form, the card has none of the attributes, or the tokenizer
     cannot spell its phrases (ModelWarning, once per model).
     """
-    card = thinker.card.speaking(rules.language)
+    card = thinker.cards[rules.language]
     said = names_of(rules.form, card.attributes)
     if not said:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
 import anyio
@@ -17,11 +18,22 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Counts, Done, DraftMore, Emit, Verify, Wait
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import (
+    Counts,
+    Done,
+    DraftMore,
+    Emit,
+    Refusal,
+    Verdict,
+    Verify,
+    VerifyRequest,
+    Wait,
+)
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Voice
+from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
+from streamer.stages.hear import OpenTurns
 from streamer.stages.ports import (
     Answer,
     Cloud,
@@ -31,10 +43,8 @@ from streamer.stages.ports import (
     Ready,
     Steps,
     TargetLost,
-    Written,
     reason_of,
 )
-from streamer.stages.prefill import OpenTurns
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 
@@ -160,10 +170,10 @@ class AnswerStage:
         ids, signals = yield from turn.drafter.draft(n)
         return ids, signals, self._clock() - began
 
-    async def _described(self, written: Written) -> Description:
+    async def _described(self, describe: Callable[[], Description]) -> Description:
         """On a thread: it may have to find out where speech ended."""
         run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-        found = await run(self._parts.describe, written, limiter=limiter)
+        found = await run(describe, limiter=limiter)
         self._voice.add(found.measures)
         return replace(found, voice_pitch=self._voice.of(found.measures, self._baseline_hz()))
 
@@ -302,7 +312,7 @@ class AnswerText:
         self._parts = parts
         self._ready = ready
         self._clock = clock
-        self._emitter = parts.emitter()
+        self._emitter = Emitter(parts.vocabulary)
         self._ids: tuple[int, ...] = ()
         self._pieces: tuple[SaidToken, ...] = ()
         self._ttft_ms: float | None = None
@@ -320,19 +330,21 @@ class AnswerText:
         self._pieces += pieces
         return TextDelta(text, emit.ids, emit.verified, at_ms, self._ready.turn.number)
 
-    def finish(self, stop_reason: str, counts: Counts, prefilled_at: float | None) -> Written:
-        """prefilled_at: when the first id was there, in the stream's clock."""
-        return Written(
+    def finish(
+        self, stop_reason: str, counts: Counts, prefilled_at: float | None
+    ) -> Callable[[], Description]:
+        """A function that makes the Description. prefilled_at: when the first id was there, in the
+        stream's clock."""
+        return partial(
+            self._parts.describe,
             self._ready.closed,
-            "".join(piece.text for piece in self._pieces),
-            self._ids,
             stop_reason,
-            self._parts.mode,
             counts,
-            self._ttft_ms,
-            None if prefilled_at is None else self._ms(prefilled_at),
-            self._ms(self._clock()),
             self._pieces,
+            self._ttft_ms,
+            ids=self._ids,
+            prefill_ms=None if prefilled_at is None else self._ms(prefilled_at),
+            total_ms=self._ms(self._clock()),
         )
 
     def _ms(self, at: float) -> float:

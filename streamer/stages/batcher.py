@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -19,7 +20,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.stages.ports import Hearer, Side
 
@@ -160,7 +161,7 @@ class LocalTarget:
         self,
         batcher: Batcher,
         hearer: Hearer,
-        verifier_of: Callable[[Any, LevelWeights], Any],
+        verifier_of: Callable[..., Any],
         prefills: Callable[[], bool],
         hears_late: bool = False,
     ) -> None:
@@ -192,7 +193,7 @@ class LocalTarget:
         self._unheard.clear()
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._verifier = self._verifier_of(self._hearer, weights)
+        self._verifier = self._verifier_of(self._hearer, weights=weights)
 
     async def prefilled(self) -> None:
         """Nothing to do: `hear` waits for it."""
@@ -233,9 +234,7 @@ class LocalCloud:
     name = "the cloud model"
     trouble = "it is slow"
 
-    def __init__(
-        self, side: Side, verifier_of: Callable[[Any, Rules, LevelWeights], Any], follows_edge: bool
-    ) -> None:
+    def __init__(self, side: Side, verifier_of: Callable[..., Any], follows_edge: bool) -> None:
         """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
         verifier_of: of a listener, by rules and level weights."""
         self.side = side
@@ -250,7 +249,7 @@ class LocalCloud:
         return LocalTarget(
             self.side.batcher,
             self.side.listen(rules.language),
-            lambda listener, weights: self._verifier_of(listener, rules, weights),
+            partial(self._verifier_of, rules=rules),
             self._has_time,
             self.hears_late,
         )

@@ -1,5 +1,4 @@
-"""The ports of the stages: messages between them, and the models as Protocols, which assembly/
-implements.
+"""The ports of the stages: messages between them, and the models of a stream (Parts).
 
 No stage sees torch. Steps are opaque here: a hearer, drafter or target makes them, its side's
 batcher runs them.
@@ -7,7 +6,8 @@ batcher runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,14 +16,23 @@ import anyio
 from anyio import BrokenResourceError, CapacityLimiter, Semaphore, WouldBlock
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.attributes import SaidToken
+from streamer.core.attributes import (
+    ATTRIBUTES,
+    LevelNames,
+    Phrases,
+    SaidToken,
+    fused_confidence,
+    parse,
+)
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Counts
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.description import Description
-from streamer.core.rules.settings import LevelWeights, Rules
-from streamer.core.text.vocabulary import Emitter
+from streamer.core.decoding.plan import Counts, Mode, Pace, Plan, Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.description import Description, turn_warning
+from streamer.core.measures.levels import learnt, level_chances, level_weights
+from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
 
 Steps = Any
@@ -124,65 +133,124 @@ class Cloud(Protocol):
 @dataclass(frozen=True, slots=True)
 class Side:
     """One model: its thread, and how a turn begins on it. listen: takes the sentence's language;
-    without one it is the model's first."""
+    "" is the model's first."""
 
     batcher: Any  # streamer/stages/batcher.py's Batcher
-    listen: Callable[..., Hearer]
+    listen: Callable[[str], Hearer]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """One turn's answer, with times in ms since its last sample was fed."""
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The models, for one stream: assembly/parts.py makes it.
 
-    closed: Closed
-    text: str
-    ids: tuple[int, ...]
-    stop_reason: str
-    mode: str
-    counts: Counts
-    ttft_ms: float | None
-    prefill_ms: float | None
-    total_ms: float
-    pieces: tuple[SaidToken, ...] = ()  # one per id
-
-
-class Parts(Protocol):
-    """The models, for one stream. No `edge` in mode cloud; `cloud` where it is used.
-
-    max_turn_s: a turn that reaches it goes on as another turn. threads: those that hear, of all
-    streams together. slots: a turn holds one from its first sample to its Description.
+    edge: None in mode cloud. cloud: None where turns are not verified. suffix: ids after the audio.
+    cut, drafts, updates: make a TurnCutter, a drafter and the steps of a live update. phrases,
+    level_names: to read a sentence back. is_measured: measures decide on words, too. max_turn_s: a
+    turn that reaches it goes on as another turn. slots: a turn holds one from its first sample to
+    its Description.
     """
 
+    plan: Plan
+    sampling: Sampling
+    vocabulary: Vocabulary
+    suffix: Ids[int]
+    edge: Side | None
+    cloud: Cloud | None
+    cut: Callable[[SessionOptions, bool], Hearing]
+    drafts: Callable[[Hearer, Rules, Sampling, LevelWeights], Drafter]
+    updates: Callable[[Hearer, Any, Rules, Sampling, LevelWeights], Steps]
+    phrases: Phrases
+    level_names: LevelNames
+    is_measured: bool
+    max_turn_s: float
+    slots: Semaphore
+    threads: HearingThreads = field(default_factory=HearingThreads)
+    pace: Pace = field(default_factory=Pace)
+
     @property
-    def edge(self) -> Side | None: ...
+    def mode(self) -> Mode:
+        return self.plan.mode
+
     @property
-    def cloud(self) -> Cloud | None: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def max_turn_s(self) -> float: ...
-    @property
-    def threads(self) -> HearingThreads: ...
-    @property
-    def slots(self) -> Semaphore: ...
-    def hearing(self, options: SessionOptions) -> Hearing: ...
+    def weighs(self) -> bool:
+        """Whether measures decide on the words with the models."""
+        return self.is_measured and self.plan.rules.form != ""
+
+    def hearing(self, options: SessionOptions) -> Hearing:
+        return self.cut(options, self.weighs)
+
     def target(self) -> Target | None:
         """Begin a turn on the target; None where turns are not verified."""
+        return None if self.cloud is None else self.cloud.listen(self.plan.rules)
 
     def weights(self, heard: Closed | Heard) -> LevelWeights:
         """Log-weights of the levels in the sentence on the turn, or on the turn so far. Blocks
         until its measures are known."""
+        if heard.measures is None or not self.weighs:
+            return FLAT
+        return level_weights(heard.measures(), self.phrases)
 
     def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
         """For a turn that is over."""
+        return self.drafts(edge, self.plan.rules, self.sampling, weights)
 
-    def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any, weights: LevelWeights) -> Steps:
         """Steps that return the ids of a sentence on the audio so far."""
+        return self.updates(edge, window, self.plan.rules, self.sampling, weights)
 
-    def text_of(self, ids: Sequence[int]) -> str: ...
-    def emitter(self) -> Emitter: ...
-    def describe(self, written: Written) -> Description: ...
+    def speculator(self, edge: Hearer | None) -> Speculator:
+        if edge is not None:
+            sequence = edge.sequence
+        else:  # ids alone: nothing is drafted on it
+            sequence = Sequence(self.suffix)
+            sequence.start_answer()
+        return Speculator(self.plan, self.vocabulary, sequence, self.pace)
+
+    def describe(
+        self,
+        closed: Closed,
+        stop_reason: str,
+        counts: Counts,
+        said: Ids[SaidToken] = (),
+        ttft_ms: float | None = None,
+        **times: Any,
+    ) -> Description:
+        """The Description of a turn. said: one per id. times: further ones. Blocks as `weights`."""
+        text = "".join(piece.text for piece in said)
+        audio_s = closed.num_samples / SAMPLE_RATE_HZ
+        from_speech_ms = None
+        if ttft_ms is not None and (last := closed.last_speech) is not None:
+            from_speech_ms = ttft_ms + 1000 * (audio_s - last / SAMPLE_RATE_HZ)
+        measures = closed.measures() if closed.measures is not None else None
+        warning = None
+        if stop_reason != "no_speech":
+            name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
+            faults = measures.faults if measures and not closed.shows_measures else ()
+            warning = turn_warning(counts, self.mode, audio_s, name, trouble, faults)
+        confidence = None
+        if said and measures is not None and self.weighs:
+            chances = level_chances(measures)
+            known = fused_confidence(said, self.phrases, chances, learnt().opinion)
+            confidence = {name: known.get(name) for name in ATTRIBUTES}
+        return Description(
+            file=f"turn {closed.turn}",
+            text=text,
+            stop_reason=stop_reason,
+            mode=self.mode,
+            counts=counts,
+            audio_s=audio_s,
+            attributes=parse(text, self.phrases),
+            ttft_ms=ttft_ms,
+            ttft_from_speech_ms=from_speech_ms,
+            warning=warning,
+            turn=closed.turn,
+            measures=measures if closed.shows_measures else None,
+            confidence=confidence,
+            language=self.plan.rules.language,
+            level_names=self.level_names,
+            curves=closed.curves() if closed.curves is not None else None,
+            **times,
+        )
 
 
 MAX_EVENTS = 256

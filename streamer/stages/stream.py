@@ -21,8 +21,8 @@ from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
-from streamer.stages.chunk import Chunk, Observers
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
+from streamer.stages.hear import Chunk, OpenTurns, observe, prefill
 from streamer.stages.ports import (
     MAX_EVENTS,
     Answer,
@@ -36,7 +36,6 @@ from streamer.stages.ports import (
     Ready,
     cause_of,
 )
-from streamer.stages.prefill import OpenTurns, prefill
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
 # judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the
@@ -212,14 +211,14 @@ class LiveSession:
         parts, hearing = self._parts, self._hearing
         outlet = Outlet(events)
         wants_measures = self._options.measures and not self._options.is_recording
-        observers = Observers(hearing, outlet, parts.threads.measuring, wants_measures)
-        self._chunk = Chunk(self._taken, items, observers, outlet, hearing, parts.threads)
+        wakes, woken = queue[None](1)
+        self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
         self._answers = AnswerStage(
             ready, outlet, parts, self._turns, self._clock, self.voice, self._baseline_hz
         )
         jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
             self._chunk.run,
-            observers.run,
+            partial(observe, woken, hearing, outlet, parts.threads.measuring, wants_measures),
             partial(prefill, heard, readies, outlet, parts, self._turns),
             partial(self._answers.run, self._options.answers_itself),
         )

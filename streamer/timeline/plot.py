@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +76,7 @@ NO_FONT = (
 def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | None:
     """Write a PNG: the channels, one below the other, and `between` below them. Returns a line if
     sentences or channels had to be left out."""
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of weights
     name = Path(channels[0].file).name
     shown = channels[:MAX_CHANNELS]
     texts = [turn.text for each in shown for turn in each.turns]

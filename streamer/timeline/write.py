@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import SourceLoader
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
+from contextlib import suppress
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from streamer.config import ConfigError
@@ -67,26 +63,14 @@ def check_target(path: str | Path) -> None:
 def _load_matplotlib() -> None:
     """Import matplotlib, which then does not read `./matplotlibrc`: nothing of the working
     directory configures us, and the file might be a pipe that never ends. matplotlib has no option
-    against it, so the file's name in its code is replaced."""
-    spec = None if "matplotlib" in sys.modules else PathFinder.find_spec("matplotlib")
-    if spec is not None and isinstance(spec.loader, SourceLoader):
-        code = spec.loader.get_code("matplotlib")
-        assert code is not None
-        module = sys.modules["matplotlib"] = module_from_spec(spec)
-        try:
-            exec(_without_file(code), module.__dict__)
-        except ImportError:  # of a package that it needs; the next import says so
-            del sys.modules["matplotlib"]
-
-
-def _without_file(code: CodeType) -> CodeType:
-    """The same, with an empty file in place of the one that `gen_candidates` names."""
-    constants: list[Any] = [
-        _without_file(v) if isinstance(v, CodeType) else v for v in code.co_consts
-    ]
-    if code.co_name == "gen_candidates":
-        constants = [os.devnull if v == "matplotlibrc" else v for v in constants]
-    return code.replace(co_consts=tuple(constants))
+    against it, so the file is not there while it looks."""
+    exists = os.path.exists
+    os.path.exists = lambda path: path != "matplotlibrc" and exists(path)
+    try:
+        with suppress(ImportError):  # of a package that it needs; the next import says so
+            import matplotlib  # noqa: F401
+    finally:
+        os.path.exists = exists
 
 
 def _write(found: Sequence[Description], path: Path, kind: str) -> str | None:

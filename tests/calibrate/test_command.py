@@ -17,14 +17,12 @@ from streamer.cli import main
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at, losses_of
-from streamer.core.decoding.plan import SIGNALS, Gate
+from streamer.core.decoding.plan import Gate
 from streamer.core.rules.settings import Sampling
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.recording import chunks_of
-
-FEW = "streamer: too few clips to choose a signal: the gate looks at entropy; more clips choose one"
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +47,14 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, 
         assert status == 0
         few = f"4 clips are too few for half of --risk ({risk / 2:g}): preset quality keeps a risk"
         wanted = [f"streamer: {few} of 0.2; give more"] if risk == 0.2 else []
-        assert err == [FEW, *wanted]  # four clips can keep .2 at the least
+        assert err == wanted  # four clips can keep .2 at the least
         fluent = json.loads(out)["presets"][0]
         assert fluent["loss"] <= risk
         card = read_card(edge)
         assert card.presets["fluent"].gate.entropy == pytest.approx(fluent["threshold"])
         promise = card.promises["fluent"]
-        told = (promise.risk, promise.num_clips, promise.signal, promise.cloud)
-        assert told == (risk, 4, "entropy", "embedded-cloud")
+        told = (promise.risk, promise.num_clips, promise.cloud)
+        assert told == (risk, 4, "embedded-cloud")
         assert promise.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
         uploads[risk] = sum(row["cloud_calls"] for row in described(capsys, clips[:4], edge))
     every = described(capsys, clips[:4], edge, "--threshold", "0")
@@ -74,7 +72,7 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, calibrate, tmp_p
     assert status == 0
     gate = json.loads(out.read_text("utf-8"))["gate"]
     for preset in ("fluent", "quality"):
-        turns = [clip.paths[preset]["entropy"] for clip in found]
+        turns = [clip[preset] for clip in found]
         loss = losses_of(turns, [gate[preset]["entropy"]]).mean()
         assert f"{loss:.4f}" in next(line for line in table.splitlines() if line.startswith(preset))
         assert (3 * loss + 1) / 4 <= gate[preset]["promise"]["risk"]
@@ -108,8 +106,7 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
     models, found = heard
     num_checked = 0
     for clip, file in zip(found, clips, strict=False):
-        signal = list(SIGNALS)[clips.index(file) % len(SIGNALS)]
-        (paths,) = clip.paths["fluent"][signal]
+        (paths,) = clip["fluent"]
         above = math.inf
         for path in paths:
             limit = max(
@@ -120,8 +117,7 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
             # a step of another shape rounds the doubt otherwise
             if abs(limit - path.least) < 1e-4:
                 continue
-            gate = Gate(**{"entropy": None, signal: SIGNALS[signal] * limit})
-            plan = dataclasses.replace(models.plan, gate=gate)
+            plan = dataclasses.replace(models.plan, gate=Gate(limit))
             with open_audio(file) as audio:
                 sound = np.concatenate(list(chunks_of(audio)))
             found = answer(*models.pair, plan, Sampling(), sound)

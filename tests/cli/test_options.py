@@ -34,7 +34,6 @@ from streamer.core.decoding.plan import PRESETS
         ({"k": "four"}, "k is 'four'; give a whole number"),
         ({"edge": None}, "edge is None"),
         ({"mode": 3}, "choose one of"),
-        ({"rules": {}}, "Rules"),
         ({"seed": -1}, "seed"),
         ({"max_new_tokens": 129}, "1 to 128"),
         ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
@@ -76,7 +75,6 @@ def test_presets_fill_in_options_that_are_not_given():
         (b"a = " + b"[" * 100_000, "is not TOML"),
         ('mode = "gated" # Größe'.encode("latin-1"), "is not TOML"),
         (b"k = 4.5", "k is 4.5; give a whole number"),
-        (b'mode = "edge"\n[rules]\nngram = 3', "rules is no key of a file; give max_new"),
         (b"mdoe = 1", "unknown option 'mdoe'; did you mean mode.; known are "),
     ],
 )

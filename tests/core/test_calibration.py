@@ -19,7 +19,6 @@ from streamer.core.calibration import (
     Uncertifiable,
     at,
     certify,
-    choose_signal,
     least_risk,
     losses_of,
     num_needed,
@@ -28,11 +27,9 @@ from streamer.core.calibration import (
     thresholds_of,
 )
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Gate, Plan, Signal, Verify, doubt, fires
+from streamer.core.decoding.plan import Done, DraftMore, Gate, Plan, Signal, Verdict, Verify, fires
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.constrain import stop
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 GRID = np.linspace(0, 1, 41)
@@ -179,15 +176,12 @@ def really(toy: Toy, gate: Gate) -> tuple[Prefix, list[tuple[tuple[int, ...], bo
                 return answer, blocks, spec.counts.cloud_calls
 
 
-SCORES = {"entropy": 1.0, "margin": -1.0}
-
-
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9), st.sampled_from(sorted(SCORES)))
-def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int, signal: str) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9))
+def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int) -> None:
     toy = Toy(seed, k, agreement)
     branches = Branches(toy.block_at, VOCABULARY, RULES)
-    paths = branches.paths(lambda block: doubt(signal, VOCABULARY, block.ids, block.signals))
+    paths = branches.paths()
     leasts = [path.least for path in paths]
     assert leasts == sorted(set(leasts), reverse=True)
     assert leasts[-1] == -math.inf
@@ -195,27 +189,23 @@ def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int, s
     for path in paths:
         # both ends of its range
         for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:
-            threshold = SCORES[signal] * limit
-            gate = Gate(**{"entropy": None, signal: threshold})
-            answer, blocks, calls = really(toy, gate)
+            answer, blocks, calls = really(toy, Gate(entropy=limit))
             assert answer == path.answer
             assert blocks == [(d.block.ids, d.uploaded) for d in path.decisions]
             assert calls == path.num_uploaded
         highest = path.least
 
 
-SURE = (Signal(0.1, 0.9, -0.1),) * 2
-
-
 def turn(*blocks: tuple[float, bool]) -> list[Path]:
     """One turn of blocks (doubt, changed) that do not depend on each other, at every threshold,
     falling."""
     made = [
-        (Block((1, 2), SURE, 1 if changed else 2, 3, False), doubt) for doubt, changed in blocks
+        Block((1, 2), (Signal(doubt, 0.9, -0.1),) * 2, 1 if changed else 2, 3, False)
+        for doubt, changed in blocks
     ]
     levels = sorted({doubt for doubt, _ in blocks}, reverse=True)
     return [
-        Path(least, (), tuple(Decision(b, d, d > least) for b, d in made))
+        Path(least, (), tuple(Decision(b, b.doubt > least) for b in made))
         for least in [*levels, -math.inf]
     ]
 
@@ -242,31 +232,14 @@ def test_a_clips_loss_is_over_all_blocks_of_all_its_turns() -> None:
     assert at(long[0], 0.25).num_uploaded == 1
 
 
-def test_the_threshold_keeps_the_risk_in_every_group() -> None:
-    easy, hard = chance_clips(1, 200, 0.2), chance_clips(2, 200, 0.9)
-    together = certify([easy + hard], "fluent", "entropy", 4, 0.1, 0.0)
-    apart = certify([easy, hard], "fluent", "entropy", 4, 0.1, 0.0)
-    assert (together.num_groups, apart.num_groups) == (1, 2)
-    assert apart.threshold < together.threshold
-    at_threshold = np.array([apart.threshold])
-    for group in (easy, hard):
-        assert (losses_of(group, at_threshold).sum() + 1) / 201 <= 0.1
-    assert (losses_of(hard, np.array([together.threshold])).sum() + 1) / 201 > 0.1
-    assert certify([easy + hard], "fluent", "entropy", 4, 0.1, 0.95).threshold < together.threshold
+def test_the_threshold_keeps_the_risk() -> None:
+    clips = chance_clips(1, 200, 0.2) + chance_clips(2, 200, 0.9)
+    found = certify(clips, "fluent", 4, 0.1, 0.0)
+    assert (losses_of(clips, np.array([found.threshold])).sum() + 1) / 401 <= 0.1
+    assert certify(clips, "fluent", 4, 0.1, 0.95).threshold < found.threshold
+    assert certify(clips, "fluent", 4, 0.05, 0.0).threshold < found.threshold
 
 
 def test_what_cannot_be_certified_is_said() -> None:
-    for groups in ([chance_clips(4, 5)], [chance_clips(4, 200), chance_clips(5, 5)]):
-        with pytest.raises(Uncertifiable, match=r"no threshold on entropy keeps a risk of 0\.05"):
-            certify(groups, "fluent", "entropy", 4, 0.05, 0.0)
-
-
-def test_another_signal_must_be_clearly_better_than_entropy() -> None:
-    sharp = chance_clips(6, 100)
-    blunt = [[turn(*[(1 - d.doubt, d.block.changed) for d in of[0][-1].decisions])] for of in sharp]
-    assert (
-        choose_signal({"entropy": sharp, "margin": sharp, "surprise": blunt}, 0.05)[0] == "entropy"
-    )
-    signal, skipped = choose_signal({"entropy": blunt, "margin": sharp}, 0.05)
-    assert signal == "margin"
-    assert skipped["margin"] > skipped["entropy"] + 0.01
+    with pytest.raises(Uncertifiable, match=r"no threshold keeps a risk of 0\.05"):
+        certify(chance_clips(4, 5), "fluent", 4, 0.05, 0.0)

@@ -18,7 +18,7 @@ from pipelines.embedded.prompted import Prompted, logits
 from pipelines.embedded.sentences import no_speech
 from streamer.assembly.models import Models
 from streamer.config import Config
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load, resolve
 
 

@@ -22,7 +22,7 @@ from streamer.audio.file import AudioFile, NotForLibsndfile
 from streamer.audio.source import AudioError
 from streamer.config import Config
 from streamer.core.declare import ConfigError
-from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
@@ -284,12 +284,12 @@ def read_model_card(data: bytes) -> None:
 
 
 def card_seeds() -> Seeds:
-    promise = {"risk": 0.05, "confidence": 0.9, "signal": "entropy", "num_clips": 9}
-    promise |= {"num_groups": 3, "date": "2026-11-22", "cloud": "cloud"}
+    promise = {"risk": 0.05, "confidence": 0.9, "num_clips": 9}
+    promise |= {"date": "2026-11-22", "cloud": "cloud"}
     fluent = {"entropy": 2.0, "k": 4, "promise": promise}
     card = {"name": "toy", "language": "zh", "max_turn_s": 60.0}
     card |= {"prompt": {"prefix": "a", "suffix": "b"}}
-    card |= {"gate": {"fluent": fluent, "quality": {"margin": 0.5}}}
+    card |= {"gate": {"fluent": fluent, "quality": {"entropy": 0.5}}}
     card |= {"attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]}}
     yield json.dumps(card).encode()
     yield b"{}"

@@ -15,10 +15,9 @@ from oracles import in_form
 from scipy import stats
 from scipy.special import entr, log_softmax
 
-from streamer.core.decoding.plan import Signal
-from streamer.core.decoding.verdict import accept
-from streamer.core.rules.constrain import Constraint, constrain, stop
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.decoding.plan import Signal, accept
+from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import Sampler, choose, pick, ruled, signals_of
 

@@ -13,7 +13,7 @@ from streamer.core.decoding.plan import Gate, Plan
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.audio.turns import PartCutter
 from streamer.model.decoding import GenerateDrafter, describe_so_far
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 from streamer.model.listener import Listener
 from streamer.model.offline import hear
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from sessions import Between, Passing, pcm, session_of, slots_free
 from speech import RATE_HZ, speech
-from toy_parts import Decoding, ToyParts
+from toy_parts import Decoding, toy_parts
 
 from bench.arms import models_of, opened
 from streamer import Description, TextDelta
@@ -188,7 +188,7 @@ async def _described(stream):
 
 
 async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
-    parts = ToyParts(Decoding(Plan("edge"), Sampling()), None)
+    parts = toy_parts(Decoding(Plan("edge"), Sampling()), None)
     others = [object() for _ in range(NUM_PIECES)]  # other streams, each with a piece in hand
     for other in others:
         parts.threads.pieces.acquire_on_behalf_of_nowait(other)

@@ -3,10 +3,12 @@ a Description."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 
 from streamer.assembly.models import Models
-from streamer.assembly.parts import open_parts
+from streamer.assembly.parts import open_parts, patient
 from streamer.config import Config
 from streamer.core.description import Description
 from streamer.stages.events import SessionOptions, TurnFailed
@@ -28,11 +30,13 @@ class LoadedModels(Models):
 
     @property
     def plan(self):
-        return self._given
+        rules = self._given.rules
+        return replace(self._given, rules=replace(rules, language=rules.language or self.language))
 
-    def drafter(self, listener, rules, weights):
-        drafter = super().drafter(listener, rules, weights)
-        return self._before(drafter) if self._before else drafter
+    @property
+    def drafting(self):
+        made = super().drafting
+        return (lambda *given: self._before(made(*given))) if self._before else made
 
 
 def answer(
@@ -46,7 +50,7 @@ def answer(
 
 async def _answer(models, fed):
     options = SessionOptions(16_000, is_recording=True)
-    async with open_parts(models) as parts, open_stream(parts.patient(), options) as stream:
+    async with open_parts(models) as parts, open_stream(patient(parts), options) as stream:
         for piece in fed:
             await stream.feed(piece)
         await stream.commit()

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamer.core.decoding.plan import Signal
+from streamer.core.decoding.plan import Refusal, Signal, TargetLedger, Verdict, VerifyRequest
 from streamer.core.decoding.sequence import Sequence as Ids
-from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from wire import MODEL, in_process
 
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.settings import Rules, Sampling

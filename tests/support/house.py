@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import anyio
-from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, ToyParts
+from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, toy_parts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
@@ -97,7 +97,7 @@ class House:
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
         verifier = VerifierAddress(url, budget_s=plan.verify_budget_s, goes_on=goes_on)
         link = RemoteCloud(verifier, terms, self.clock)
-        parts = ToyParts(self._decoding, link)
+        parts = toy_parts(self._decoding, link)
         server = RealtimeServer(
             lambda options: open_stream(parts, options, self.clock),
             Admission((PATH,), MAX_SESSIONS),

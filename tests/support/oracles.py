@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from fakes import ToyModel
 
-from streamer.core.rules.constrain import constrain, stop
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.settings import Rules, Sampling, gumbel
+from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import choose
 

@@ -33,8 +33,8 @@ from toy_parts import (
 
 from bench.proxy import Toxics
 from streamer.core.decoding.plan import Gate, Plan
-from streamer.core.rules.constrain import constrain, stop
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.constrain import constrain
+from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.model.sampler import choose
 
 TICK_S = 0.1

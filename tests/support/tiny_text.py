@@ -8,7 +8,16 @@ from streamer.model.checkpoint.shapes import TextShape
 
 def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
     return TextShape(
-        hidden, layers, heads, kv_heads, head_dim, ffn, vocab, 10_000.0, 1e-6, 4096, tied
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn=ffn,
+        vocab=vocab,
+        rope_theta=10_000.0,
+        max_positions=4096,
+        tied=tied,
     )
 
 

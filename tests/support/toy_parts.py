@@ -14,21 +14,15 @@ import numpy as np
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
-from streamer.core.decoding.machine import Pace, Speculator
-from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.plan import Plan, Refusal, VerifyRequest, prefix_hash
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
-from streamer.core.description import Description
 from streamer.core.link.verifier_turn import VerifierModel
-from streamer.core.rules.constrain import stop
-from streamer.core.rules.settings import Sampling
-from streamer.core.text.vocabulary import Emitter
-from streamer.stages.ports import HearingThreads, Side
+from streamer.core.rules.settings import Sampling, stop
+from streamer.stages.ports import Parts, Side
 
 VOCABULARY = toy_vocabulary()
 MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": ""})
 EDGE_PROMPT = (3, 7, 1)
-RATE_HZ = 16_000
 EDGE_SEED, CLOUD_SEED = 1, 2
 
 
@@ -125,54 +119,31 @@ class ToySteps:
         return self._drafter.draft(n)
 
 
-class ToyParts:
-    """See stages/ports.py's Parts. `cloud` is a link to a verifier elsewhere."""
+def toy_parts(decoding, cloud):
+    """cloud: a link to a verifier elsewhere, or None."""
+    plan, sampling = decoding.plan, decoding.sampling
 
-    max_turn_s = 60.0
-
-    def __init__(self, decoding, cloud):
-        self.mode = decoding.plan.mode
-        self.cloud = cloud
-        self.edge = Side(AtOnce(), ToyHearer) if self.mode != "cloud" else None
-        self.threads = HearingThreads()
-        self.slots = anyio.Semaphore(64)
-        self._decoding = decoding
-        self._pace = Pace()
-
-    def hearing(self, options):
-        return ToyHearing()  # a session begins by other options, and is fed by these alone
-
-    def target(self):
-        return None if self.cloud is None else self.cloud.listen(self._decoding.plan.rules)
-
-    def weights(self, closed):
-        return {}
-
-    def drafter(self, edge, weights):
-        plan, sampling = self._decoding.plan, self._decoding.sampling
+    def drafter(edge, rules, sampling, weights):
         chance = random.Random(0)
-        return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))
+        return ToySteps(ToyDrafter(edge.stream, VOCABULARY, rules, sampling, "model", chance))
 
-    def speculator(self, edge):
-        if edge is not None:
-            sequence = edge.sequence
-        else:
-            sequence = Sequence(EDGE_PROMPT)
-            sequence.start_answer()
-        return Speculator(self._decoding.plan, VOCABULARY, sequence, self._pace)
-
-    def text_of(self, ids):
-        return VOCABULARY.text_of(list(ids))
-
-    def emitter(self):
-        return Emitter(VOCABULARY)
-
-    def describe(self, written):
-        same = ("text", "stop_reason", "mode", "counts", "ttft_ms", "total_ms", "prefill_ms", "ids")
-        found = {name: getattr(written, name) for name in same}
-        closed = written.closed
-        heard = {"audio_s": closed.num_samples / RATE_HZ, "turn": closed.turn}
-        return Description(file="", attributes={}, **found, **heard)
+    return Parts(
+        plan=plan,
+        sampling=sampling,
+        vocabulary=VOCABULARY,
+        suffix=EDGE_PROMPT,
+        edge=Side(AtOnce(), lambda language: ToyHearer()) if plan.mode != "cloud" else None,
+        cloud=cloud,
+        # a session begins by other options, and is fed by these alone
+        cut=lambda options, weighs: ToyHearing(),
+        drafts=drafter,
+        updates=None,
+        phrases={},
+        level_names={},
+        is_measured=False,
+        max_turn_s=60.0,
+        slots=anyio.Semaphore(64),
+    )
 
 
 def cloud_verifier(samples, rules, sampling):

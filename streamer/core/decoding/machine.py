@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamer.core.decoding.plan import (
     Action,
@@ -26,60 +26,24 @@ from streamer.core.decoding.plan import (
     Done,
     DraftMore,
     Emit,
+    Flight,
+    Pace,
     Plan,
+    Refusal,
     Signal,
+    Verdict,
     Verify,
+    VerifyRequest,
     Wait,
     fires,
+    num_same,
+    prefix_hash,
 )
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, num_same, prefix_hash
-from streamer.core.rules.constrain import Stop, first_stop
+from streamer.core.rules.settings import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
-AT_ONCE_S = 0.008  # length of one drafting step: ids are shown, and verdicts applied, after it
-MOST_AT_ONCE = 32
-TRACK = 0.3  # weight of the newest time
-
-
-class Pace:
-    """The moving average of seconds per drafted id, shared by all turns."""
-
-    def __init__(self, draft_s: float = 0.002) -> None:
-        self.draft_s = draft_s
-
-    def drafted(self, n: int, seconds: float) -> None:
-        """Take the time of one step that drafted `n` ids."""
-        self.draft_s += TRACK * (max(1e-5, seconds / n) - self.draft_s)
-
-    @property
-    def num_at_once(self) -> int:
-        """How many ids to draft in one step where something waits for its end."""
-        return max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / self.draft_s)))
-
-
-@dataclass(eq=False, slots=True)
-class Flight:
-    """A closed block of `n` ids that is not committed yet.
-
-    request: None for a block that passed the gate; it waits for those before it.
-    is_unverified: the gate or the mode wanted it verified, and it is not.
-    """
-
-    n: int
-    request: VerifyRequest | None = None
-    is_sent: bool = False
-    deadline: float | None = None
-    verdict: Verdict | None = None
-    is_refused: bool = False
-    is_unverified: bool = False
-    num_refusals: int = 0
-
-    @property
-    def span(self) -> int:
-        """Its ids, and the guess after them."""
-        return self.n + (self.request is not None)
 
 
 class Speculator:

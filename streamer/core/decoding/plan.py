@@ -1,21 +1,26 @@
-"""How one answer is decoded: the gate (docs/decoding.md), the plan, the actions of the state
-machine, and what the answer cost.
+"""How one answer is decoded: the plan, the actions of the state machine, what the answer cost; and
+how a block is judged, by the gate and by the target (docs/decoding.md).
 
 Thresholds of the gate are for the softmax that an id is chosen from: in a form, that of the allowed
 ids with their biases; else the RAW softmax, before any rule.
+
+The target gives one Verdict or Refusal for each VerifyRequest. The edge may repeat a request (a
+lost reply) and the link may delay or reorder them. A repeat gets the same verdict again without a
+second step. An older number, a known number with other ids, and another prefix are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from streamer.core.decoding.verdict import VerifyRequest
-from streamer.core.rules.constrain import loop_suspected
-from streamer.core.rules.settings import Rules
-from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS
-from streamer.core.text.vocabulary import Vocabulary
+import numpy as np
+
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.rules.settings import Rules, loop_suspected
+from streamer.core.text.vocabulary import PUNCTUATION, SENTENCE_ENDS, Vocabulary
 
 
 class Signal(NamedTuple):
@@ -32,20 +37,11 @@ class Signal(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """Fires when any id of a block passes a threshold. None switches that test off."""
+    """Fires when a block passes a threshold. None switches that test off."""
 
     entropy: float | None = 5.75  # max entropy above this, nats (report 5)
-    margin: float | None = None  # min margin below this
-    log_prob: float | None = None  # min log-probability below this, nats
-    surprise: float | None = None  # the block's weighted -log-probability above this, nats
     density: float | None = 0.4  # more punctuation than this per character of the block (report 5)
     loop: bool = True  # the answer with the block looks like the start of a loop (report 3)
-
-
-# A signal's threshold as the user states it, times this, is the doubt above which the gate
-# fires.
-SIGNALS = {"entropy": 1.0, "margin": -1.0, "log_prob": -1.0, "surprise": 1.0}
-PUNCTUATION_WEIGHT = 0.25  # in a block's surprise: no attribute depends on a comma
 
 
 @dataclass(frozen=True)
@@ -62,11 +58,7 @@ PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(ent
 
 
 def fires(
-    gate: Gate,
-    vocabulary: Vocabulary,
-    answer: Sequence[int],
-    block_ids: Sequence[int],
-    signals: Sequence[Signal],
+    gate: Gate, vocabulary: Vocabulary, answer: Ids[int], block_ids: Ids[int], signals: Ids[Signal]
 ) -> str | None:
     """Why the block after `answer` should be verified: the name of the first test of `gate` that it
     fails, or None.
@@ -75,39 +67,13 @@ def fires(
     """
     if not block_ids:
         return None
-    for name, sign in SIGNALS.items():
-        threshold = getattr(gate, name)
-        if threshold is None:
-            continue
-        if doubt(name, vocabulary, block_ids, signals) > sign * threshold:
-            return name
+    if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
+        return "entropy"
     if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
         return "density"
     if gate.loop and loop_suspected([*answer[-12:], *block_ids]):
         return "loop"
     return None
-
-
-def doubt(
-    name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]
-) -> float:
-    """How unsure the drafter was of a block, by one of SIGNALS: more for more doubt. Calibration
-    ranks blocks by it.
-
-    surprise: -log of the chance that the raw softmax draws these very ids, those without content
-    counting less.
-    """
-    if name == "entropy":
-        return max(s.entropy for s in signals)
-    if name == "margin":
-        return -min(s.margin for s in signals)
-    if name == "log_prob":
-        return -min(s.log_prob for s in signals)
-    total = 0.0
-    # not `sum`: from Python 3.12 on it rounds otherwise
-    for i, s in zip(ids, signals, strict=True):
-        total += (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT) * s.log_prob
-    return -total
 
 
 def density(text: str) -> float:
@@ -121,8 +87,121 @@ def density(text: str) -> float:
     return sum(c in PUNCTUATION for c in counted) / len(text)
 
 
+def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
+    """Return (n_accepted, next_id) for `draft` of length k against the target's `chosen` of length
+    k + 1.
+
+    `next_id` is the correction after the first mismatch, or the bonus token after a clean block.
+    Raises ValueError when the lengths do not fit.
+    """
+    if len(chosen) != len(draft) + 1:
+        raise ValueError(
+            f"{len(draft)} draft ids need {len(draft) + 1} target choices, got {len(chosen)}"
+        )
+    n = 0
+    while n < len(draft) and draft[n] == chosen[n]:
+        n += 1
+    return n, chosen[n]
+
+
+MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
+
+
+def prefix_hash(ids: Ids[int]) -> bytes:
+    """8 bytes that name the ids of an answer's beginning (BLAKE2b over little-endian int32)."""
+    return hashlib.blake2b(np.asarray(ids, dtype="<i4").tobytes(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Ask the target about one block.
+
+    number: grows by one per block of an answer. base: index in the ANSWER up to which the target
+    agrees with the edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since
+    without it. draft: the block.
+    """
+
+    number: int
+    base: int
+    prefix: bytes
+    unverified: tuple[int, ...]
+    draft: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token).
+
+    log_probs: of each of them and the next one, in the target's raw softmax, rounded to float16 so
+    that they are the same near and far; empty where the target gives none.
+    """
+
+    number: int
+    n_accepted: int
+    next_id: int
+    log_probs: tuple[float, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The request was not applied: `reason` is "stale", "number" or "prefix"."""
+
+    number: int
+    reason: str
+
+
+class TargetLedger:
+    """Keeps the target's sequence in step with commits, and the latest verdicts for a repeat."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+        self._number = 0  # the latest request that was applied
+        self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
+
+    def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
+        """Put the request's ids in place. None: feed `pending`, choose k + 1, `conclude`."""
+        if request.number in self._replies:
+            asked, verdict = self._replies[request.number]
+            return verdict if request == asked else Refusal(request.number, "number")
+        if request.number <= self._number:
+            return Refusal(request.number, "stale")
+        answer = self.sequence.answer
+        if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
+            return Refusal(request.number, "prefix")
+        self._number = request.number
+        # a lost verdict: keep what was fed for it
+        n_same = num_same(answer[request.base :], request.unverified)
+        kept = self.sequence.answer_start + request.base + n_same
+        # Two steps, so that the id before the block keeps its logits to come even when nothing
+        # is new before it.
+        self.sequence.replace_tail(kept, request.unverified[n_same:])
+        self.sequence.extend(request.draft)
+        return None
+
+    def conclude(
+        self, request: VerifyRequest, chosen: Ids[int], log_probs: Ids[float] = ()
+    ) -> Verdict:
+        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next
+        id. log_probs: of those that stand, at least, and of the next one."""
+        n_accepted, next_id = accept(request.draft, chosen)
+        kept = len(self.sequence) - len(request.draft) + n_accepted
+        self.sequence.replace_tail(kept, [next_id])
+        rounded = np.array(log_probs[: n_accepted + 1], np.float16).tolist()
+        verdict = Verdict(request.number, n_accepted, next_id, tuple(rounded))
+        self._replies[request.number] = request, verdict
+        if len(self._replies) > MAX_REPLIES:
+            del self._replies[min(self._replies)]
+        return verdict
+
+
+def num_same(a: Ids[object], b: Ids[object]) -> int:
+    """How many ids, or characters, the two have in common at their beginning."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
 Mode = Literal["gated", "exact", "edge", "cloud"]
-MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +250,7 @@ Action = DraftMore | Verify | Emit | Wait | Done
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one answer is decoded. Raises ValueError."""
+    """How one answer is decoded."""
 
     mode: Mode = "gated"
     k: int = 4  # draft length
@@ -181,16 +260,6 @@ class Plan:
     ahead: int = 0  # ids that may be drafted after the oldest block on its way
     credits: int = 1  # blocks that may be on their way
     degrade: bool = False  # exact, too, goes on unverified
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode!r} is none of {', '.join(MODES)}")
-        if not 1 <= self.k <= 64:
-            raise ValueError(f"k is {self.k}; the draft length must be 1..64")
-        if self.ahead < 0 or self.credits < 1:
-            raise ValueError(
-                f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1"
-            )
 
 
 @dataclass(slots=True)
@@ -220,3 +289,47 @@ class Counts:
     def verified_share(self) -> float:
         """Share of the committed ids that the target agreed to; 0 for an empty answer."""
         return self.n_verified / self.n_committed if self.n_committed else 0.0
+
+
+AT_ONCE_S = 0.008  # length of one drafting step: ids are shown, and verdicts applied, after it
+MOST_AT_ONCE = 32
+TRACK = 0.3  # weight of the newest time
+
+
+class Pace:
+    """The moving average of seconds per drafted id, shared by all turns."""
+
+    def __init__(self, draft_s: float = 0.002) -> None:
+        self.draft_s = draft_s
+
+    def drafted(self, n: int, seconds: float) -> None:
+        """Take the time of one step that drafted `n` ids."""
+        self.draft_s += TRACK * (max(1e-5, seconds / n) - self.draft_s)
+
+    @property
+    def num_at_once(self) -> int:
+        """How many ids to draft in one step where something waits for its end."""
+        return max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / self.draft_s)))
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A closed block of `n` ids that is not committed yet.
+
+    request: None for a block that passed the gate; it waits for those before it.
+    is_unverified: the gate or the mode wanted it verified, and it is not.
+    """
+
+    n: int
+    request: VerifyRequest | None = None
+    is_sent: bool = False
+    deadline: float | None = None
+    verdict: Verdict | None = None
+    is_refused: bool = False
+    is_unverified: bool = False
+    num_refusals: int = 0
+
+    @property
+    def span(self) -> int:
+        """Its ids, and the guess after them."""
+        return self.n + (self.request is not None)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary

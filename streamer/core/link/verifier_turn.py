@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
-from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.decoding.plan import VerifyRequest
 from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, Rules, Sampling, check_weights
 

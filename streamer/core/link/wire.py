@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
-from streamer.core.decoding.verdict import Verdict, VerifyRequest
+from streamer.core.decoding.plan import Verdict, VerifyRequest
 from streamer.core.rules.settings import FLOOR
 
 VERSION = 5
@@ -107,7 +107,7 @@ class Finish(Message, tag=3, frozen=True):
 
 
 class Verify(Message, tag=4, frozen=True):
-    """One block: see VerifyRequest in core/decoding/verdict.py.
+    """One block: see VerifyRequest in core/decoding/plan.py.
 
     runs_on: the verifier then decodes alone to the end, a Judged per id.
     """
@@ -143,7 +143,7 @@ class Heard(Message, tag=2, frozen=True):
 
 
 class Judged(Message, tag=3, frozen=True):
-    """See Verdict in core/decoding/verdict.py. log_probs: float16, or empty."""
+    """See Verdict in core/decoding/plan.py. log_probs: float16, or empty."""
 
     number: Count
     n_accepted: Count
@@ -167,7 +167,7 @@ class Judged(Message, tag=3, frozen=True):
 
 
 class Refused(Message, tag=4, frozen=True):
-    """The request was not applied: see Refusal in core/decoding/verdict.py."""
+    """The request was not applied: see Refusal in core/decoding/plan.py."""
 
     number: Count
     reason: Word

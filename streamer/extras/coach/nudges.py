@@ -102,6 +102,9 @@ class Evidence:
         self.nats = min(self._limit, max(0.0, self.nats + gained))
 
 
+GAP_S = 5.0  # between any two nudges
+
+
 class Nudger:
     """Call `hear` for each step, in the order of time. A kind is told again only after the voice
     came back and the cooldown passed."""
@@ -118,7 +121,7 @@ class Nudger:
         if usual is not None:
             self._weigh(now, usual)
         self._away = {kind for kind in self._away if not self._is_back(kind, now)}
-        if now.t_s - max(self._last.values(), default=-math.inf) < self._coach.gap_s:
+        if now.t_s - max(self._last.values(), default=-math.inf) < GAP_S:
             return []
         for kind in KINDS:
             since = now.t_s - self._last.get(kind, -math.inf)

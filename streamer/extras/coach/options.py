@@ -158,7 +158,6 @@ class Coach:
     cooldown_s: float = option(
         20.0, "seconds between two nudges of one kind, at least", None, ge=0, le=3600
     )
-    gap_s: float = option(5.0, "seconds between any two nudges, at least", None, ge=0, le=3600)
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

@@ -30,6 +30,8 @@ HELD = 0.15  # share of the speakers that is held out
 FREE = {"json", "out"}  # may change between two runs
 MOST_HELD = 200  # held-out turns to evaluate
 
+RANK = 16  # of the adapters
+
 
 def run(options: TuneOptions) -> int:
     """Make the model and print its figures. Raises as `tune` does."""
@@ -86,7 +88,7 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     check_memory(base, dtype.itemsize, options.device)
     set_torch_threads(base.num_params)
-    model = Adapted(base.directory, base.shapes, options.device, dtype, options.rank, options.seed)
+    model = Adapted(base.directory, base.shapes, options.device, dtype, RANK, options.seed)
     training = Training(model, learnt, held, options, work)
     if training.checkpoint:
         tell(f"goes on from {Path(training.checkpoint).name}")

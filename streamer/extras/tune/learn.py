@@ -37,8 +37,7 @@ from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
-from streamer.model.engines.load import SMALL, load_weights
-from streamer.model.engines.stock import stock_config
+from streamer.model.engines.load import SMALL, load_weights, stock_config
 from streamer.model.thinker import prompt_of
 from streamer.progress import Bar
 

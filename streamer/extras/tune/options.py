@@ -52,7 +52,6 @@ class TuneOptions(Checked):
     learning_rate: float = option(
         2e-4, "the highest learning rate, after a short warm-up", LEARNING, gt=0, lt=1
     )
-    rank: int = option(16, "rank of the adapters", LEARNING, ge=1, le=512)
     seed: int = option(0, "seed of the split, the order and the adapters", LEARNING, ge=0)
     device: DeviceName = device_option()
     at_once: int = option(1, "turns of a batch in memory at once", MACHINE, ge=1, le=256)

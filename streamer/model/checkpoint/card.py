@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from streamer.core.attributes import Profile, parse
 from streamer.core.decoding.plan import PRESETS, Gate, Preset
@@ -52,42 +52,27 @@ class Promise:
     """The certificate of a preset's threshold (core/calibration.py): expected loss of a clip
     <= risk.
 
-    confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
-    keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
-    fingerprint_of makes of it, "" where the card does not say. profiles, languages: whose
-    sentences it holds for.
+    confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that
+    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles,
+    languages: whose sentences it holds for.
     """
 
     risk: Share
     confidence: Share
-    signal: Line
     num_clips: Count
     date: Line
     cloud: Line
-    num_groups: Count = 1
     fingerprint: Line | Literal[""] = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
     languages: tuple[Line, ...] = ()
 
 
 class _Preset(Struct, forbid_unknown_fields=True):
-    """Only given thresholds count, one at least. A misspelt one is refused, not off."""
+    """A misspelt threshold is refused, not off."""
 
-    entropy: Annotated[float, Meta(ge=0, le=100)] | UnsetType = UNSET
-    margin: Share | None = None
-    log_prob: Annotated[float, Meta(ge=-1000, le=0)] | None = None
-    surprise: Annotated[float, Meta(ge=0, le=1e5)] | None = None
+    entropy: Annotated[float, Meta(ge=0, le=100)]
     k: Annotated[int, Meta(ge=1, le=64)] | None = None
     promise: Promise | None = None
-
-    def __post_init__(self) -> None:
-        given = (self.margin, self.log_prob, self.surprise)
-        if self.entropy is UNSET and given == (None, None, None):
-            raise ValueError("no threshold; give one of entropy, margin, log_prob, surprise")
-
-    def gate(self) -> Gate:
-        entropy = None if isinstance(self.entropy, UnsetType) else self.entropy
-        return Gate(entropy, self.margin, self.log_prob, self.surprise)
 
 
 class _Prompt(Struct):
@@ -251,7 +236,7 @@ def _calibrated(base: ModelCard, gates: Gates, language: str) -> ModelCard:
     presets = dict(PRESETS)
     promises: dict[str, Promise] = {}
     for name, own in gates.items():
-        presets[name] = Preset(own.gate(), own.k or PRESETS[name].k)
+        presets[name] = Preset(Gate(own.entropy), own.k or PRESETS[name].k)
         if own.promise is not None:
             spoken = own.promise.languages or (language,)
             promises[name] = replace(own.promise, languages=spoken)

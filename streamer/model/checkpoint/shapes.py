@@ -6,131 +6,83 @@ write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
-
-
-@dataclass(frozen=True, slots=True)
-class TextShape:
-    """The language model: Qwen2; of audio alone its mrope is plain rope, all rows equal."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
-    rope_theta: float
-    eps: float
-    max_positions: int
-    tied: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AudioShape:
-    """The audio tower: windows of 2 * n_window mel frames, independent of each other."""
-
-    width: int
-    layers: int
-    heads: int
-    ffn: int
-    num_mels: int
-    n_window: int
-    output: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    text: TextShape
-    audio: AudioShape
-    audio_id: int  # the placeholder id that stands at audio positions
-
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is none, and never stands for a default
 Theta = Annotated[float, Meta(ge=1, le=1e12)]
 Id = Annotated[int, Meta(ge=0, le=10**9)]
-RopeKind = Literal["default", "mrope"]
 
 
-class _Rope(Struct):
+class _Rope(Struct, frozen=True):
     rope_theta: Theta | None = None
-    rope_type: RopeKind | None = None
-    type: RopeKind | None = None
+    rope_type: Literal["default", "mrope"] = "default"
+    type: Literal["default", "mrope"] = "default"
 
 
-class _Text(Struct):
-    """null stands for a default: published files hold it."""
+class TextShape(Struct, frozen=True, kw_only=True):
+    """The language model: Qwen2; of audio alone its mrope is plain rope, all rows equal."""
 
-    hidden_size: Size
-    num_hidden_layers: Size
-    num_attention_heads: Size
-    intermediate_size: Size
-    vocab_size: Size
-    num_key_value_heads: Size | None = None
-    head_dim: Size | None = None
-    max_position_embeddings: Size | None = None
-    rms_norm_eps: Annotated[float, Meta(ge=1e-30, le=1)] = 1e-6
+    hidden: Size = field(name="hidden_size")
+    layers: Size = field(name="num_hidden_layers")
+    heads: Size = field(name="num_attention_heads")
+    kv_heads: Size = field(default=0, name="num_key_value_heads")  # as `heads`
+    head_dim: Size = 0  # hidden / heads
+    ffn: Size = field(name="intermediate_size")
+    vocab: Size = field(name="vocab_size")
     rope_theta: Theta = 1_000_000.0  # in 4.x; in `rope_parameters` in 5.x
+    eps: Annotated[float, Meta(ge=1e-30, le=1)] = field(default=1e-6, name="rms_norm_eps")
+    max_positions: Size = field(default=32_768, name="max_position_embeddings")
+    tied: bool = field(default=False, name="tie_word_embeddings")
     rope_parameters: _Rope | None = None
     rope_scaling: _Rope | None = None
-    tie_word_embeddings: bool = False
     hidden_act: Literal["silu"] = "silu"
-    use_sliding_window: Literal[False] | None = None
+    use_sliding_window: Literal[False] = False
 
-    def shape(self, tied: bool | None) -> TextShape:
+    def __post_init__(self) -> None:
         rope = self.rope_parameters or self.rope_scaling or _Rope()
-        return TextShape(
-            hidden=self.hidden_size,
-            layers=self.num_hidden_layers,
-            heads=self.num_attention_heads,
-            kv_heads=self.num_key_value_heads or self.num_attention_heads,
-            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
-            ffn=self.intermediate_size,
-            vocab=self.vocab_size,
-            rope_theta=rope.rope_theta or self.rope_theta,
-            eps=self.rms_norm_eps,
-            max_positions=self.max_position_embeddings or 32_768,
-            tied=self.tie_word_embeddings if tied is None else tied,
-        )
+        force_setattr(self, "rope_theta", rope.rope_theta or self.rope_theta)
+        force_setattr(self, "kv_heads", self.kv_heads or self.heads)
+        force_setattr(self, "head_dim", self.head_dim or self.hidden // self.heads)
 
 
-class _Audio(Struct):
-    d_model: Size
-    encoder_attention_heads: Size
-    output_dim: Size
-    encoder_layers: Size | None = None
-    num_hidden_layers: Size | None = None
-    encoder_ffn_dim: Size | None = None
-    num_mel_bins: Size = 128
+class AudioShape(Struct, frozen=True, kw_only=True):
+    """The audio tower: windows of 2 * n_window mel frames, independent of each other."""
+
+    width: Size = field(name="d_model")
+    layers: Size = field(default=0, name="encoder_layers")
+    heads: Size = field(name="encoder_attention_heads")
+    ffn: Size = field(default=0, name="encoder_ffn_dim")  # 4 * width
+    num_mels: Size = field(default=128, name="num_mel_bins")
     n_window: Size = 100
+    output: Size = field(name="output_dim")
+    num_hidden_layers: Size = 0  # `encoder_layers` in some files
     activation_function: Literal["gelu"] = "gelu"
 
     def __post_init__(self) -> None:
-        if self.encoder_layers is None and self.num_hidden_layers is None:
+        layers = self.layers or self.num_hidden_layers
+        if not layers:
             raise ValueError("no `encoder_layers`")
-
-    def shape(self) -> AudioShape:
-        return AudioShape(
-            width=self.d_model,
-            layers=self.encoder_layers or self.num_hidden_layers or 0,
-            heads=self.encoder_attention_heads,
-            ffn=self.encoder_ffn_dim or 4 * self.d_model,
-            num_mels=self.num_mel_bins,
-            n_window=self.n_window,
-            output=self.output_dim,
-        )
+        force_setattr(self, "layers", layers)
+        force_setattr(self, "ffn", self.ffn or 4 * self.width)
 
 
-class _Thinker(Struct):
-    text_config: _Text
-    audio_config: _Audio
+class Shapes(Struct, frozen=True):
+    text: TextShape = field(name="text_config")
+    audio: AudioShape = field(name="audio_config")
     audio_token_index: Id | None = None  # in 4.x
     audio_token_id: Id | None = None
     tie_word_embeddings: bool | None = None
+    audio_id: Id = 151_646  # the placeholder that stands at audio positions
+
+    def __post_init__(self) -> None:
+        ids = (self.audio_token_index, self.audio_token_id, self.audio_id)
+        force_setattr(self, "audio_id", next(each for each in ids if each is not None))
+        if self.tie_word_embeddings is not None:
+            force_setattr(self.text, "tied", self.tie_word_embeddings)
 
 
 class _Release(Struct):
@@ -143,13 +95,16 @@ class _Release(Struct):
 def read_shapes(config: Any) -> Shapes:
     """Raise ValueError with one clear line when this is not a Qwen2.5-Omni thinker."""
     release = msgspec.convert(config, _Release)
-    found = msgspec.convert(release.thinker_config or config, _Thinker)
-    ids = (found.audio_token_index, found.audio_token_id, 151_646)
-    audio_id = next(each for each in ids if each is not None)
-    text, audio = found.text_config, found.audio_config
-    shapes = Shapes(text.shape(found.tie_word_embeddings), audio.shape(), audio_id)
+    shapes = msgspec.convert(_without_null(release.thinker_config or config), Shapes)
     _check(shapes)
     return shapes
+
+
+def _without_null(raw: Any) -> Any:
+    """null stands for a default: published files hold it."""
+    if not isinstance(raw, dict):
+        return raw
+    return {name: _without_null(value) for name, value in raw.items() if value is not None}
 
 
 def _check(shapes: Shapes) -> None:

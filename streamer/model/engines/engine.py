@@ -1,8 +1,8 @@
 """One model's step. In: rows (a KV slot, new ids or embeddings). Out: logits where asked for.
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
-to the KV slots. The model's functions come from outside: torch (engines/models.py), the compiled
-kernels (model/kernels/text.py) or transformers (engines/stock.py). It keeps its own kind of array,
+to the KV slots. The model's functions come from outside: torch (engines/models.py) or the
+compiled kernels (model/kernels/text.py). It keeps its own kind of array,
 NumPy's or torch's; logits are NumPy's always.
 """
 
@@ -33,9 +33,9 @@ def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
     return cos.astype(np.float32), sin.astype(np.float32)
 
 
-def sinusoids(length: int, channels: int, max_timescale: float = 10_000.0) -> Floats:
+def sinusoids(length: int, channels: int) -> Floats:
     """[length, channels]: sines, then cosines, as in whisper's encoder; no checkpoint has them."""
-    step = math.log(max_timescale) / (channels // 2 - 1)
+    step = math.log(10_000) / (channels // 2 - 1)
     angle = np.arange(length)[:, None] * np.exp(-step * np.arange(channels // 2))
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
 

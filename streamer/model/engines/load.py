@@ -1,4 +1,4 @@
-"""Models that torch runs: larger ones, other devices, transformers' own modules.
+"""Models that torch runs: larger ones, other devices, and transformers' own for comparison.
 
 In: a checked model directory. Out: its tower and its language model. Importing this costs a second
 and 200 MB, so that the embedded pair does without.
@@ -6,8 +6,10 @@ and 200 MB, so that the embedded pair does without.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -43,11 +45,6 @@ def load_torch(
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     check_device(device)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    if engine == "stock":
-        from streamer.model.engines.stock import StockText, StockTower, load_stock
-
-        stock = load_stock(directory, dtype).to(device)
-        return StockTower(stock), StockText(stock, shapes.text)
     weights = load_weights(directory, dtype, device, told)
     kinds = {"fast": TextModel, "stable": StableText}
     return AudioTower(weights, shapes.audio), kinds[engine](weights, shapes.text)
@@ -108,3 +105,36 @@ class Tensors:
             if not torch.isfinite(part.sum(dtype=torch.float32)):
                 raise not_finite(file, there)
         return found
+
+
+def stock_config(directory: Path) -> Any:
+    """transformers' configuration of a model directory, without the fields that could load code: an
+    `attn_implementation` may name kernels on the hub, an `auto_map` modules."""
+    from transformers import Qwen2_5OmniThinkerConfig
+
+    raw = json.loads((directory / "config.json").read_text("utf-8"))
+    return Qwen2_5OmniThinkerConfig.from_dict(_without_code(raw.get("thinker_config", raw)))
+
+
+def _without_code(raw: Any) -> Any:
+    if isinstance(raw, list):
+        return [_without_code(value) for value in raw]
+    if not isinstance(raw, dict):
+        return raw
+    return {
+        name: _without_code(value)
+        for name, value in raw.items()
+        if "implementation" not in name and name not in ("auto_map", "quantization_config")
+    }
+
+
+def load_stock(directory: Path) -> Any:
+    """`Qwen2_5OmniThinkerForConditionalGeneration` in evaluation mode, weights in float32; its
+    import alone costs seconds."""
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # our own line says that models are loaded, where a person looks
+    config = stock_config(directory)
+    options = {"attn_implementation": "sdpa", "dtype": torch.float32, "trust_remote_code": False}
+    return Stock.from_pretrained(directory, config=config, **options).eval()

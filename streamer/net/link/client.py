@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault, pause_s

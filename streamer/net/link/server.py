@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.decoding.verdict import Refusal
+from streamer.core.decoding.plan import Refusal
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.net.service.admission import Admission, HttpRefusal

@@ -15,15 +15,15 @@ from prometheus_client import (
     generate_latest,
 )
 
-from streamer.core.decoding.verdict import Verdict, VerifyRequest
+from streamer.core.decoding.plan import Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
-from streamer.core.rules.constrain import STOP_REASONS
+from streamer.core.rules.settings import STOP_REASONS
 from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
-REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/verdict.py
+REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/plan.py
 
 
 class ServiceMetrics:

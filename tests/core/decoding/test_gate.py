@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.decoding.plan import SIGNALS, Gate, Signal, density, doubt, fires
+from streamer.core.calibration import Block
+from streamer.core.decoding.plan import Gate, Signal, density, fires
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
 VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
 CALM = Signal(entropy=0.1, margin=0.9, log_prob=-0.05)
-ALL = Gate(entropy=2.0, margin=0.2, log_prob=-3.0)
+ALL = Gate(entropy=2.0)
 ANSWER = (0, 1, 2, 4, 0)
 
 
@@ -36,24 +37,12 @@ def test_what_the_text_of_a_block_says(why, block, answer, gate) -> None:
     assert density("") == 0.0
 
 
-def test_surprise_adds_up_over_the_block_and_a_comma_counts_a_quarter() -> None:
-    unsure = Signal(0.1, 0.9, -1.0)
-    assert doubt("surprise", VOCABULARY, [0, 1], [unsure, unsure]) == pytest.approx(2.0)
-    assert doubt("surprise", VOCABULARY, [0, 3], [unsure, unsure]) == pytest.approx(1.25)
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 9), st.floats(0, 1), st.floats(-9, 0)), min_size=1, max_size=6),
-    st.sampled_from(sorted(SIGNALS)),
-    st.floats(-9, 9),
-)
-def test_a_gate_fires_iff_the_doubt_of_its_worst_id_is_above_its_threshold(
-    numbers: list[tuple[float, float, float]], name: str, limit: float
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=6), st.floats(0, 9))
+def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(
+    numbers: list[float], limit: float
 ) -> None:
-    """A threshold that was certified on `doubt` then means the same at run time."""
-    block, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(*n) for n in numbers]
-    gate = Gate(**{"entropy": None, "loop": False, name: SIGNALS[name] * limit})
-    found = doubt(name, VOCABULARY, block, signals)
-    assert fires(gate, VOCABULARY, [], block, signals) == (name if found > limit else None)
-    if name != "surprise":
-        assert found == max(SIGNALS[name] * getattr(signal, name) for signal in signals)
+    """A threshold that was certified on `Block.doubt` then means the same at run time."""
+    ids, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(n, 0.5, -1.0) for n in numbers]
+    why = fires(Gate(limit, loop=False), VOCABULARY, [], ids, signals)
+    assert why == ("entropy" if max(numbers) > limit else None)
+    assert Block(tuple(ids), tuple(signals), 0, 0, False).doubt == max(numbers)

@@ -8,10 +8,22 @@ import random
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 
-from streamer.core.decoding.machine import AT_ONCE_S, Pace, Speculator
-from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Signal, Verify, Wait
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import (
+    AT_ONCE_S,
+    Action,
+    Done,
+    DraftMore,
+    Emit,
+    Pace,
+    Plan,
+    Refusal,
+    Signal,
+    Verdict,
+    Verify,
+    Wait,
+)
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.settings import Rules, Sampling
 
 VOCABULARY = toy_vocabulary()

@@ -16,10 +16,20 @@ import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
 from oracles import in_form, target_alone
 
-from streamer.core.decoding.machine import Pace, Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Emit, Gate, Plan, Verify, Wait
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import (
+    Done,
+    DraftMore,
+    Emit,
+    Gate,
+    Pace,
+    Plan,
+    Refusal,
+    Verdict,
+    Verify,
+    Wait,
+)
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
@@ -141,10 +151,8 @@ def plan_of(chance: random.Random) -> Plan:
     rules = chance.choice(
         [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
     )
-    signal = chance.choice(
-        [{"entropy": 1.2}, {"entropy": None, "margin": 0.3}, {"entropy": None, "surprise": 1.5}]
-    )
-    gate = replace(Gate(density=chance.choice([None, 0.4]), loop=chance.random() < 0.5), **signal)
+    entropy = chance.choice([0.6, 1.2, None])
+    gate = Gate(entropy, density=chance.choice([None, 0.4]), loop=chance.random() < 0.5)
     mode = chance.choice(["gated", "gated", "gated", "exact"])
     return Plan(
         mode,

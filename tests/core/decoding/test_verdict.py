@@ -3,8 +3,8 @@ refused."""
 
 import pytest
 
+from streamer.core.decoding.plan import Refusal, TargetLedger, VerifyRequest, accept, prefix_hash
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, TargetLedger, VerifyRequest, accept, prefix_hash
 
 
 def ledger():

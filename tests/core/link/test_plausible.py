@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import Plausible, RemoteFault
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules

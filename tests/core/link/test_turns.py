@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_parts import MODEL, VOCABULARY
 
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import (
     MAX_MESSAGES,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.decoding.verdict import Verdict, VerifyRequest
+from streamer.core.decoding.plan import Verdict, VerifyRequest
 from streamer.core.link import wire
 
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from streamer.core.rules.constrain import Constraint, breaks, constrain
 from streamer.core.rules.settings import Rules
-from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, Vocabulary, is_han
 
 WORDS = [
     *("慢", "慢慢", "音", "音色", "色", "语速", "中", "，", "、", "，请", "、、", "音，", "。"),

@@ -12,9 +12,9 @@ from bench.sentence_quality import measure
 from pipelines.embedded import export
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.constrain import Stop, constrain, loop_suspected, stop
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import marks_of
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import Rules, Stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, card_of, read_card
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of

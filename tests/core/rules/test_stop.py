@@ -7,8 +7,7 @@ from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import STOP_REASONS, Stop, first_stop, loop_suspected, stop
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import STOP_REASONS, Rules, Stop, first_stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]

@@ -128,12 +128,12 @@ VOCABULARY = Vocabulary.build([*DATA, b"<eos>"], [len(DATA)], [len(DATA)])
 @given(st.lists(st.lists(st.integers(0, len(DATA)), max_size=5), max_size=12))
 def test_streamed_equals_whole_for_every_cut(pushes: list[list[int]]) -> None:
     emitter = Emitter(VOCABULARY)
-    deltas = [emitter.push(ids) for ids in pushes] + [emitter.finish()]
+    deltas = [emitter.push(ids) for ids in pushes]
     whole = [i for ids in pushes for i in ids]
     assert "".join(deltas) == VOCABULARY.text_of(whole)
     assert "\ufffd" not in "".join(deltas)
     one_by_one = Emitter(VOCABULARY)
-    assert "".join(one_by_one.push([i]) for i in whole) + one_by_one.finish() == "".join(deltas)
+    assert "".join(one_by_one.push([i]) for i in whole) == "".join(deltas)
 
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -71,8 +71,8 @@ async def test_no_cut_changes_a_nudge_and_a_profile_is_taken(tmp_path):
     """A saved profile, another size of pieces: the same nudges, to the last bit."""
     usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
     usual.save(tmp_path / "me.json")
-    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3, gap_s=0)
-    soft = np.concatenate([recording(2) * 0.01, np.zeros(4 * RATE_HZ, np.float32)])
+    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=6, breath_s=3)
+    soft = np.concatenate([recording(2) * 0.01, np.zeros(9 * RATE_HZ, np.float32)])
     told = []
     for size in (700, 16_000):
         events, baseline = await coached(soft, coach, size)
@@ -82,4 +82,4 @@ async def test_no_cut_changes_a_nudge_and_a_profile_is_taken(tmp_path):
         assert times == sorted(times)
     assert told[0] == told[1]
     assert {"too_soft", "long_silence"} <= {nudge.kind for nudge in told[0]}
-    assert told[0][-1].value == pytest.approx(2, abs=0.25)
+    assert told[0][-1].value == pytest.approx(6, abs=0.25)

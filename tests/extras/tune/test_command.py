@@ -64,8 +64,8 @@ def test_a_folder_is_one_run_s_at_a_time_and_nothing_of_a_killed_one_stays(folde
         (work / "half-abc" / "model.safetensors").write_bytes(b"x")
     with folder(json=True):
         assert [path.name for path in work.iterdir()] == ["options.json"]
-    told = r"mine\.tuning is of a run with rank 16, not 8"
-    with pytest.raises(TuneError, match=told), folder(rank=8):
+    told = r"mine\.tuning is of a run with batch 16, not 8"
+    with pytest.raises(TuneError, match=told), folder(batch=8):
         pass
 
 
@@ -78,7 +78,7 @@ def started(*args):
 def test_killed_and_run_again_it_gives_what_an_unbroken_run_gives(clips, tmp_path):
     """And what comes of it is a model: it speaks, its card says what it is, its gate can be
     calibrated."""
-    usual = ("--batch", 2, "--epochs", 3, "--rank", 4, "--learning-rate", 0.001)
+    usual = ("--batch", 2, "--epochs", 3, "--learning-rate", 0.001)
     args = (clips, "--model", EDGE, *usual)
     whole = started(*args, "--out", tmp_path / "whole")
     _, told = whole.communicate(timeout=PATIENCE_S)

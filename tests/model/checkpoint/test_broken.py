@@ -180,7 +180,7 @@ HARMS = [
     (gone("tokenizer.json"), "tokenizer"),
     (put("tokenizer.json", b"no"), "tokenizer"),
     (put("streamer.json", b"\xff{}"), "not a model card"),
-    (card(gate={"fluent": {"entropy": 0.5, "k": 4, "margin": 2}}), "margin"),
+    (card(gate={"fluent": {"entropy": -2, "k": 4}}), "entropy"),
     (weight(UP, lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
     (weight(KEY, None), "lack 'audio_tower.layers.1.self_attn.k_proj"),
 ]
@@ -293,7 +293,7 @@ def test_a_file_beyond_any_size_is_refused_unread(copy):
 
 def test_a_configuration_names_no_code(copy):
     """transformers takes an attention of `owner/name` from the hub, and runs it."""
-    from streamer.model.engines.stock import load_stock
+    from streamer.model.engines.load import load_stock
 
     raw = json.loads((copy / "config.json").read_text())
     raw |= {"attn_implementation": "someone/kernels", "auto_map": {"AutoConfig": "x.Y"}}

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from stock_engine import on_stock
 
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.engines.engine import Row, SlotsFull
-from streamer.model.engines.stock import load_stock
+from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load
 
 
@@ -50,13 +51,11 @@ def test_slots_are_bounded_and_come_back(thinker):
 
 @pytest.mark.parametrize("role", [0, 1])
 def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
-    """`--engine stock`: ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
-    fast, stock = (
-        load(str(tiny_pair[role]), "edge", num_slots=3, engine=kind) for kind in ("fast", "stock")
-    )
+    """Ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
+    fast = load(str(tiny_pair[role]), "edge", num_slots=3)
     ids, found = ids_of(60, 9), []
     features = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
-    for thinker in (fast, stock):
+    for thinker in (fast, on_stock(fast)):
         engine, out = thinker.engine, []
         a, b, n = engine.open(), engine.open(), len(thinker.engine.prompt_ids)
         embeds = engine.encode(features)

@@ -113,7 +113,7 @@ def test_every_company_gives_the_same_bits(small, data):
 
 def audio_of(width, layers, heads, ffn, output):
     """(compiled, torch) towers of the same random weights."""
-    shape = AudioShape(width, layers, heads, ffn, 128, 100, output)
+    shape = AudioShape(width=width, layers=layers, heads=heads, ffn=ffn, output=output)
     generator = torch.Generator().manual_seed(7)
     names = dict(_audio_ends(shape))
     for i in range(layers):

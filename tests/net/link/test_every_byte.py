@@ -10,7 +10,7 @@ from far import finish, hear, linked, verifying
 from tqdm import tqdm
 
 from bench.proxy import Proxy
-from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.settings import Rules, Sampling
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric
 
 from streamer import Describer
-from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import EMBEDDED

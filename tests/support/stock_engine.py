@@ -1,78 +1,49 @@
-"""transformers' own modules, `--engine stock`. In: ids and windows. Out: logits and embeddings.
-
-The oracle, and the way out where a kernel is suspected: row by row, the cache rebuilt from the slot
-in each step. Slow.
-"""
+"""transformers' own modules as an engine of ours: the oracle of the kernels. Row by row, the cache
+rebuilt from the slot in each step: slow."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Sequence as Seq
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.engine import Audio, Floats, KVSlots, Span
+from streamer.model.engines.engine import Engine, Floats
+from streamer.model.engines.load import load_stock
 from streamer.model.engines.models import torch_slots
 
 
-def stock_config(directory: Path) -> Any:
-    """transformers' configuration of a model directory, without the fields that could load code: an
-    `attn_implementation` may name kernels on the hub, an `auto_map` modules."""
-    from transformers import Qwen2_5OmniThinkerConfig
-
-    raw = json.loads((directory / "config.json").read_text("utf-8"))
-    return Qwen2_5OmniThinkerConfig.from_dict(_without_code(raw.get("thinker_config", raw)))
-
-
-def _without_code(raw: Any) -> Any:
-    if isinstance(raw, list):
-        return [_without_code(value) for value in raw]
-    if not isinstance(raw, dict):
-        return raw
-    return {
-        name: _without_code(value)
-        for name, value in raw.items()
-        if "implementation" not in name and name not in ("auto_map", "quantization_config")
-    }
-
-
-def load_stock(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """`Qwen2_5OmniThinkerForConditionalGeneration` in evaluation mode, weights in `dtype`; its
-    import alone costs seconds."""
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # our own line says that models are loaded, where a person looks
-    config = stock_config(directory)
-    options = {"attn_implementation": "sdpa", "dtype": dtype, "trust_remote_code": False}
-    return Stock.from_pretrained(directory, config=config, **options).eval()
+def on_stock(thinker):
+    """The same model, run by transformers."""
+    stock, slots = load_stock(thinker.directory), thinker.engine.slots
+    text, tower = StockText(stock, thinker.shapes.text), StockTower(stock)
+    memory = text.slots(slots.num_slots, slots.max_len)
+    engine = Engine(text, memory, thinker.engine.prompt_ids, tower)
+    return replace(thinker, engine=engine, tower=tower)
 
 
 class StockText:
     """`Qwen2_5OmniThinkerTextModel` and its head on our KV slots."""
 
-    def __init__(self, stock: Any, shape: TextShape) -> None:
+    def __init__(self, stock: Any, shape) -> None:
         self.shape = shape
         self._stock = stock
         names = inspect.signature(stock.model.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"  # before 5.24
         self.embedding: Tensor = stock.get_input_embeddings().weight.detach()
 
-    def slots(self, num_slots: int, max_len: int) -> KVSlots:
+    def slots(self, num_slots: int, max_len: int):
         """KV memory as transformers lays it out, [.., positions, head_dim]."""
         return torch_slots(self.shape, num_slots, max_len, self.embedding)
 
-    def embed(self, ids: Seq[int]) -> Tensor:
+    def embed(self, ids) -> Tensor:
         """[n, hidden] of `ids`."""
         return self.embedding[torch.tensor(ids, device=self.embedding.device)]
 
     @torch.inference_mode()
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
+    def step(self, ids, audio, spans, slots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
         x = self.embed(ids)
         for first, embeds in audio:
@@ -83,7 +54,7 @@ class StockText:
         logits: Floats = self._stock.lm_head(torch.cat(hidden)).float().cpu().numpy()
         return logits
 
-    def _row(self, x: Tensor, span: Span, slots: KVSlots) -> Tensor:
+    def _row(self, x: Tensor, span, slots) -> Tensor:
         """[n, hidden] of one row; its keys and values go into its slot."""
         from transformers import DynamicCache
 

@@ -1,0 +1,398 @@
+"""First two stages: pieces of PCM and commands in, turns and windows between them, turns that are
+prefilled on every model out; live updates.
+
+Hearing is on worker threads. Measures and the coach hear the same samples on others, so that no
+model and no hearing waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.rules.settings import FLAT, LevelWeights
+from streamer.stages.events import (
+    Cleared,
+    LiveUpdate,
+    SpeechStarted,
+    SpeechStopped,
+    TurnCommitted,
+    TurnFailed,
+)
+from streamer.stages.ports import (
+    Answer,
+    AudioPiece,
+    Clear,
+    Command,
+    Commit,
+    Hearer,
+    Hearing,
+    HearingThreads,
+    Mark,
+    OpenTurn,
+    Outlet,
+    Parts,
+    Ready,
+    reason_of,
+)
+
+MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
+Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
+Value = TypeVar("Value")
+
+
+class Chunk:
+    """`run` is the stage. Items go on with the time when the last piece was fed.
+
+    wakes: there is more to measure. last_closed: the last turn whose audio is over.
+    """
+
+    def __init__(
+        self,
+        commands: MemoryObjectReceiveStream[Command],
+        items: Items,
+        wakes: MemoryObjectSendStream[None],
+        outlet: Outlet,
+        hearing: Hearing,
+        threads: HearingThreads,
+    ) -> None:
+        self._commands = commands
+        self._items = items
+        self._wakes = wakes
+        self._outlet = outlet
+        self._hearing = hearing
+        self._threads = threads
+        self.last_closed = -1
+        self._fed_at = 0.0  # when the last piece was fed
+        self._is_heard = False  # samples that no commit has ended
+        self._last_committed = -1
+
+    async def run(self) -> None:
+        """Ends when the commands do."""
+        held: Command | None = None
+        async with self._commands, self._items, self._wakes:
+            while True:
+                try:
+                    command = held or await self._commands.receive()
+                except anyio.EndOfStream:
+                    break
+                held = await self._take(command)
+            if self._is_heard:
+                await self._hand_on(await self._on_thread(self._hearing.commit))
+
+    async def _take(self, command: Command) -> Command | None:
+        """Returns a command that came after pieces, to be taken next."""
+        hearing = self._hearing
+        match command:
+            case AudioPiece():
+                return await self._hear(command)
+            case Commit():
+                await self._commit(command)
+            case Clear():
+                await self._hand_on(await self._on_thread(hearing.clear))
+                await self._outlet.send(Cleared(hearing.num_turns))
+                self._last_committed = hearing.num_turns - 1
+            case Mark(num_left):
+                await self._hand_on(await self._on_thread(_settle, hearing, num_left))
+                await self._items.send((command, self._fed_at))
+            case Answer():
+                await self._items.send((command, self._fed_at))
+        return None
+
+    async def _hear(self, first: AudioPiece) -> Command | None:
+        """Hear `first` and the pieces after it. Pieces wait for a thread in order, and all that
+        have come meanwhile are heard at once."""
+        async with self._threads.pieces:
+            pcm, self._fed_at, following = _join(self._commands, first)
+            found = await self._on_thread(self._hearing.push, pcm)
+        self._is_heard = True
+        await self._hand_on(found)
+        return following
+
+    async def _commit(self, commit: Commit) -> None:
+        """It waits for no thread that hears pieces."""
+        hearing = self._hearing
+        pcm = b""
+        if commit.rest is not None:
+            pcm, self._fed_at = commit.rest.pcm, commit.rest.fed_at
+        pushed, found = await self._on_thread(_end, hearing, pcm)
+        self._is_heard = False
+        await self._hand_on([*pushed, *found])
+        # If voice activity just ended the turn, this commit refers to it: do not commit twice.
+        ends_one = any(isinstance(item, Closed) for item in found)
+        if ends_one or hearing.num_turns - 1 > self._last_committed:
+            commit.turn = self._last_committed = hearing.num_turns - 1
+        commit.is_done.set()
+
+    async def _on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
+        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads.limiter)
+
+    async def _hand_on(self, found: list[Item]) -> None:
+        for item in found:
+            if isinstance(item, Closed):
+                self.last_closed = item.turn
+            await _tell(item, self._outlet)
+            await self._items.send((item, self._fed_at))
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
+            self._wakes.send_nowait(None)
+
+
+async def observe(
+    woken: MemoryObjectReceiveStream[None],
+    hearing: Hearing,
+    outlet: Outlet,
+    limiter: anyio.CapacityLimiter,
+    wants_measures: bool,
+) -> None:
+    """Measures and the coach of one session hear what came since the last time, whenever they are
+    woken. wants_measures: send Measures events, five a second."""
+    run, coach = anyio.to_thread.run_sync, hearing.coach
+    async with woken:
+        async for _ in woken:
+            measurer = hearing.measurer
+            # most often none is due: a trip to a thread would cost more than it brings
+            if measurer is not None and measurer.is_due(wants_measures):
+                news = await run(measurer.work, wants_measures, limiter=limiter)
+                if news is not None and news.heard_s > 0 and not measurer.is_over:
+                    outlet.offer(news)
+            for event in await run(coach.work, limiter=limiter) if coach is not None else ():
+                if event.may_be_lost:  # a slow reader loses news, but no nudge
+                    outlet.offer(event)
+                else:
+                    await outlet.send(event)
+
+
+def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
+    """Items of the turn's last piece, and of its end: one trip to the thread for both."""
+    return hearing.push(pcm) if pcm else [], hearing.commit()
+
+
+def _settle(hearing: Hearing, num_left: int) -> list[Item]:
+    """All but the last samples are heard, and measured."""
+    found = hearing.settle(num_left)
+    if hearing.measurer is not None:
+        hearing.measurer.work(False)
+    return found
+
+
+def _join(
+    commands: MemoryObjectReceiveStream[Command], first: AudioPiece
+) -> tuple[bytes, float, Command | None]:
+    """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
+    came after them. On a busy machine a trip to a thread costs more than hearing a piece."""
+    pieces = [first]
+    while sum(len(piece.pcm) for piece in pieces) < MAX_JOINED_BYTES:
+        try:
+            following = commands.receive_nowait()
+        except (anyio.WouldBlock, anyio.EndOfStream):
+            break
+        if not isinstance(following, AudioPiece):
+            return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, following
+        pieces.append(following)
+    return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, None
+
+
+async def _tell(item: Item, outlet: Outlet) -> None:
+    match item:
+        case TurnOpened(turn, at_ms) if at_ms is not None:
+            await outlet.send(SpeechStarted(turn, at_ms))
+        case Closed():
+            if item.stopped_ms is not None and item.last_speech_ms is not None:
+                await outlet.send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
+            await outlet.send(TurnCommitted(item.turn, item.num_samples / SAMPLE_RATE_HZ))
+
+
+SLOT_WAIT_S = 120.0  # twice the longest turn
+FULL = (
+    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
+    "give more slots"
+)
+Readies = MemoryObjectSendStream[Ready | Answer | Mark | TurnFailed]
+
+
+async def prefill(
+    items: MemoryObjectReceiveStream[tuple[Item | Answer | Mark, float]],
+    ready: Readies,
+    outlet: Outlet,
+    parts: Parts,
+    turns: OpenTurns,
+) -> None:
+    """Hand turns on in the order in which they were spoken. Ends when `items` does."""
+    async with items, ready, anyio.create_task_group() as group:
+        stage = _Prefill(parts, turns, outlet, group)
+        async for item, fed_at in items:
+            match item:
+                case TurnOpened(number):
+                    stage.turn = await turns.open(number)
+                case Heard():
+                    await stage.hear(item)
+                case Closed():
+                    await ready.send(await stage.finish(await stage.leave(), item, fed_at))
+                case Dropped():
+                    turns.close(await stage.leave())
+                case Answer() | Mark():
+                    if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
+                        await stage.turn.cloud.prefilled()
+                    await ready.send(item)
+
+
+class _Prefill:
+    """The turn in hand, and its live update, if one is being written."""
+
+    def __init__(self, parts: Parts, turns: OpenTurns, outlet: Outlet, group: TaskGroup) -> None:
+        self._parts = parts
+        self._turns = turns
+        self._outlet = outlet
+        self._group = group
+        self.turn: OpenTurn | None = None
+        self._update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill complete windows on every model; begin a live update where one is due."""
+        turn = self.turn
+        assert turn is not None
+        if turn.failed is not None:
+            return
+        try:
+            await self._prefill(turn, heard)
+        except Exception as error:  # this turn's alone
+            turn.failed = reason_of(error)
+            self._turns.close(turn)
+            return
+        if heard.provisional is not None and turn.edge is not None and self._update is None:
+            # Set before the task runs: a second update must not begin, in any order of tasks.
+            self._update = anyio.CancelScope(), anyio.Event()
+            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, *self._update)
+
+    async def leave(self) -> OpenTurn:
+        """Let go of the turn: it goes to the next stage, or is dropped."""
+        await self._stop_update()
+        turn = self.turn
+        self.turn = None
+        assert turn is not None
+        return turn
+
+    async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
+        """Hear the turn's last window on the edge, while its last samples are measured."""
+        if turn.failed is not None:
+            return TurnFailed(turn.number, turn.failed)
+        weights: LevelWeights = FLAT
+
+        async def measure() -> None:
+            nonlocal weights
+            run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
+            weights = await run(self._parts.weights, closed, limiter=limiter)
+
+        try:
+            async with anyio.create_task_group() as group:
+                if closed.measures is not None:
+                    group.start_soon(measure)
+                if turn.edge is not None and closed.has_speech:
+                    assert self._parts.edge is not None
+                    steps = turn.edge.finish(closed.rest, closed.maximum)
+                    await self._parts.edge.batcher.submit(steps)
+        except Exception as error:  # this turn's alone
+            self._turns.close(turn)
+            return TurnFailed(turn.number, reason_of(error))
+        return Ready(turn, closed, fed_at, weights)
+
+    async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
+        """Prefill on both models at once; a live update gives way to the edge's own steps."""
+        steps = None if turn.edge is None else turn.edge.hear(heard)
+        if steps is None:
+            if turn.cloud is not None:
+                await turn.cloud.hear(heard)
+            return
+        assert self._parts.edge is not None
+        async with anyio.create_task_group() as group:
+            if turn.cloud is not None:
+                group.start_soon(turn.cloud.hear, heard)
+            await self._stop_update()
+            await self._parts.edge.batcher.submit(steps)
+
+    async def _describe_so_far(
+        self,
+        turn: OpenTurn,
+        edge: Hearer,
+        heard: Heard,
+        scope: anyio.CancelScope,
+        is_over: anyio.Event,
+    ) -> None:
+        """A live update; cancelled as soon as the turn itself needs the model."""
+        assert self._parts.edge is not None
+        try:
+            with scope:
+                run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
+                weights = await run(self._parts.weights, heard, limiter=limiter)
+                steps = self._parts.update(edge, heard.provisional, weights)
+                ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
+                text = self._parts.vocabulary.text_of(list(ids))
+                await self._outlet.send(
+                    LiveUpdate(turn.number, text, tuple(ids), heard.num_taken / SAMPLE_RATE_HZ)
+                )
+        finally:
+            self._update = None
+            is_over.set()
+
+    async def _stop_update(self) -> None:
+        if self._update is not None:
+            scope, is_over = self._update
+            scope.cancel()
+            await is_over.wait()
+
+
+class OpenTurns:
+    """A stream's open turns and their KV slots: none is leaked, whichever stage fails or is
+    cancelled.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._open: set[OpenTurn] = set()
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    async def open(self, number: int) -> OpenTurn:
+        """A turn with a slot on every model. Waits while other streams hold all of them, for
+        SLOT_WAIT_S; after that it has `failed`, and no slot."""
+        # where this stream has turns, the wait is for them
+        with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
+            await self._parts.slots.acquire()
+        turn = OpenTurn(number)
+        if scope.cancelled_caught:
+            turn.failed = FULL
+            return turn
+        self._open.add(turn)
+        try:
+            if self._parts.edge is not None:
+                turn.edge = self._parts.edge.listen(self._parts.plan.rules.language)
+            turn.cloud = self._parts.target()
+        except Exception:
+            self.close(turn)
+            raise
+        return turn
+
+    def close(self, turn: OpenTurn) -> None:
+        """Give the turn's slots back; a second call does nothing."""
+        if turn not in self._open:
+            return
+        self._open.remove(turn)
+        for hearer in (turn.edge, turn.cloud):
+            if hearer is not None:
+                hearer.close()
+        self._parts.slots.release()
+
+    def close_all(self) -> None:
+        """For when the stream has ended."""
+        for turn in list(self._open):
+            self.close(turn)
