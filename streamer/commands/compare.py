@@ -87,12 +87,13 @@ class Difference:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
             return title, words, "", verdict
         decimals = self._decimals
-        both = " → ".join(f"{each.value:.{decimals}f}" for each in (self.first, self.second))
+        first, second = (f"{each.value:.{decimals}f}" for each in (self.first, self.second))
+        difference = float(second) - float(first)  # of the numbers shown: readers subtract
         error = f"±{max(self.error, 10.0**-decimals):.{decimals}f}"
         return (
             title,
-            f"{both} {told(language, self.first.unit)}",
-            f"{self.value:+z.{decimals}f} {error}",
+            f"{first} → {second} {told(language, self.first.unit)}",
+            f"{difference:+z.{decimals}f} {error}",
             verdict,
         )
 

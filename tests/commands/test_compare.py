@@ -39,7 +39,7 @@ def test_a_difference_within_its_error_is_none(value, verdict):
 @pytest.mark.parametrize(
     ("first", "second", "numbers", "verdict"),
     [
-        (-23.24, -23.68, "-23.2 → -23.7 unit -0.4 ±0.2", "perhaps softer"),
+        (-23.24, -23.68, "-23.2 → -23.7 unit -0.5 ±0.2", "perhaps softer"),
         (-23.6, -24.4, "-23.6 → -24.4 unit -0.8 ±0.2", "softer"),
         (-23.24, -23.26, "-23 → -23 unit +0 ±1", "the same, within the error"),
         (-37.0, -15.0, "-37 → -15 unit +22 ±1", "louder"),

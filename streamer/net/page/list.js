@@ -85,7 +85,7 @@ export class List {
 
   // Measures of the last seconds, beside what is usual.
   showNow(measures) {
-    this.#draw({}, measures);
+    this.#draw({}, measures, true);
     put(document.getElementById("list-title"), ["of-now"]);
   }
 
@@ -103,11 +103,13 @@ export class List {
     return name in MEASURES ? (this.#measures?.[name] ?? null) : null;
   }
 
-  #draw(levels, measures) {
+  // isNow: of the last seconds. Only beside them stand the usual pauses, which are with the silence between turns.
+  #draw(levels, measures, isNow = false) {
     this.#measures = measures;
     for (const [attribute, row] of Object.entries(this.#rows)) {
       const value = (row.name && measures?.[row.name]) ?? null;
-      const usual = (row.name && measures && this.#baseline?.[row.name]) ?? null;
+      const isUsualKnown = row.name && measures && (isNow || row.name !== "pause_share");
+      const usual = (isUsualKnown && this.#baseline?.[row.name]) || null;
       const level = levels[attribute] ?? null;
       row.item.dataset.level = level ?? "";
       row.number.textContent = value === null ? "" : shown(row.name, value);
