@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import io
 import os
@@ -36,9 +37,10 @@ def told_of(error: BaseException) -> str | None:
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.ports import TargetLost
 
-    if isinstance(error, MemoryError) or str(error) == "can't start new thread":
-        why = str(error) or "out of memory"
-        return f"the system gives no more memory or threads ({why}); see `ulimit -a`"
+    is_full = isinstance(error, MemoryError) or getattr(error, "errno", None) in USED_UP
+    if is_full or str(error) == "can't start new thread":
+        why = getattr(error, "strerror", None) or error
+        return f"the system gives no more memory, threads or files ({why}); see `ulimit -a`"
     if isinstance(error, ImportError):
         return f"a module cannot be loaded ({error}); see `ulimit -a`, or install streamer anew"
     return str(error) if isinstance(error, Failed | AudioError | ModelError | TargetLost) else None
@@ -221,6 +223,7 @@ def _memory_goes_back() -> Iterator[None]:
 # For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
 # many came while they connect. So it comes after 1,000,000 new objects, not 70,000.
 COLLECTS = (5_000, 10, 20)
+USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
 KEPT = ", once; `streamer warm` does it ahead"

@@ -1,5 +1,6 @@
 """`streamer describe` as a person and a script meet it: stdout, stderr and exit statuses."""
 
+import errno
 import json
 import os
 import re
@@ -245,9 +246,12 @@ def test_too_little_memory_for_libraries_is_one_line(samples, limit_kb):
     assert done.stderr.startswith("streamer: a module cannot be loaded (")
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("x"), RuntimeError("can't start new thread"), OSError(errno.EMFILE, "x", "/a")],
+)
 def test_an_error_of_the_system_is_no_defect(error):
     told = told_of(error)
     assert told is not None
-    assert told.startswith("the system gives no more memory or threads (")
+    assert told.startswith("the system gives no more memory, threads or files (")
     assert told_of(RuntimeError("x")) is None
