@@ -43,6 +43,8 @@ LOST_PART = re.compile(
     r"|invalid (?:data found|pcm packet)|error (?:while decoding|submitting)|input/output error",
     re.IGNORECASE,
 )
+# ffmpeg calls the last packet of these corrupt, which is short; pieces.py knows where they end
+ENDS_SHORT = (ADX, b"caff")
 LOG_LEVEL = "level+warning"  # each line names its level
 MOST_LOG_BYTES = 1 << 20
 
@@ -65,7 +67,7 @@ class FfmpegAudio(Audio):
         if encoding != FLOAT or not 1 <= channels <= MOST_CHANNELS:
             raise AudioError(path, f"{channels} channels are more than {MOST_CHANNELS}")
         self._pipe.read(offset - HEAD.size)
-        self.is_adx = False  # ffmpeg calls the end of whole ones corrupt
+        self.ends_short = False
         super().__init__(path, rate, channels, 0, is_guess=True)
 
     def _said(self) -> str:
@@ -74,8 +76,9 @@ class FfmpegAudio(Audio):
         serious = (line for line in self._log() if re.search(r"\[(error|fatal|panic)\]", line))
         return _plain(next(serious, ""))
 
-    def _lost(self) -> str | None:
-        return next(filter(LOST_PART.search, self._log()), None)
+    def _is_lost(self, line: str) -> bool:
+        is_end = self.ends_short and "corrupt" in line
+        return not is_end and LOST_PART.search(line) is not None
 
     def _log(self) -> list[str]:
         self._errors.seek(0)
@@ -102,7 +105,7 @@ class FfmpegAudio(Audio):
         elif num_read < self.num_frames - LEFT_OUT_S * self.sample_rate:
             of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
             self.cut = f"is cut short: {of} that its container promises are there"
-        elif self.cut is None and not self.is_adx and (lost := self._lost()):
+        elif self.cut is None and (lost := next(filter(self._is_lost, self._log()), None)):
             self.cut = f"is cut short or damaged (ffmpeg: {_plain(lost)})"
 
 
@@ -146,7 +149,7 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
         raise
     audio.num_frames = int(duration_s * audio.sample_rate)
     audio.cut = pieces_of(handle)[1]
-    audio.is_adx = os.pread(fd, len(ADX), 0) == ADX
+    audio.ends_short = os.pread(fd, 4, 0).startswith(ENDS_SHORT)
     handle.close()
     return audio
 

@@ -111,6 +111,19 @@ def test_sizes_of_other_kinds_that_were_never_written(tmp_path, kind) -> None:
     assert np.array_equal(hear(path)[0], heard_alone(whole, tmp_path))
 
 
+@needs_ffmpeg
+def test_samples_up_to_the_end_of_a_caf_file_are_no_lost_part(tmp_path) -> None:
+    """A size of -1 is allowed: a recorder writes it."""
+    data = bytearray(encoded(TONES[0], **KINDS["caf"]))
+    at = data.index(b"data") + 4
+    data[at : at + 8] = b"\xff" * 8
+    path = tmp_path / "a.caf"
+    path.write_bytes(data)
+    samples, told = hear(path)
+    assert told is None
+    assert len(samples) == len(TONES[0])
+
+
 @pytest.mark.parametrize(("at", "told"), [(4, "None"), (40, "bytes after the end")])
 def test_of_two_sizes_that_differ_the_one_that_is_heard_counts(tmp_path, at, told) -> None:
     """4: of the file; 40: of the samples."""

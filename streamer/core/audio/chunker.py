@@ -35,7 +35,10 @@ class BadAudio(ValueError):
 
     def __init__(self, at_seconds: float, what: str) -> None:
         super().__init__(f"bad audio at {at_seconds:.3f} s: {what}")
-        self.at_seconds = at_seconds
+        self.at_seconds, self.what = at_seconds, what
+
+    def __reduce__(self) -> tuple[type[BadAudio], tuple[float, str]]:
+        return type(self), (self.at_seconds, self.what)  # pickled as it was made
 
 
 class Chunker:
