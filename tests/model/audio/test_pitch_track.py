@@ -1,12 +1,11 @@
 """F0 of real speech: beside Praat, beside noise, and the same for every cut."""
 
 import numpy as np
-import parselmouth
 import pytest
 import speech
 
 from pipelines.embedded.labels import f0_track
-from streamer.model.audio.pitch import MAX_HZ, MIN_HZ, NUM_COLUMNS, PitchTrack, f0_of
+from streamer.model.audio.pitch import NUM_COLUMNS, PitchTrack, f0_of
 
 
 def rows_of(samples):
@@ -74,26 +73,3 @@ def test_where_nobody_speaks_there_is_none():
     assert not found[:306].any()
     assert found[310:-10] == pytest.approx(120, rel=0.01)
     assert not f0_of(rows, np.zeros(len(rows), bool)).any()
-
-
-def test_over_one_window_it_is_praats_own_numbers():
-    """A first look over all voices, on Praat's frames: it starts where a whole window fits."""
-    samples = speech.recording(1)
-    pitch = parselmouth.Sound(samples, speech.RATE_HZ).to_pitch(0.01, MIN_HZ, MAX_HZ)
-    at = round(pitch.xs()[0] * speech.RATE_HZ)
-    num_before = at // 160 + 1
-    shifted = np.concatenate([np.zeros(num_before * 160 - at, np.float32), samples])
-    rows = rows_of(shifted)[num_before:]
-    candidates = [
-        {c.frequency: c.strength for c in frame.candidates if c.frequency > 0}
-        for frame in list(pitch)[: len(rows)]
-    ]
-    off = []
-    for row, wanted in zip(rows, candidates, strict=False):
-        for hz, strength in zip(row[:4], row[4:8], strict=True):
-            if hz > 0 and strength > 0.45:
-                near = min(wanted, key=lambda each: abs(each - hz), default=0.0)
-                off.append((abs(near / hz - 1), abs(wanted.get(near, 0) - strength)))
-    off = np.array(off)
-    assert len(off) > 200
-    assert np.percentile(off, 95, axis=0) == pytest.approx([0, 0], abs=0.01)
