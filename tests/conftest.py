@@ -63,6 +63,12 @@ def tiny_pair(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def tiny_models(tiny_pair):
+    """The same as keywords of a describer."""
+    return dict(zip(("edge", "cloud"), map(str, tiny_pair), strict=True))
+
+
+@pytest.fixture(scope="session")
 def samples():
     """The bundled recordings, sorted by name."""
     return sorted((ROOT / "samples").glob("*.wav"))

@@ -26,14 +26,9 @@ from streamer.model.audio.ear import measure
 
 
 @pytest.fixture
-def options(tiny_pair):
-    return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
-
-
-@pytest.fixture
-async def edge(options):
+async def edge(tiny_models):
     """A describer of the tiny edge alone."""
-    async with Describer.open(mode="edge", **options) as describer:
+    async with Describer.open(mode="edge", **tiny_models) as describer:
         yield describer
 
 
@@ -43,11 +38,11 @@ def pcm_of(samples):
 
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
 async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
-    options, samples, mode, most
+    tiny_models, samples, mode, most
 ):
     """Ids are drafted several at a time, and shown by ids, blocks and verdicts."""
     deltas = []
-    async with Describer.open(mode=mode, k=4, **options) as describer:
+    async with Describer.open(mode=mode, k=4, **tiny_models) as describer:
         result = await describer.describe(samples[0], deltas.append)
         async with describer.session(16_000) as session:
             await session.feed(pcm_of(speech(4, 1)))
@@ -195,9 +190,9 @@ async def test_measures_come_where_asked_of_a_recording_and_live(edge, samples):
             assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
 
 
-def test_the_command_line_shows_measures_as_a_table_or_an_object(options, samples, capsys):
+def test_the_command_line_shows_measures_as_a_table_or_an_object(tiny_models, samples, capsys):
     words = ["describe", str(samples[1]), "--measures", "--mode", "edge"]
-    words += [f"--{name}={path}" for name, path in options.items()]
+    words += [f"--{name}={path}" for name, path in tiny_models.items()]
     assert main(words) == 0
     out, err = capsys.readouterr()
     found = measured(recording(1))

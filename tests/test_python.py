@@ -28,8 +28,8 @@ def plain() -> Description:
 
 
 @pytest.fixture(scope="module")
-def options(tiny_pair):
-    return {"mode": "exact", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+def options(tiny_models):
+    return tiny_models | {"mode": "exact"}
 
 
 async def test_one_line_gives_the_describer_s_result(options, samples):

@@ -40,8 +40,8 @@ told_of = attrgetter("ids", "text", "stop_reason", "n_accepted", "cloud_calls")
 
 
 @pytest.fixture
-def options(tiny_pair):
-    return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1]), "threshold": 2.0}
+def options(tiny_models):
+    return tiny_models | {"threshold": 2.0}
 
 
 @pytest.mark.parametrize(

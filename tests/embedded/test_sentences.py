@@ -57,9 +57,9 @@ def test_edge_and_cloud_ship_one_tokenizer_that_spells_their_phrases():
     prompted = Prompted(folders[0])
     for levels in prompted.phrases["zh"].values():
         for number, level in enumerate(levels):
-            for phrase in level["phrases"]:
-                assert number in prompted.levels(phrase).values()
-                assert shipped[0].decode(shipped[0].encode(phrase).ids) == phrase
+            for said in level["phrases"]:
+                assert number in prompted.levels(said).values()
+                assert shipped[0].decode(shipped[0].encode(said).ids) == said
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,8 @@ def check(events, wanted):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num", [3, pytest.param(60, marks=pytest.mark.long)])
-async def test_any_capacity_delay_and_cancellation(tiny_pair, turns, anyhow, mode, num):
-    options = {
-        "edge": str(tiny_pair[0]),
-        "cloud": str(tiny_pair[1]),
-        "threshold": 2.0,
-        "mode": mode,
-    }
-    models = models_of(**options)
+async def test_any_capacity_delay_and_cancellation(tiny_models, turns, anyhow, mode, num):
+    models = models_of(**tiny_models, threshold=2.0, mode=mode)
     async with opened(models) as parts:
         wanted = []
         async with session_of(parts) as session:
@@ -133,18 +127,12 @@ async def test_any_capacity_delay_and_cancellation(tiny_pair, turns, anyhow, mod
 
 
 @pytest.mark.parametrize("num", [4, pytest.param(60, marks=pytest.mark.long)])
-async def test_left_at_any_point(tiny_pair, turns, anyhow, num):
+async def test_left_at_any_point(tiny_models, turns, anyhow, num):
     """Whoever waits for whatever queue is let go, in all four modes; the slots are there for the
     next one."""
     for seed in range(num):
         chance = random.Random(seed)
-        options = {
-            "edge": str(tiny_pair[0]),
-            "cloud": str(tiny_pair[1]),
-            "threshold": 2.0,
-            "mode": MODES[seed % 4],
-        }
-        models = models_of(**options)
+        models = models_of(**tiny_models, threshold=2.0, mode=MODES[seed % 4])
         async with opened(models) as parts:
             late = anyhow(chance, parts)
             free = slots_free(models)

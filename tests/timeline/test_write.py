@@ -29,8 +29,8 @@ TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
 
 
 @pytest.fixture
-def options(tiny_pair):
-    return {"mode": "edge", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+def options(tiny_models):
+    return tiny_models | {"mode": "edge"}
 
 
 @pytest.fixture(scope="module")
