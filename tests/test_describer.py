@@ -21,7 +21,7 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS
-from streamer.core.readings import titles_in
+from streamer.core.text import chinese
 from streamer.model.audio.ear import measure
 
 
@@ -197,7 +197,7 @@ def test_the_command_line_shows_measures_as_a_table_or_an_object(tiny_models, sa
     out, err = capsys.readouterr()
     found = measured(recording(1))
     rows = [line.split() for line in out.splitlines()[1:8]]
-    assert [row[0] for row in rows] == list(titles_in("zh").values())
+    assert [row[0] for row in rows] == [chinese.told("zh", name) for name in ATTRIBUTES]
     assert (f"{found.rate_syllables_per_s:.1f}" in rows[0], err) == (True, "")
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["measures"] == found.as_json()
@@ -205,12 +205,12 @@ def test_the_command_line_shows_measures_as_a_table_or_an_object(tiny_models, sa
 
 def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path, capsys):
     clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
-    words = ["describe", str(clipped), "--mode", "edge"]
-    told = f"streamer: {clipped}: clipped: "
+    words = ["describe", str(clipped), "--mode", "edge", "--language", "en"]
+    said = f"streamer: {clipped}: clipped: "
     for more in ([], ["--timeline", str(tmp_path / "curves.json")]):
         assert main([*words, *more]) == 0
         out, err = capsys.readouterr()
-        assert ("clipped" in out, err.count(told), err.count("\n")) == (False, 1, 1)
+        assert ("clipped" in out, err.count(said), err.count("\n")) == (False, 1, 1)
     assert main([*words, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert main([*words, "--measures"]) == 0
@@ -238,17 +238,17 @@ def test_a_table_has_words_units_errors_dashes_and_warnings():
     )
     lines = table_of(found).splitlines()
     for row, pattern in (
-        (0, r"  语速  很慢  5\.0 ±0\.\d syllables/s +sure"),
-        (1, r"  音高  偏低  120 ±\d Hz +likely"),
-        (2, r"  语调  -     2\.0 ±0\.\d semitones +unsure"),
-        (4, r"  停顿  -     12 ±\d % of the time"),
+        (0, r"  语速  很慢  5\.0 ±0\.\d 音节/秒 +确定"),
+        (1, r"  音高  偏低  120 ±\d 赫兹 +很可能"),
+        (2, r"  语调  -     2\.0 ±0\.\d 半音 +不确定"),
+        (4, r"  停顿  -     12 ±\d % 的时间"),
         (6, r"  情绪  -     -"),
-        (7, r"  8.0 s of speech in 9.0 s, 3 pauses, the longest 0.4 s, pitch spans.*"),
+        (7, r"  9.0 秒中说话 8.0 秒，3 次停顿，最长 0.4 秒，音高跨度.*"),
     ):
         assert re.fullmatch(pattern, lines[row])
     english = table_of(replace(found, language="en", measures=replace(measures, pause_count=1)))
-    assert "  rate       very slow  5.0" in english
+    assert re.search(r"  rate       very slow  5\.0 ±0\.\d syllables/s +sure\n", english)
     assert ", 1 pause, the longest" in english
     empty = table_of(replace(found, measures=SpeechMeasures(), confidence=None))
     assert "  语速  很慢  -\n" in empty
-    assert "  ! only 0.0 s of speech" in empty
+    assert "  ! 只说了 0.0 秒" in empty

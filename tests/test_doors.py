@@ -2,11 +2,11 @@
 torch."""
 
 import os
-import subprocess
 import sys
 
 from imports import PACKAGE, names_of
 from places import ROOT
+from processes import python
 
 STDLIB = set(sys.stdlib_module_names)
 
@@ -108,8 +108,7 @@ for name in {modules}:
         del sys.modules[ours]
     importlib.import_module(name)
 print([m for m in ("torch", "transformers", "peft", "librosa", "ray") if m in sys.modules])"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert python(code) == "[]\n"
 
 
 def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
@@ -122,8 +121,7 @@ assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]
 assert gc.isenabled()
 assert gc.get_freeze_count() > 10_000
 print([m for m in {sorted(unwanted)} if m in sys.modules])"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1:] == ["[]"]
+    assert python(code).splitlines()[1:] == ["[]"]
 
 
 def test_one_thread_reads_a_small_model():
@@ -136,10 +134,7 @@ torch.set_num_threads(3)
 Models(Config(engine="int8", mode="edge")).load()
 print(torch.get_num_threads())"""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    assert done.stdout.split() == ["1"]
+    assert python(code, env=environment).split() == ["1"]
 
 
 def test_only_streamer_is_installed():

@@ -27,6 +27,13 @@ def streamer(*arguments, stdin=None):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
+def python(code, *arguments, **options):
+    """stdout of a program that ends well. options: of subprocess.run."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    options = {"env": ENVIRONMENT, "timeout": WITHIN_S, "text": True, "check": True} | options
+    return subprocess.run(command, stdout=subprocess.PIPE, **options).stdout
+
+
 @contextlib.contextmanager
 def listening(*arguments, **environment):
     """`streamer` with these arguments: (its address, the process). It says what it loads, and

@@ -2,7 +2,6 @@
 font and without one; files that cannot be written are one line."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import webvtt
 from matplotlib import font_manager, image
 from parselmouth.praat import call
 from places import ROOT
+from processes import python
 from speech import RATE_HZ, speech
 
 import streamer
@@ -165,8 +165,7 @@ def test_the_command_writes_it(tmp_path, capsys):
 
 def test_only_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     code = "import sys, streamer.commands.describe; print('matplotlib' in sys.modules)"
-    told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, timeout=60)
-    assert told == b"False\n"
+    assert python(code) == "False\n"
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"needs matplotlib; .*pip install .*\[plot\]"):
         check_target(tmp_path / "s.png")

@@ -1,12 +1,10 @@
 """Syllables counted in pieces equal those of the whole, at every moment; the NumPy network equals
 the one that was trained; its numbers are plausible where one can count."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
+from processes import python
 from speech import recording
 
 from pipelines.embedded.rate_net import Net, begun, padded
@@ -61,8 +59,7 @@ def test_the_shipped_network_needs_no_torch():
     code = """import sys
 from streamer.core.measures.density import learnt
 print(sum(kernel.size for kernel in learnt().kernels), "torch" in sys.modules)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    num, has_torch = done.stdout.split()
+    num, has_torch = python(code).split()
     assert 100_000 < int(num) < 1_000_000
     assert has_torch == "False"
     assert len(learnt().kernels) == len(SPANS)

@@ -2,7 +2,6 @@
 threads and however ids are cut."""
 
 import os
-import subprocess
 import sys
 import threading
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from processes import python
 
 from streamer.describer import Describer
 from streamer.extras.large import products as kernel
@@ -124,15 +124,10 @@ def test_another_processor_gives_the_same_bits(name, features, capsys):
     here = llvmlite.binding.get_host_cpu_features()
     if not all(here.get(feature) for feature in features):
         pytest.skip(f"this processor has no {features}")
-    done = subprocess.run(
-        [sys.executable, "-c", PRODUCT, *features],
-        env={**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
+    there = python(PRODUCT, *features, env=env)
     exec(PRODUCT, {})
-    assert capsys.readouterr().out == done.stdout != ""
+    assert capsys.readouterr().out == there != ""
 
 
 def ids_of(n, seed):
@@ -237,7 +232,4 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_a_forked_child_has_helpers_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "0\n", done.stderr
+    assert python(FORKED) == "0\n"
