@@ -1,5 +1,5 @@
-"""What is told of the link: the lines about a verifier that is not there, gives no verdict, or refuses, each
-one line and few of them; its metrics, and the table of all metrics in docs/realtime.md."""
+"""A link in log lines and metrics: few lines, each whole, about a verifier that is not there, gives
+no verdict, or refuses; and the table of all metrics in docs/realtime.md."""
 
 import re
 import signal
