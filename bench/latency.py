@@ -1,8 +1,8 @@
 """Delay over a real socket: first text and whole sentence after the end of speech, by clients.
 
-    python -m bench.latency [--clients 1 4 16] [--seconds 3 10 30] [--url ws://...]
+    python -m bench.latency [--clients 1 4 16] [--seconds 3 10 30]
 
-Clients speak at real time to `streamer serve` (or --url). For one client each turn is followed by
+Clients speak at real time to `streamer serve`. For one client each turn is followed by
 the same turn through a stream of this process, without socket and JSON: the overhead is the median
 over pairs of (whole time over the socket / whole time alone) - 1. One client's turns are played at
 LEAD times real time up to their last 6 s.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,17 +84,12 @@ def plot(rows: Sequence[dict[str, Any]]) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", help="a running server; default: one of its own")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 30, 60])
     parser.add_argument("--num", type=int, default=12, help="turns of each length")
     options = options_of(parser)
-    with contextlib.ExitStack() as stack:
-        url = options.url
-        if url is None:
-            places = str(max(options.clients))
-            command = ("streamer", "serve", "--port", "0", "--max-sessions", places)
-            url, _ = stack.enter_context(serving(*command))
+    places = str(max(options.clients))
+    with serving("streamer", "serve", "--port", "0", "--max-sessions", places) as (url, _):
         rows = measure(options, url)
     print(table_of(rows))
     print("written:", write("latency", rows), plot(rows))
