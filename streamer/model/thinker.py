@@ -39,8 +39,7 @@ from streamer.model.checkpoint.weights import ModelError, Told, check_files, loa
 from streamer.model.devices import set_switch_interval
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.library import KernelError
-from streamer.model.kernels.text import FastText
-from streamer.model.kernels.tower import FastTower
+from streamer.model.kernels.models import FastText, FastTower
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"

@@ -2,7 +2,7 @@
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
 to the KV slots. The model's functions come from outside: torch (engines/models.py) or the
-compiled kernels (model/kernels/text.py). It keeps its own kind of array,
+compiled kernels (model/kernels/models.py). It keeps its own kind of array,
 NumPy's or torch's; logits are NumPy's always.
 """
 

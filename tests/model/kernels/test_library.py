@@ -183,7 +183,7 @@ import sys
 sys.path.insert(0, "tests/support")
 import torch, tiny_text
 from streamer.model.engines.engine import Span
-from streamer.model.kernels.text import FastText
+from streamer.model.kernels.models import FastText
 shape = tiny_text.shape_of(40, 1, 2, 1, 16, 48, 61)
 weights = tiny_text.random_weights(shape, dtype=torch.float16)
 text = FastText({name: weight.half() for name, weight in weights.items()}, shape)

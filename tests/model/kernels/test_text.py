@@ -15,8 +15,7 @@ from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.models import AudioTower, StableText, TextModel
-from streamer.model.kernels.text import FastText
-from streamer.model.kernels.tower import FastTower
+from streamer.model.kernels.models import FastText, FastTower
 from streamer.model.thinker import load, resolve, shapes_of
 
 PROMPT = [3, 1, 4]
