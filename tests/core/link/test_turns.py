@@ -124,6 +124,18 @@ def test_what_cannot_be_is_the_verifiers_fault():
         runs_on.receive(wire.Judged(2, 3, 5))
 
 
+def test_verdicts_of_a_verifier_that_decodes_alone_wait_for_their_requests():
+    turn = edge_with(sound(320), {}, runs_on=True)
+    served, _ = connect(turn)
+    assert turn.ask(FIRST) is None
+    (sent,) = iter(turn.next_message, None)
+    assert (served.request(sent), sent.runs_on) == (FIRST, True)
+    assert turn.receive(wire.Judged(1, 0, 9)) == Verdict(1, 0, 9)
+    assert turn.receive(wire.Judged(2, 0, 7)) is None, "nothing has asked for it yet"
+    assert turn.ask(VerifyRequest(2, 1, prefix_hash((9,)), (), ())) == Verdict(2, 0, 7)
+    assert turn.next_message() is None
+
+
 def test_a_verifier_that_floods_is_cut_off():
     turn = edge_with(sound(320))
     connect(turn)
