@@ -117,15 +117,13 @@ def choose_in_form(ids: Ids, scores: NDArray[np.float64], index: int, sampling: 
 
 
 def signals_of(logits: Floats, ids: Sequence[int]) -> list[Signal]:
-    """The gate's numbers from the RAW softmax of `logits` [R, V], V >= 2, for the chosen `ids`."""
+    """The gate's numbers from the RAW softmax of `logits` [R, V], for the chosen `ids`."""
     below, totals = _below_best(logits)
     weights = np.exp(below)
     # entropy = ln Z - sum(w x) / Z; the last digit may say -1e-8
     entropy = np.maximum(np.log(totals) - (weights * below).sum(-1) / totals, 0)
-    margin = (1 - np.exp(np.partition(below, -2)[:, -2])) / totals
     log_prob = below[np.arange(len(ids)), ids] - np.log(totals)
-    rows = zip(entropy.tolist(), margin.tolist(), log_prob.tolist(), strict=True)
-    return [Signal(*row) for row in rows]
+    return [*map(Signal, entropy.tolist(), log_prob.tolist())]
 
 
 def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
@@ -142,17 +140,14 @@ def _below_best(logits: Floats) -> tuple[Floats, Floats]:
     return below, np.exp(below).sum(-1)
 
 
-Doubts = tuple[float, float]  # entropy in nats and p1 - p2 of a softmax
-
-
-def doubts_of(scores: Sequence[float]) -> Doubts:
-    """Entropy and margin of the softmax of two scores or more."""
-    second, best = sorted(scores)[-2:]
+def entropy_of(scores: Sequence[float]) -> float:
+    """Of the softmax of some scores, in nats."""
+    best = max(scores)
     below = [score - best for score in scores if score - best > LEAST_LOG]
     weights = [math.exp(x) for x in below]
     total = sum(weights)
     mean = sum([w * x for w, x in zip(weights, below, strict=True)]) / total
-    return max(0.0, math.log(total) - mean), (1.0 - math.exp(second - best)) / total
+    return max(0.0, math.log(total) - mean)
 
 
 class Sampler:
@@ -206,15 +201,15 @@ class Sampler:
         draft = list(answer[len(answer) - num_drafted :])
         self._begin(answer[: len(answer) - num_drafted])
         ids: list[int] = []
-        doubts: list[Doubts | None] = []
+        entropies: list[float | None] = []
         for row in range(num_drafted + 1):
             token, found = self._choose(logits[row], tells)
             ids.append(token)
-            doubts.append(found)
+            entropies.append(found)
             if row == num_drafted or token != draft[row]:
                 break
             self._append(token)
-        signals = self._signals(logits, ids, doubts) if tells else []
+        signals = self._signals(logits, ids, entropies) if tells else []
         return ids + ids[-1:] * (num_drafted + 1 - len(ids)), signals
 
     def _begin(self, answer: Sequence[int]) -> None:
@@ -231,8 +226,8 @@ class Sampler:
         self._answer.append(token)
         self._states.append(state)
 
-    def _choose(self, logits: Floats, tells: bool) -> tuple[int, Doubts | None]:
-        """The id after the answer from one row of raw `logits` [V], and how sure it is within the
+    def _choose(self, logits: Floats, tells: bool) -> tuple[int, float | None]:
+        """The id after the answer from one row of raw `logits` [V], and its entropy within the
         form."""
         state, form = self._states[-1], self._form
         if form is None or state is None:
@@ -241,23 +236,23 @@ class Sampler:
             return choose(logits, constraint, *given), None
         allowed = form.allowed(state)
         if len(allowed) == 1:
-            return int(allowed[0]), (0.0, 1.0)
+            return int(allowed[0]), 0.0
         scores = logits[allowed].astype(np.float64)
         if (biases := form.biases(state)) is not None:
             scores += biases
         token = choose_in_form(allowed, scores, len(self._answer), self._sampling)
-        return token, doubts_of(scores.tolist()) if tells else None
+        return token, entropy_of(scores.tolist()) if tells else None
 
     def _signals(
-        self, logits: Floats, ids: Sequence[int], doubts: Sequence[Doubts | None]
+        self, logits: Floats, ids: Sequence[int], entropies: Sequence[float | None]
     ) -> list[Signal]:
-        """In a form: entropy and margin of the softmax of the allowed ids' scores. The measures
-        decide most levels, so doubts of the raw softmax matter little. log_prob: of the raw
-        softmax; the confidence needs the model's own."""
+        """In a form: the entropy of the softmax of the allowed ids' scores. The measures decide
+        most levels, so that of the raw softmax matters little. log_prob: of the raw softmax; the
+        confidence needs the model's own."""
         log_probs = log_probs_of(logits[: len(ids)], ids)
         return [
             signals_of(logits[i : i + 1], ids[i : i + 1])[0]
             if found is None
-            else Signal(*found, log_probs[i])
-            for i, found in enumerate(doubts)
+            else Signal(found, log_probs[i])
+            for i, found in enumerate(entropies)
         ]

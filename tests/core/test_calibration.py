@@ -125,11 +125,7 @@ class Toy:
     def edge(self, answer: Prefix) -> tuple[int, Signal]:
         agrees = self._hash(answer, 2) % 10 < self.agreement
         number = self.cloud(answer) if agrees else self._hash(answer, 3) % 9
-        return number, Signal(
-            self._hash(answer, 4) % 7 / 2,
-            self._hash(answer, 5) % 9 / 9,
-            -self._hash(answer, 6) % 5 / 1.0,
-        )
+        return number, Signal(self._hash(answer, 4) % 7 / 2, -self._hash(answer, 6) % 5 / 1.0)
 
     def block(self, prefix: Prefix) -> tuple[list[int], list[Signal]]:
         answer, ids, signals = list(prefix), [], []
@@ -200,7 +196,7 @@ def turn(*blocks: tuple[float, bool]) -> list[Path]:
     """One turn of blocks (doubt, changed) that do not depend on each other, at every threshold,
     falling."""
     made = [
-        Block((1, 2), (Signal(doubt, 0.9, -0.1),) * 2, 1 if changed else 2, 3, False)
+        Block((1, 2), (Signal(doubt, -0.1),) * 2, 1 if changed else 2, 3, False)
         for doubt, changed in blocks
     ]
     levels = sorted({doubt for doubt, _ in blocks}, reverse=True)

@@ -93,9 +93,7 @@ def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -
     log_p = log_softmax(logits.astype(float), -1)
     p = np.exp(log_p)
     for row, signal in enumerate(signals_of(logits, ids)):
-        best = np.sort(p[row])[:-3:-1]
         assert signal.entropy == pytest.approx(float(entr(p[row]).sum()), abs=2e-5)
-        assert signal.margin == pytest.approx(float(best[0] - best[1]), abs=2e-6)
         assert signal.log_prob == pytest.approx(float(log_p[row, ids[row]]), rel=1e-5, abs=2e-5)
         assert [signal] == signals_of(logits[row : row + 1], ids[row : row + 1])  # to the last bit
 
@@ -151,18 +149,17 @@ TOY_WEIGHTS = st.fixed_dictionaries(
 
 
 def form_signal(row, form, answer, token):
-    """Entropy and margin over the allowed ids with biases; the id's log of the raw softmax."""
+    """Entropy over the allowed ids with biases; the id's log of the raw softmax."""
     state = form.after(answer)
     scores = row[form.allowed(state)].astype(float)
     if form.biases(state) is not None:
         scores = scores + form.biases(state)
     log_prob = signals_of(row[None], [token])[0].log_prob
     if len(scores) == 1:
-        return 0, 1, log_prob
+        return 0, log_prob
     chances = np.exp(scores - np.logaddexp.reduce(scores))
-    first, second = np.sort(chances)[::-1][:2]
     entropy = -sum(p * math.log(p) for p in chances if p > 0)
-    return entropy, first - second, log_prob
+    return entropy, log_prob
 
 
 @settings(max_examples=60)

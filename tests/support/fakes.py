@@ -135,7 +135,7 @@ class ToyDrafter:
             if self.kind == "hostile":
                 pool = _worst(self.vocabulary, sequence.answer)
             ids = [self.chance.choice(pool) for _ in range(count)]
-            signals = [Signal(self.chance.uniform(0, 3), 0.1, -1.0) for _ in ids]
+            signals = [Signal(self.chance.uniform(0, 3), -1.0) for _ in ids]
         sequence.extend(ids)
         return ids, signals
 

@@ -24,14 +24,13 @@ from streamer.core.text.vocabulary import PUNCTUATION, SENTENCE_ENDS, Vocabulary
 
 
 class Signal(NamedTuple):
-    """Three numbers about one drafted id, from the drafter's softmax.
+    """Two numbers about one drafted id, from the drafter's softmax.
 
-    entropy: of the distribution that the id was chosen from, nats. margin: p1 - p2 of its two
-    likeliest. log_prob: of the CHOSEN id, always in the raw softmax.
+    entropy: of the distribution that the id was chosen from, nats. log_prob: of the CHOSEN id,
+    always in the raw softmax.
     """
 
     entropy: float
-    margin: float
     log_prob: float
 
 

@@ -12,7 +12,7 @@ from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
 VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
-CALM = Signal(entropy=0.1, margin=0.9, log_prob=-0.05)
+CALM = Signal(entropy=0.1, log_prob=-0.05)
 ALL = Gate(entropy=2.0)
 ANSWER = (0, 1, 2, 4, 0)
 
@@ -42,7 +42,7 @@ def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(
     numbers: list[float], limit: float
 ) -> None:
     """A threshold that was certified on `Block.doubt` then means the same at run time."""
-    ids, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(n, 0.5, -1.0) for n in numbers]
+    ids, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(n, -1.0) for n in numbers]
     why = fires(Gate(limit, loop=False), VOCABULARY, [], ids, signals)
     assert why == ("entropy" if max(numbers) > limit else None)
     assert Block(tuple(ids), tuple(signals), 0, 0, False).doubt == max(numbers)

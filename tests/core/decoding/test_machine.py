@@ -28,7 +28,7 @@ from streamer.core.rules.settings import Rules, Sampling
 
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
-CALM = Signal(0.0, 1.0, -0.1)
+CALM = Signal(0.0, -0.1)
 STOP = 9
 EOS = VOCABULARY.num_ids - 1
 ANY_RULES = [
@@ -54,7 +54,7 @@ def drive(plan, blocks, verdicts=()):
             case DraftMore():
                 ids = next(blocks)
                 machine.sequence.extend(ids)
-                machine.drafted(ids, [Signal(0.0, 1.0, 0.0)] * len(ids))
+                machine.drafted(ids, [Signal(0.0, 0.0)] * len(ids))
             case Verify(request):
                 n, token = next(verdicts)
                 machine.verdict(Verdict(request.number, n, token))
