@@ -27,13 +27,16 @@ const KEY = "streamer.language"; // in the browser's storage: remembered
 // name: [in English, in Chinese], with {0} for the first argument
 const WORDS = await (await fetch("words.json")).json();
 
-// Chinese of the server's texts (chinese.json): the form of the English one, whose {} stand for what differs.
+// Chinese of the server's texts (chinese.json): the form of the English one. {} stands for what differs, {:.1f} for a number.
 let texts = [];
 
 export function learnTexts(found) {
   texts = Object.entries(found).map(([english, chinese]) => {
-    const parts = english.split(/\{[^}]*\}/).map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    return [new RegExp(parts.join("(.+?)"), "g"), chinese];
+    const form = english.split(/(\{[^}]*\})/).map((part) => {
+      if (part.startsWith("{")) return part === "{}" ? "(.+?)" : "([-\\d.]+)";
+      return part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+    });
+    return [new RegExp(form.join(""), "g"), chinese];
   });
 }
 

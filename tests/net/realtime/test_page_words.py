@@ -106,7 +106,7 @@ async def test_it_speaks_chinese_and_remembers(page, sound, size):
 async def test_what_the_server_says_is_chinese_too(page):
     """Each warning of a description, and the errors of a verifier that is away. An unknown text
     stays as it is."""
-    measures = SpeechMeasures(1.0, speech_s=1.2, snr_db=3.0, clipped_share=0.5)
+    measures = SpeechMeasures(1.0, speech_s=1.2, snr_db=-3.0, clipped_share=0.5)
     faults = [*measures.warnings, *SpeechMeasures(1.0, speech_s=5.0).warnings]
     away = turn_warning(
         Counts(blocks_unverified=2), "gated", 1.0, "the verifier at ws://a:1", "it is slow", faults
@@ -116,7 +116,8 @@ async def test_what_the_server_says_is_chinese_too(page):
     async with page() as guest:
         assert await guest.page.evaluate(say, away) == away
         await guest.speaks("zh")
-        for text in (away, lost):
+        short = turn_warning(Counts(), "edge", 1.1, "", "", [])
+        for text in (away, lost, "; ".join([short, *measures.warnings])):
             chinese = await guest.page.evaluate(say, text)
             assert not re.search("[A-Za-z]", re.sub(r"ws://\S+?:1|--\w+|gated", "", chinese)), (
                 chinese
