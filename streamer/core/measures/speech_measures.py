@@ -79,7 +79,7 @@ class SpeechMeasures:
         return row | {"warnings": list(self.warnings)}
 
 
-Warning = tuple[str, *tuple[float, ...]]  # a form and its values
+Form = tuple[str, *tuple[float, ...]]  # a text, and the values that it takes
 SHORT = "only {:.1f} s of speech: under {:.1f} s nothing holds"
 WHISPERED = "no pitch: the voice is whispered, so nothing is said about pitch and melody"
 CLIPPED = (
@@ -92,7 +92,7 @@ NOISY = (
 )
 
 
-def _warnings(found: SpeechMeasures) -> Iterator[Warning]:
+def _warnings(found: SpeechMeasures) -> Iterator[Form]:
     if found.speech_s < MIN_SPEECH_S:
         yield SHORT, found.speech_s, MIN_SPEECH_S
     elif found.pitch_median_hz is None:
@@ -100,7 +100,7 @@ def _warnings(found: SpeechMeasures) -> Iterator[Warning]:
     yield from _faults(found)
 
 
-def _faults(found: SpeechMeasures) -> Iterator[Warning]:
+def _faults(found: SpeechMeasures) -> Iterator[Form]:
     if found.clipped_share > MAX_CLIPPED:
         yield CLIPPED, 100 * found.clipped_share
     if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
