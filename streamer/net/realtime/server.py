@@ -15,7 +15,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import page_levels
-from streamer.core.text.chinese import WARNINGS
+from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import ServerTerms
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
@@ -76,7 +76,7 @@ class RealtimeServer(Service):
         told = {
             "/attributes.json": page_levels(self._terms.spoken),
             "/languages.json": list(self._terms.spoken),
-            "/chinese.json": WARNINGS,
+            "/chinese.json": texts("warnings"),
             "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
             f"/v1/models/{MODEL}": MODEL_OBJECT,
         }
