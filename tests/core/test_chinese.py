@@ -13,7 +13,7 @@ from streamer.core.measures.speech_measures import SpeechMeasures, VoicePitch
 from streamer.core.readings import UNITS, Reading
 from streamer.core.text.chinese import texts, told
 from streamer.core.timeline import TimedTurn, told_of
-from streamer.fillers import FilledPauses
+from streamer.intervals import FilledPauses
 
 FORMS = texts("words") | texts("warnings")
 ENGLISH = re.compile("[A-Za-z]{2,}")
