@@ -68,7 +68,7 @@ CLI = "from streamer.cli import main; raise SystemExit(main(sys.argv[1:]))"
 def test_the_command_describes_with_its_numbers():
     out, err = run(CLI, "describe", PLAIN, "--measures").communicate()
     assert err == ""
-    assert "syllables" in out
+    assert "音节" in out
 
 
 def test_serve_shows_the_page():

@@ -18,6 +18,7 @@ from streamer import AudioError, Config, ConfigError, Description
 from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES
+from streamer.core.readings import readings_of
 
 PLAIN = str(ROOT / "samples" / "plain.wav")
 
@@ -157,6 +158,19 @@ def test_it_becomes_a_frame(plain, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match="pandas or polars"):
         plain.to_frame()
+
+
+def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
+    """Too short, clipped and noisy recordings: the attributes whose words are unsure."""
+    for changed, unsure in (
+        ({}, set()),
+        ({"speech_s": 1.0}, set(ATTRIBUTES)),
+        ({"clipped_share": 0.1}, {"loudness", "timbre", "arousal"}),
+        ({"snr_db": 5.0}, {"rate", "variation", "pauses", "timbre", "arousal"}),
+    ):
+        found = replace(plain, measures=replace(plain.measures, **changed))
+        readings = readings_of(found)
+        assert {each.attribute for each in readings if each.certainty == "unsure"} == unsure
 
 
 def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):

@@ -4,7 +4,7 @@ HTML for notebooks, with the curves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors
+from streamer.core.measures.levels import MEASURES, NUM_LEVELS, expected_errors, levels_of
 from streamer.core.text.chinese import comma, told
 
 ABSENT = "-"
@@ -35,7 +35,9 @@ class Reading:
 
     level: 0 is the physically lowest, of num_levels. name: of the level, in the description's
     language. value, error: in `unit`, the error as expected on average. chance: that the level is
-    right. None: not said, not known, or not measured; arousal has no number of its own.
+    right. certainty: that in a word, "sure", "likely" or "unsure"; also "unsure" where a warning
+    says that the measure cannot be relied on; "" if it is unknown. None: not said, not known, or
+    not measured; arousal has no number of its own.
     """
 
     attribute: str
@@ -46,6 +48,7 @@ class Reading:
     error: float | None
     unit: str
     chance: float | None
+    certainty: str = ""
 
     def number(self, language: str = "en") -> str:
         """Such as "4.9 ±0.3 syllables/s"; a dash if there is none."""
@@ -55,24 +58,24 @@ class Reading:
         error = "" if self.error is None else f" ±{_rounded(self.error, decimals)}"
         return f"{self.value:.{decimals}f}{error} {told(language, self.unit)}"
 
-    @property
-    def certainty(self) -> str:
-        """ "sure", "likely" or "unsure"; "" if it is unknown."""
-        if self.chance is None:
-            return ""
-        return "sure" if self.chance >= SURE else "likely" if self.chance >= LIKELY else "unsure"
-
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"certainty": self.certainty}
+        return asdict(self)
 
 
 def readings_of(found: Any) -> Sequence[Reading]:
     """A row for each attribute of a Description. Numbers need one with measures."""
-    errors = {} if found.measures is None else expected_errors(found.measures)
-    return [_reading(found, name, errors.get(name)) for name in ATTRIBUTES]
+    errors: Mapping[str, float] = {}
+    known: Mapping[str, int | None] = dict.fromkeys(ATTRIBUTES, 0)
+    if found.measures is not None:
+        errors, known = expected_errors(found.measures), levels_of(found.measures)
+    return [
+        _reading(found, name, errors.get(name), is_doubted=known[name] is None)
+        for name in ATTRIBUTES
+    ]
 
 
-def _reading(found: Any, name: str, error: float | None) -> Reading:
+def _reading(found: Any, name: str, error: float | None, is_doubted: bool) -> Reading:
+    chance = (found.confidence or {}).get(name)
     level = found.levels.get(name)
     names = found.level_names.get(name)
     unit, times, _ = UNITS.get(name, ("", 1, 0))
@@ -87,8 +90,17 @@ def _reading(found: Any, name: str, error: float | None) -> Reading:
         None if value is None else times * value,
         None if value is None or error is None else times * error,
         unit,
-        (found.confidence or {}).get(name),
+        chance,
+        _certainty(chance, is_doubted),
     )
+
+
+def _certainty(chance: float | None, is_doubted: bool) -> str:
+    if chance is None:
+        return ""
+    if is_doubted or chance < LIKELY:
+        return "unsure"
+    return "sure" if chance >= SURE else "likely"
 
 
 def _rounded(error: float, decimals: int) -> str:

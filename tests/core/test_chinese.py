@@ -60,7 +60,7 @@ def test_every_cell_of_a_table_is_told_in_chinese(name, value):
     unit = UNITS.get(name, ("", 1, 0))[0]
 
     def reading(level, v):
-        return Reading(name, level, 5, "名", v if unit else None, 0.2, unit, v / 3)
+        return Reading(name, level, 5, "名", v if unit else None, 0.2, unit, v / 3, "likely")
 
     first, second = reading(0, 1.0), reading(1, value)
     cells = [*Difference.of(first, second).row("zh"), second.number("zh")]
