@@ -4,7 +4,6 @@ annotations), and its filled pauses."""
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from streamer.recording import chunks_of
 KINDS = (".srt", ".vtt", ".textgrid", ".json")
 NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
 MAX_BYTES = 64 << 20
+MOST_S = 1e7  # 115 days: longer ones are no times of a recording
 MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ
 CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
 CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
@@ -105,7 +105,7 @@ def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
         except (TypeError, ValueError):
             told = f"{interval!r} is no interval; give (start, end) in seconds"
             raise ValueError(told) from None
-    if not 0 <= start <= end < math.inf:
+    if not 0 <= start <= end <= MOST_S:
         raise ValueError(f"the interval {start} to {end} s ends before it begins, or is no time")
     return start, end
 
@@ -178,7 +178,10 @@ def _of_whisper(text: str) -> list[Interval]:
     words = [word for word in words if {"start", "end"} <= word.keys()]  # else it was not aligned
     return [
         Interval(
-            float(row["start"]), float(row["end"]), row.get("word", row.get("text", "")).strip()
+            float(row["start"]),
+            float(row["end"]),
+            # strict readers of JSON take no half of a surrogate pair
+            row.get("word", row.get("text", "")).strip().encode(errors="replace").decode(),
         )
         for row in words or segments
     ]

@@ -86,6 +86,7 @@ def test_textgrids_of_praat_are_read(command, words, tmp_path):
         ("s.json", '{"segments": 3}', "cannot be read as .json"),
         ("s.json", "[" * 100_000, "cannot be read as .json"),
         ("s.json", '{"segments": [{"start": 0, "end": 1e999}]}', "to inf s .* is no time"),
+        ("s.json", '{"segments": [{"start": 0, "end": 1e308}]}', "is no time"),
         ("s.srt", SRT.replace("00:00:01,250", "00:00:00,250"), "ends before it begins"),
         ("s.TextGrid", 'class = "PointTier"', "cannot be read as .TextGrid"),
         ("s.TextGrid", '"IntervalTier" "w" 0 2 1e999', "cannot be read as .TextGrid"),
@@ -98,6 +99,12 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
     with pytest.raises(ConfigError, match=told) as found:
         read_intervals(tmp_path / name)
     assert "\n" not in str(found.value)
+
+
+def test_half_a_surrogate_pair_stays_out_of_strict_json(tmp_path):
+    text = r'{"segments": [{"start": 0, "end": 1, "text": "a\ud800\u001b"}]}'
+    (tmp_path / "a.json").write_text(text)
+    assert read_intervals(tmp_path / "a.json") == [Interval(0.0, 1.0, "a?\x1b")]
 
 
 def test_open_tags_take_no_time(tmp_path):
