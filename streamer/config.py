@@ -301,6 +301,8 @@ def check_engine(engine: str, device: str) -> None:
 
 def has_host(url: str) -> bool:
     """Whether `url` names a host, and no impossible port."""
+    if not url.isprintable() or " " in url:  # urlsplit leaves some of these out
+        return False
     try:
         parts = urlsplit(url)
         return bool((parts.hostname or "").encode("idna")) and parts.port != 0

@@ -110,7 +110,7 @@ def _tls(config: Config) -> ssl.SSLContext | None:
         return None
     try:
         return ssl.create_default_context(cafile=config.cloud_ca)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         told = f"cloud_ca {config.cloud_ca!r} cannot be read ({why}); give a PEM file"
         raise ModelError(config.cloud, told) from None

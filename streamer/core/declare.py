@@ -122,7 +122,7 @@ class Option:
         bounds = {each: self.more[each] for each in BOUNDS if each in self.more}
         try:
             convert(value, Annotated[self.type, Meta(**bounds)])
-        except ValidationError:
+        except (ValidationError, UnicodeEncodeError):
             raise ConfigError(f"{name} is {shown(value)}{self._way_out(value)}") from None
 
     def _way_out(self, value: Any) -> str:

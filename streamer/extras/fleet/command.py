@@ -162,6 +162,6 @@ def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:
         return None
     try:
         return ssl.create_default_context(cafile=options.ca)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"--ca {options.ca}: cannot be read ({why}); give a PEM file") from None

@@ -93,7 +93,7 @@ def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, t
 
 
 @pytest.mark.parametrize(
-    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1"]
+    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1", "ws://a\nb:1"]
 )
 def test_an_address_that_is_none_is_told_at_the_start(url):
     with pytest.raises(ConfigError, match="--replicas has ws://h:1 twice; each is another replica"):

@@ -70,8 +70,8 @@ async def test_with_the_key_and_the_authority_it_verifies(guarded, tmp_path, mon
     for wrong in ("quokka\nlines", "quokka x"):
         monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
         assert "quokka" not in await told(**options)
-    options |= {"cloud_ca": str(tmp_path / "none.pem"), "cloud_key": "secret"}
-    assert "cannot be read" in await told(**options)
+    for ca in (str(tmp_path / "none.pem"), "a\0b"):
+        assert "cannot be read" in await told(cloud=url, cloud_ca=ca, cloud_key="secret")
 
 
 async def test_tls_where_there_is_none():
