@@ -101,6 +101,6 @@ def test_the_command_shows_them(capsys):
     _, row = map(json.loads, capsys.readouterr().out.splitlines())
     assert row["filled_pauses"] == streamer.filled_pauses(SAMPLES[0]).as_json()
     assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("  filled pauses: ")
+    assert capsys.readouterr().out.splitlines()[1].startswith("  填充停顿：")
     assert main(["describe", "-", *arguments[2:]]) == 2
     assert "give a file, not -" in capsys.readouterr().err
