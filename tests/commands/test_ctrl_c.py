@@ -99,6 +99,7 @@ def test_label_leaves_no_process_and_says_how_to_go_on(
     out = folder / "labels.jsonl"
     with labelling(folder, "--out", out, "--jobs", 1) as process:
         worker = begun(folder, process)
+        wait_for(lambda: out.read_text("utf-8").count("\n"))  # the first row is there
         send = os.killpg if number == signal.SIGINT else os.kill
         send(process.pid, number)
         _, err = process.communicate(timeout=PATIENCE_S)
