@@ -71,6 +71,9 @@ def test_what_is_unheard_is_bounded():
         assert num_sent == min(turn.num_samples, num_heard + MAX_UNHEARD_SAMPLES)
         num_heard = min(num_heard + 20_000, num_sent)
         turn.receive(wire.Heard(num_heard, False))
+        assert not turn.is_ready
+    turn.receive(wire.Heard(num_heard, True))
+    assert turn.is_ready
 
 
 @pytest.mark.parametrize("kept", [0, 5_000, 20_000])
@@ -99,6 +102,7 @@ def test_requests_without_a_reply_are_sent_again():
     assert said == [wire.Finish(320, {}), wire.Verify.of(requests[2])]
     assert turn.receive(wire.Judged(1, 0, 9)) is None, "it was given up"
     assert turn.receive(wire.Refused(3, "prefix")) == Refusal(3, "prefix")
+    assert connect(turn, served)[1] == [wire.Finish(320, {})], "a refusal is a reply"
 
 
 def test_what_cannot_be_is_the_verifiers_fault():
