@@ -1,6 +1,9 @@
 """The coach in a live session, with the real pair: a reading whose tempo changes; what is asked, and
 what is not."""
 
+import gc
+import tracemalloc
+
 import anyio
 import numpy as np
 import parselmouth
@@ -18,6 +21,7 @@ from streamer import (
     Measures,
     Nudge,
 )
+from streamer.extras.coach.session import SessionCoach
 
 
 def reading(num):
@@ -83,3 +87,23 @@ async def test_no_cut_changes_a_nudge_and_a_profile_is_taken(tmp_path):
     assert told[0] == told[1]
     assert {"too_soft", "long_silence"} <= {nudge.kind for nudge in told[0]}
     assert told[0][-1].value == pytest.approx(6, abs=0.25)
+
+
+@pytest.mark.long
+def test_silence_without_end_takes_no_memory():
+    coach, silence = SessionCoach(Coach()), np.zeros(2 * RATE_HZ, np.float32)
+
+    def traced_kb(minutes):
+        for _ in range(30 * minutes):
+            coach.push(silence)
+            coach.work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] / 1024
+
+    traced_kb(1)
+    tracemalloc.start()
+    try:
+        settled = traced_kb(1)
+        assert traced_kb(4) - settled < 40  # 700 if each step left what its event has
+    finally:
+        tracemalloc.stop()
