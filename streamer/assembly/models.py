@@ -137,13 +137,11 @@ class Models:
         return self.plan_in(self.language)
 
     def plan_in(self, language: str) -> Plan:
-        """The same in `language`; with a verifier elsewhere the edge drafts ahead."""
+        """The same in `language`; the edge drafts ahead of verdicts."""
         card = self.first.card.speaking(language)
         plan = self.plan_of(card.presets[self.config.preset], language)
         ahead = self.config.draft_ahead
-        if self.verifier_url is None or ahead == 0:
-            return plan
-        return replace(plan, ahead=ahead, credits=CREDITS)
+        return replace(plan, ahead=ahead, credits=CREDITS if ahead else 1)
 
     def plan_of(self, preset: Preset, language: str = "") -> Plan:
         """The config's plan under a preset, in a language. Without phrases these models have no

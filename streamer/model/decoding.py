@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamer.core.decoding.plan import Refusal, Signal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.decoding.plan import (
+    Refusal,
+    Signal,
+    TargetLedger,
+    Verdict,
+    VerifyRequest,
+    num_same,
+)
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling, stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener
-from streamer.model.sampler import Sampler, signals_of
-from streamer.model.scheduler import Steps
+from streamer.model.sampler import Sampler, log_probs_of, signals_of
+from streamer.model.scheduler import SHORT_IDS, Steps
 from streamer.model.thinker import form_of
 
 Draft = tuple[list[int], list[Signal]]
@@ -29,20 +36,22 @@ class IncrementalDrafter:
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
     def draft(self, n: int) -> Steps[Draft]:
-        """Up to `n` ids, one engine step each; ids that are sure share the step of the next one."""
+        """Up to `n` ids. A step is fed guesses, too: those that the model itself chooses share it,
+        and the first wrong one is dropped with all after it."""
         sequence, sampler = self.listener.sequence, self._sampler
         ids: list[int] = []
         signals: list[Signal] = []
         while len(ids) < n:
-            sure = sampler.forced(sequence.answer, n - len(ids) - 1)
-            sequence.extend(sure)
-            logits = yield from self.listener.feed(1 + len(sure))
+            guess = sampler.guess(sequence.answer, min(n - len(ids), SHORT_IDS) - 1)
+            sequence.extend(guess)
+            logits = yield from self.listener.feed(1 + len(guess))
             answer = sequence.answer
-            chosen, told = sampler.judge(logits, answer, len(sure))
-            sequence.extend(chosen[-1:])
-            ids += chosen
+            chosen, told = sampler.judge(logits, answer, len(guess))
+            num_right = num_same(guess, chosen)
+            sequence.replace_tail(len(sequence) - len(guess) + num_right, [chosen[num_right]])
+            ids += chosen[: num_right + 1]
             signals += told
-            if sampler.stops(answer, ids[-1]):
+            if sampler.stops(sequence.answer[:-1], ids[-1]):
                 break
         return ids, signals
 
@@ -112,8 +121,9 @@ class LocalVerifier:
         k = len(request.draft)
         logits = yield from self._listener.feed(num_logits=k + 1)
         answer = self._listener.sequence.answer
-        ids, signals = self._sampler.judge(logits, answer, k, self._tells)
-        return self._ledger.conclude(request, ids, [signal.log_prob for signal in signals])
+        ids, _ = self._sampler.judge(logits, answer, k, tells=False)
+        log_probs = log_probs_of(logits, ids) if self._tells else []
+        return self._ledger.conclude(request, ids, log_probs)
 
 
 def describe_so_far(

@@ -171,18 +171,19 @@ class Sampler:
         self._answer: list[int] = []
         self._states: list[State | None] = [BEGIN]  # before each id of the answer, and after all
 
-    def forced(self, answer: Sequence[int], most: int) -> list[int]:
-        """The ids after `answer` that are sure without logits, at most `most`: each is the only
-        one that the form allows, and none ends the answer."""
+    def guess(self, answer: Sequence[int], most: int) -> list[int]:
+        """Ids that may well come after `answer`, at most `most`, none of which ends it."""
         self._begin(answer)
         state, form = self._states[-1], self._form
         found: list[int] = []
+        most = min(most, self._rules.max_new_tokens - len(answer) - 1)
         while form is not None and state is not None and len(found) < most:
-            allowed = form.allowed(state)
-            if len(allowed) > 1 or self.stops([*answer, *found], int(allowed[0])):
+            if (token := form.guess(state)) is None:
                 break
-            found.append(int(allowed[0]))
-            state = form.step(state, found[-1])
+            state = form.step(state, token)
+            if state is None or state.is_over:
+                break
+            found.append(token)
         return found
 
     def stops(self, answer: Sequence[int], token: int) -> bool:
@@ -222,7 +223,9 @@ class Sampler:
     def _append(self, token: int) -> None:
         state = self._states[-1]
         if state is not None and self._form is not None:
-            state = self._form.step(state, token)
+            before, state = state, self._form.step(state, token)
+            if state is not None:
+                self._form.came_next(before, state)
         self._answer.append(token)
         self._states.append(state)
 

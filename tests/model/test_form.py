@@ -11,12 +11,13 @@ from speech import recording
 
 from bench.arms import blurred
 from streamer.core.attributes import parse
+from streamer.core.decoding.plan import Signal
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.settings import LevelWeights, Rules, Sampling, stop
 from streamer.model.checkpoint.card import ModelWarning
-from streamer.model.decoding import IncrementalDrafter
+from streamer.model.decoding import Draft, IncrementalDrafter
 from streamer.model.offline import hear_parts
-from streamer.model.scheduler import drive
+from streamer.model.scheduler import Steps, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 
 RULES = Rules()
@@ -40,6 +41,59 @@ def said(
 @pytest.fixture(scope="module", params=["edge", "cloud"])
 def thinker(request: pytest.FixtureRequest) -> Thinker:
     return load("embedded", request.param)
+
+
+WEIGHTS = {"rate": (-90, -9, 0, -7, -60), "pitch": (-60, 0, -9, -60), "pauses": (-20, -3, 0)}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+@pytest.mark.parametrize("weights", [{}, WEIGHTS], ids=["flat", "weighted"])
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_guesses_change_no_id_and_no_signal(
+    thinker: Thinker, language: str, weights: LevelWeights, temperature: float
+) -> None:
+    """Ids drafted one at a time, for which nothing is guessed, against whole sentences."""
+    rules = Rules(language=language)
+    num_steps = []
+    for (listener,), _ in hear_parts([thinker], [recording(0)], language=language):
+        for seed in range(6):
+            drafts = []
+            for n in (1, 96):
+                listener.sequence.replace_tail(listener.sequence.answer_start)
+                sampling = Sampling(temperature, seed=seed)
+                drafter = IncrementalDrafter(listener, rules, sampling, weights)
+                ids, signals, steps = drafted(drafter, n)
+                drafts.append((ids, signals))
+                num_steps.append(steps)
+            assert drafts[0] == drafts[1]
+    assert sum(num_steps[1::2]) < 0.8 * sum(num_steps[::2])
+    if not temperature:
+        assert num_steps[-1] <= num_steps[-2] / 2, "it remembers the order"
+
+
+def drafted(drafter: IncrementalDrafter, n: int) -> tuple[list[int], list[Signal], int]:
+    """A sentence, `n` ids at a time, and how many steps it took."""
+    ids: list[int] = []
+    signals: list[Signal] = []
+    num_steps = 0
+    vocabulary = drafter.listener.thinker.vocabulary
+    while not ids or stop(vocabulary, RULES, ids[:-1], ids[-1]) is None:
+        steps = counted(drafter.draft(n))
+        found, told, num = drive(drafter.listener.engine, steps)
+        ids, signals, num_steps = ids + found, signals + told, num_steps + num
+    return ids, signals, num_steps
+
+
+def counted(steps: Steps[Draft]) -> Steps[tuple[list[int], list[Signal], int]]:
+    """The same steps, and their number."""
+    num = 0
+    try:
+        wanted = next(steps)
+        while True:
+            num += 1
+            wanted = steps.send((yield wanted))
+    except StopIteration as over:
+        return *over.value, num
 
 
 def broken(thinker: Thinker, texts: list[str]) -> list[str]:

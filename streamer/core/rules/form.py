@@ -102,7 +102,7 @@ class SentenceForm:
             if marks.comma not in phrase and marks.end not in phrase
         }
         spelled = [opening for opening in openings if self._spells(opening)]
-        begins = spelled if openings else [""]
+        self._begins = begins = spelled if openings else [""]
         self._first = {begin + text: of for begin in begins for text, of in self._later.items()}
         bits = {bit for text, (_, bit) in self._later.items() if self._spells(text)}
         needs_opening = bool(openings) or marks.gap != ""
@@ -113,6 +113,7 @@ class SentenceForm:
         self._open: dict[State, frozenset[str]] = {}
         self._kinds: dict[State, Kinds] = {}
         self._past_marks: list[int] | None = None
+        self._order: dict[int, int] = {}  # attributes said -> place of the one that came next
         self._weigh({})
 
     def weighted(self, weights: LevelWeights) -> SentenceForm:
@@ -162,6 +163,36 @@ class SentenceForm:
             _keep(self._rows, state, found, MAX_ROWS)
         return found
 
+    def guess(self, state: State) -> int | None:
+        """An id that may well be next; the model finds it right or wrong. None: no telling.
+
+        The one that is allowed; else one that spells the first phrase of an attribute's best level.
+        The attribute: as the clause begins, or the one that came there last time.
+        """
+        if len(allowed := self.allowed(state)) == 1:
+            return int(allowed[0])
+        if not self._likely_texts:
+            self._likely_texts += map(self._likely_text, self._named.values())
+        usual = self._order.get(state.said, 0)
+        for place in (usual, *range(len(self._likely_texts))):
+            if state.said >> place & 1:
+                continue
+            text, is_whole = self._likely_texts[place]
+            if is_whole:
+                is_last = state.said | 1 << place == self._whole
+                text += self._marks.end if is_last else self._marks.comma
+            for begin in self._begins if state.is_first else ("",):
+                if (begin + text).startswith(state.clause):
+                    rest = (begin + text)[len(state.clause) :]
+                    spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
+                    return next((ids[0] for ids in spelled if ids), None)
+        return None
+
+    def came_next(self, before: State, after: State) -> None:
+        """Note for `guess` which attribute was said between two states."""
+        if before.said != after.said:
+            self._order[before.said] = (before.said ^ after.said).bit_length() - 1
+
     def open_phrases(self, state: State) -> frozenset[str]:
         """The phrases that the last clause can still become."""
         found = self._open.get(state)
@@ -197,6 +228,17 @@ class SentenceForm:
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
         self._biases: dict[State, NDArray[np.float64]] = {}
+        self._likely_texts: list[tuple[str, bool]] = []  # of each attribute, once one is guessed
+
+    def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
+        """What the first phrases of an attribute's best levels have in common, and whether that is
+        a phrase."""
+        weights = {phrase: self._weight_of.get(phrase, 0) for phrase in map(_first_phrase, levels)}
+        best = max(weights.values())
+        likely = sorted(phrase for phrase, weight in weights.items() if weight == best)
+        pairs = zip(likely[0], likely[-1], strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(likely[0]))
+        return self._marks.gap + likely[0][:same], len(likely) == 1
 
     def _kinds_of(self, state: State) -> Kinds:
         """The kinds of the ids that are allowed there, and each id's place among them [n]. A turn
@@ -266,14 +308,19 @@ class SentenceForm:
             return over if said == self._whole else None
         return Move(State(said, last, state.is_first and not clauses), tuple(completed))
 
+    @property
+    def _ids_of(self) -> Mapping[str, list[int]]:
+        found: Mapping[str, list[int]] = self._vocabulary.cached(
+            "ids by text", lambda: _ids_by_text(self._vocabulary)
+        )
+        return found
+
     def _likely(self, state: State) -> set[int]:
         """All ids that may keep the form there, and few others: an id is the beginning of a missing
         text, or it holds a mark."""
         if state.is_over:
             return set(self._vocabulary.eos)
-        ids_of: Mapping[str, list[int]] = self._vocabulary.cached(
-            "ids by text", lambda: _ids_by_text(self._vocabulary)
-        )
+        ids_of = self._ids_of
         if self._past_marks is None:
             own = set("".join([*self._marks, *self._first]))
             marks = set(self._marks[:2])
@@ -286,6 +333,11 @@ class SentenceForm:
         rests = {rest for _, rest in self._rests(state)}
         begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
         return set(self._past_marks).union(*(ids_of.get(text, ()) for text in begun))
+
+
+def _first_phrase(level: Mapping[str, Any]) -> str:
+    phrase: str = level["phrases"][0]
+    return phrase
 
 
 def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
