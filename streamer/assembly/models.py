@@ -137,11 +137,14 @@ class Models:
         return self.plan_in(self.language)
 
     def plan_in(self, language: str) -> Plan:
-        """The same in `language`; the edge drafts ahead of verdicts."""
+        """The same in `language`. The edge drafts ahead where blocks wait for a verdict: of a
+        verifier elsewhere, which takes several requests at once, or each block in mode exact."""
         card = self.first.card.speaking(language)
         plan = self.plan_of(card.presets[self.config.preset], language)
         ahead = self.config.draft_ahead
-        return replace(plan, ahead=ahead, credits=CREDITS if ahead else 1)
+        if self.verifier_url is not None and ahead:
+            return replace(plan, ahead=ahead, credits=CREDITS)
+        return replace(plan, ahead=ahead) if plan.mode == "exact" else plan
 
     def plan_of(self, preset: Preset, language: str = "") -> Plan:
         """The config's plan under a preset, in a language. Without phrases these models have no
