@@ -29,7 +29,8 @@ def test_a_repeat_gets_the_same_verdict_without_a_step():
     book = ledger()
     request = ask(1, draft=[4, 5])
     book.begin(request)
-    verdict = book.conclude(request, [4, 8, 6])
+    verdict = book.conclude(request, [4, 8, 6], [-0.5, -1.0, -2.0])
+    assert (verdict.n_accepted, verdict.next_id, verdict.log_probs) == (1, 8, (-0.5, -1.0))
     before = book.sequence.ids, book.sequence.n_cached
     assert book.begin(request) == verdict
     assert (book.sequence.ids, book.sequence.n_cached) == before
