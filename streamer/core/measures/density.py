@@ -60,51 +60,20 @@ class _State:
 
 
 class Density:
-    """Syllables per frame of one turn, while its log-mel arrives: the mean over the three frames
-    that a step may begin with. A single one changes the rate by 2 % where speech begins a frame
-    later.
+    """Syllables per frame of one turn, while its log-mel arrives.
 
     A frame is final once REACH steps after its block are known. Until then its value is what it
     would be if the turn ended now.
     """
 
     def __init__(self) -> None:
-        self._phases = [_Phase(num) for num in range(STEP_FRAMES)]
+        self._final = Growing()  # per frame
+        self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
+        self._state = _begin()
 
     def add(self, raw: Floats) -> None:
         """[n, 128] log10 mel power of frames of 10 ms."""
-        frames = in_bands(raw)
-        for phase in self._phases:
-            phase.add(frames)
-
-    def drop(self, num: int) -> None:
-        """Forget the first `num` frames, which must be final; later frames count from there."""
-        for phase in self._phases:
-            phase.drop(num)
-
-    def so_far(self) -> Floats:
-        """Syllables in each frame that was added [n]."""
-        first, second, third = (phase.so_far() for phase in self._phases)
-        mean: Floats = (first + second + third) / np.float32(STEP_FRAMES)
-        return mean
-
-
-class _Phase:
-    """The same with steps that begin `lead` frames before the turn's first frame."""
-
-    def __init__(self, lead: int) -> None:
-        self._lead = lead
-        self._final = Growing()  # per frame, the lead's first
-        self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
-        self._state = _begin()
-        self._has_begun = False
-
-    def add(self, frames: Floats) -> None:
-        """[n, NUM_BANDS]"""
-        if not self._has_begun and len(frames):
-            frames = np.concatenate([np.repeat(frames[:1], self._lead, 0), frames])
-            self._has_begun = True
-        frames = np.concatenate([self._rest, frames])
+        frames = np.concatenate([self._rest, in_bands(raw)])
         whole = len(frames) // (BLOCK * STEP_FRAMES) * BLOCK * STEP_FRAMES
         self._rest = frames[whole:].copy()
         if whole:
@@ -112,9 +81,11 @@ class _Phase:
             self._final.append(_per_frame(values))
 
     def drop(self, num: int) -> None:
+        """Forget the first `num` frames, which must be final; later frames count from there."""
         self._final.drop(num)
 
     def so_far(self) -> Floats:
+        """Syllables in each frame that was added [n]."""
         steps = _in_steps(self._rest)
         total = self._state.num + len(steps)
         room = -(-(len(steps) + REACH) // BLOCK) * BLOCK
@@ -123,8 +94,7 @@ class _Phase:
         _, values = _advance(self._state, padded, total)
         known = (min(self._state.num, REACH) + len(steps)) * STEP_FRAMES
         known -= -len(self._rest) % STEP_FRAMES
-        values = np.concatenate([self._final.values, _per_frame(values)[:known]])
-        return values[self._lead :] if self._has_begun else values
+        return np.concatenate([self._final.values, _per_frame(values)[:known]])
 
 
 def in_bands(raw: Floats) -> Floats:
