@@ -16,10 +16,10 @@ from wire import describe as over_the_socket
 from wire import serving, session_update
 
 from streamer import Describer, LiveUpdate
-from streamer.assembly import parts
 from streamer.core.attributes import parse
 from streamer.core.measures.levels import NUM_LEVELS, levels_of
 from streamer.core.rules.settings import FLOOR
+from streamer.stages import ports
 
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 
@@ -110,7 +110,7 @@ async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> 
             for name, num in NUM_LEVELS.items():
                 others = [-chance.randrange(floor) for _ in range(num - 1)]
                 weights[name] = tuple(chance.sample([0, *others], num))
-            monkeypatch.setattr(parts, "level_weights", lambda *told, w=weights: w)
+            monkeypatch.setattr(ports, "level_weights", lambda *told, w=weights: w)
             texts = {
                 mode: (await said(mode, temperature=temperature)).text
                 for mode in ("exact", "cloud")
