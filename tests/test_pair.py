@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from answers import answer
 from speech import cuts, recording, speech
+from stock_engine import on_stock
 
-from bench.arms import models_of, run
 from bench.sentence_quality import measure
 from streamer.core.attributes import parse
 from streamer.core.decoding.plan import Plan
@@ -113,10 +113,11 @@ def test_the_pair_hears_differences(pair):
 
 @pytest.mark.parametrize("mode", ["exact", "edge"])
 @pytest.mark.parametrize("seconds", [3, 30])
-def test_our_kernels_say_what_transformers_modules_say(mode, seconds):
+def test_our_kernels_say_what_transformers_modules_say(pair, mode, seconds):
     """Id for id over whole turns."""
-    fast, stock = (
-        run(models_of(mode=mode, engine=engine), speech(seconds, 1)) for engine in ("fast", "stock")
+    plan, samples = Plan(mode=mode), speech(seconds, 1)
+    ours, theirs = (
+        described(*two, plan, Sampling(), samples)[:3] for two in (pair, map(on_stock, pair))
     )
-    assert (fast.ids, fast.stop_reason) == (stock.ids, stock.stop_reason)
-    assert len(fast.ids) >= 16
+    assert ours == theirs
+    assert len(ours[0]) >= 16

@@ -65,7 +65,6 @@ CALLS = [
     ("tune empty --model embedded --out new", 1, "no recording there"),
     ("tune empty --model embedded --out no/new", 1, "cannot be written"),
     ("tune empty --model embedded --out new --speakers no", 2, "as a table"),
-    ("tune empty --model embedded --out new --rank 0", 2, "--rank is 0"),
     ("tune empty --model embedded --out new --device cuda", 1, "no GPU"),
 ]
 
