@@ -61,7 +61,8 @@ def _line(each: Option) -> str:
 def _name(each: Option) -> str:
     if each.positional:
         return f"{each.metavar} ..."
-    return each.flag if each.group is not None else each.name
+    shown = each.flag if each.group is not None else each.name
+    return f"{each.short}, {shown}" if each.short else shown
 
 
 if __name__ == "__main__":

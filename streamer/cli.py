@@ -218,7 +218,8 @@ def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> 
         group.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
         return
     if option.is_switch:
-        group.add_argument(option.flag, action="store_true", **more)
+        names = [name for name in (option.short, option.flag) if name]
+        group.add_argument(*names, action="store_true", **more)
         return
     more |= {"metavar": option.placeholder, "required": option.default is REQUIRED}
     if option.is_many:

@@ -85,6 +85,9 @@ class DescribeOptions(Checked):
         ".png needs pip install '.[plot]'",
         metavar="FILE",
     )
+    verbose: bool = option(
+        False, "times, and how much of the sentence is verified, on stderr", short="-v"
+    )
     intervals: str | None = option(
         None,
         "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",

@@ -1,4 +1,4 @@
-"""The output of one recording: its sentence, JSON and table of measures.
+"""The output of one recording: its sentence, JSON, table of measures and line of numbers.
 
 On a terminal a sentence grows as its tokens commit.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, plain, put
+from streamer.commands.process import fail, plain, put, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import (
@@ -120,6 +120,9 @@ class Screen:
         # a cut file fails the command, so its reason is no mere warning
         if result.warning is not None and (result.is_cut or not options.quiet):
             self._tell(result.warning)
+        if options.verbose:
+            self._bar.hide()
+            tell(summary(result))
 
     def _tell(self, why: str) -> None:
         """A line on stderr about the recording."""
@@ -279,3 +282,12 @@ def _details(m: SpeechMeasures, language: str) -> str:
 def _known(language: str, form: str, value: float | None) -> str:
     """The value in this form; a dash if it is unknown."""
     return ABSENT if value is None else told(language, form, value)
+
+
+def summary(result: Description) -> str:
+    """One line of numbers. The times of a long recording would be those of one part."""
+    told = [f"{result.audio_s:.1f} s"]
+    if result.ttft_ms is not None and not result.parts:
+        told.append(f"first text after {result.ttft_ms:.0f} ms")
+    told += [f"{result.n_tokens} tokens", f"{result.verified_share:.0%} verified [{result.mode}]"]
+    return f"  {one_line(result.file)}: {', '.join(told)}"

@@ -38,8 +38,8 @@ def option(
     """A field of a dataclass that is an option.
 
     group: the heading in `--help`; None: not on the command line. more: bounds of msgspec.Meta
-    (ge, gt, le, lt), metavar, positional, and unset (the default in words
-    where it is None).
+    (ge, gt, le, lt), metavar, short (of a switch, such as "-v"), positional, and unset (the
+    default in words where it is None).
     """
     return field(default=default, repr=repr, metadata={"help": help, "group": group, **more})
 
@@ -54,7 +54,7 @@ class Option:
     more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """help, group, metavar, positional, unset; None if it was not given."""
+        """help, group, metavar, short, positional, unset; None if it was not given."""
         return self.more.get(name)
 
     @property

@@ -57,10 +57,10 @@ def on_a_terminal(monkeypatch):
 def test_parts_are_lines_that_begin_with_their_time(here, models, samples, tmp_path, on_a_terminal):
     """On a terminal each line stands whole between the bar's frames."""
     words = ("describe", long_of(tmp_path / "long.wav", samples, 70), "--mode", "edge", *models)
-    status, out, err = here(*words)
+    status, out, err = here(*words, "-v")
     assert status == 0
     assert [line[:7] for line in out.splitlines()] == ["[0:00] ", "[1:00] "]
-    assert err == ""
+    assert re.fullmatch(r"  \S+long.wav: 70.0 s, \d+ tokens, 0% verified \[edge\]\n", err)
     assert here(*words, "--quiet")[1].splitlines() == [line[7:] for line in out.splitlines()]
     status, _, shown = on_a_terminal(*words)
     assert status == 0
