@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_guesses_change_no_id_and_no_signal(
                 listener.sequence.replace_tail(listener.sequence.answer_start)
                 sampling = Sampling(temperature, seed=seed)
                 drafter = IncrementalDrafter(listener, rules, sampling, weights)
-                ids, signals, steps = drafted(drafter, n)
+                ids, signals, steps = drafted(drafter, n, rules)
                 drafts.append((ids, signals))
                 num_steps.append(steps)
             assert drafts[0] == drafts[1]
@@ -71,13 +72,38 @@ def test_guesses_change_no_id_and_no_signal(
         assert num_steps[-1] <= num_steps[-2] / 2, "it remembers the order"
 
 
-def drafted(drafter: IncrementalDrafter, n: int) -> tuple[list[int], list[Signal], int]:
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_guesses_change_nothing_whatever_is_asked_for(thinker: Thinker, language: str) -> None:
+    """Any attributes, weights, length, draw and length of a draft."""
+    chance = random.Random(language)
+    names = list(thinker.card.attributes)
+    for (listener,), _ in hear_parts([thinker], [recording(0)], language=language):
+        for seed in range(12):
+            said = ",".join(chance.sample(names, chance.randint(1, 7)))
+            rules = Rules(language=language, max_new_tokens=chance.randint(2, 60)).saying(said)
+            sampling = Sampling(chance.choice([0.0, 0.7, 2.0]), chance.choice([0.5, 1.0]), seed)
+            weights = {
+                name: [chance.randint(-99, 0) for _ in levels]
+                for name, levels in thinker.card.attributes.items()
+                if chance.random() < 0.7
+            }
+            found = []
+            for n in (1, chance.randint(2, 40)):
+                listener.sequence.replace_tail(listener.sequence.answer_start)
+                drafter = IncrementalDrafter(listener, rules, sampling, weights)
+                found.append(drafted(drafter, n, rules)[:2])
+            assert found[0] == found[1], (rules, sampling, weights)
+
+
+def drafted(
+    drafter: IncrementalDrafter, n: int, rules: Rules
+) -> tuple[list[int], list[Signal], int]:
     """A sentence, `n` ids at a time, and how many steps it took."""
     ids: list[int] = []
     signals: list[Signal] = []
     num_steps = 0
     vocabulary = drafter.listener.thinker.vocabulary
-    while not ids or stop(vocabulary, RULES, ids[:-1], ids[-1]) is None:
+    while not ids or stop(vocabulary, rules, ids[:-1], ids[-1]) is None:
         steps = counted(drafter.draft(n))
         found, told, num = drive(drafter.listener.engine, steps)
         ids, signals, num_steps = ids + found, signals + told, num_steps + num
