@@ -34,9 +34,9 @@ class Curves:
 
     @classmethod
     def of(cls, frames: Frames) -> Curves:
-        power = frames.power.copy()
-        syllables = frames.syllables()
-        return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)
+        speech = frames.counted()
+        power, syllables = frames.power.copy(), frames.density * speech
+        return cls(1 / FRAMES_PER_S, frames.f0 * speech, power, speech, syllables)
 
     @classmethod
     def joined(cls, turns: Sequence[Curves]) -> Curves:

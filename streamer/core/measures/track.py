@@ -87,7 +87,7 @@ class Frames(NamedTuple):
         sounding = np.flatnonzero(self.power > DIGITAL_POWER)  # silence around it dilutes nothing
         num_sounding = int(sounding[-1] - sounding[0]) + 1 if len(sounding) else 1
         clipped = float(self.clipped.sum()) / (num_sounding * HOP_SAMPLES)
-        at = _without_edges(np.flatnonzero(self.speech))
+        at = np.flatnonzero(self.counted())
         if len(at) < MIN_FRAMES:
             return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
         span = int(at[-1] - at[0]) + 1
@@ -120,6 +120,12 @@ class Frames(NamedTuple):
             snr_db=self._snr_db(at, gaps, float(self.power[heard].mean())),
             clipped_share=clipped,
         )
+
+    def counted(self) -> Flags:
+        """The frames of speech that count [n]."""
+        found = np.zeros(len(self.speech), bool)
+        found[_without_edges(np.flatnonzero(self.speech))] = True
+        return found
 
     def syllables(self) -> Floats:
         """How many syllables each frame holds [n]; it may be a part of one."""

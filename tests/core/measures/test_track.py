@@ -90,6 +90,20 @@ def test_a_short_stretch_apart_from_the_speech_is_the_begin_of_a_noise(num, gap,
         assert frames(speech=one).measures().speech_s == pytest.approx(speech_s)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_curves_have_the_pauses_and_the_speech_of_the_measures(seed):
+    chance = np.random.default_rng(seed)
+    speech = np.repeat(chance.random(40) < 0.5, chance.integers(1, 30, 40))
+    turn = frames(num=len(speech), speech=speech)
+    found, drawn = turn.measures(), Curves.of(turn)
+    lengths = [end - begin for begin, end in drawn.pauses_s]
+    assert len(lengths) == found.pause_count
+    assert max(lengths, default=0) == pytest.approx(found.longest_pause_s)
+    begin, end = drawn.span_s
+    assert end - begin - sum(lengths) == pytest.approx(found.speech_s)
+    assert drawn.syllables.sum() == pytest.approx(found.rate_syllables_per_s * found.speech_s)
+
+
 def test_nobody_speaks():
     found = frames(speech=np.zeros(300, bool)).measures()
     assert found == SpeechMeasures(audio_s=3.0)
