@@ -3,6 +3,7 @@ killed."""
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -67,6 +68,20 @@ def test_a_folder_is_one_run_s_at_a_time_and_nothing_of_a_killed_one_stays(folde
     told = r"mine\.tuning is of a run with batch 16, not 8"
     with pytest.raises(TuneError, match=told), folder(batch=8):
         pass
+
+
+def test_a_full_disk_leaves_a_folder_that_can_be_used(folder):
+    """Here a file may have no bytes: an empty file of options could not be continued from."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(TuneError, match="File too large"), folder():
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    for _ in range(2):
+        with folder() as work:
+            assert json.loads((work / "options.json").read_text("utf-8"))["batch"] == 16
 
 
 def started(*args):
