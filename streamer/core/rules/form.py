@@ -172,7 +172,7 @@ class SentenceForm:
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
         if not self._likely_texts:
-            self._likely_texts = [*map(self._likely_text, self._named.values())]
+            self._likely_texts[:] = [*map(self._likely_text, self._named.values())]
         usual = self._order.get(state.said, 0)
         for place in (usual, *range(len(self._likely_texts))):
             if state.said >> place & 1:
