@@ -241,8 +241,8 @@ def room_boxes() -> list[str]:
             "stages",
             "stages",
             [
-                "anyio: stream, chunk, prefill,",
-                "answer, queues,",
+                "anyio: stream, hear,",
+                "answer,",
                 "ports, batcher, events.",
                 "Models come in as Parts.",
             ],

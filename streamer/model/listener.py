@@ -108,10 +108,13 @@ class Listener:
         )
 
     def close(self) -> None:
-        """Give the KV slot back; a second call does nothing."""
+        """Give the KV slot back, and the sound; a second call does nothing."""
         if self._slot is not None:
             self.thinker.engine.close(self._slot)
             self._slot = None
+            # An ended session stays in cycles until they are collected: 3 MB for a minute.
+            self._ledger = WindowLedger()
+            self._windows, self._embeddings, self._tail = [], [], None
 
     def _hear(self, heard: Heard) -> Steps[None]:
         for window in heard.windows:

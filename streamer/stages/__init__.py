@@ -1,4 +1,4 @@
 """ANYIO: one stream is chunk | prefill | answer, joined by bounded queues.
 
-Models come in as Protocol objects; it imports core.
+Models come in as Parts (ports.py); it imports core.
 """
