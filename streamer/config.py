@@ -81,7 +81,7 @@ class Config:
     seed: int = option(0, "the same seed gives the same sentence", DECODING)
     min_new_tokens: int | None = option(
         None,
-        "least tokens of a sentence",
+        "least tokens of a sentence, for models without phrases",
         DECODING,
         ge=0,
         le=128,
@@ -110,7 +110,7 @@ class Config:
     draft: Literal["incremental", "generate"] = option(
         "incremental",
         "how the edge drafts. generate: transformers' own, for comparison; slow, greedy "
-        "(temperature 0 only), and by none of our rules but for verified ids",
+        "(temperature 0 only); our rules hold only for verified tokens",
         DECODING,
     )
     edge: str = edge_option()

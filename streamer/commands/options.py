@@ -48,7 +48,7 @@ reference_option = partial(
     "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
     "the turns of a recording over 60 s, or of --intervals",
     metavar="HZ",
-    unset="the absolute scale alone",
+    unset="none",
 )
 json_option = partial(option, False, "JSON on stdout, nothing else")
 port_option = partial(
