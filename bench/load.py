@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -52,7 +53,7 @@ def turns_of(seconds: float) -> int:
     return 2 if seconds <= 10 else 1
 
 
-class Player:
+class Player(ABC):
     """One stream at real time. ttft_ms: commit to first text, per turn. late_ms: the most that a
     feed was held back."""
 
@@ -73,10 +74,13 @@ class Player:
             if (first_ms := await self.answer(clip)) is not None:
                 self.ttft_ms.append(first_ms)
 
-    async def feed(self, pcm: bytes) -> None: ...
+    @abstractmethod
+    async def feed(self, pcm: bytes) -> None:
+        """Take a piece of audio."""
 
+    @abstractmethod
     async def answer(self, clip: Clip) -> float | None:
-        raise NotImplementedError
+        """The milliseconds to the first text; None if there was none."""
 
 
 class Live(Player):
@@ -107,6 +111,9 @@ class Plain(Player):
         super().__init__()
         self._generate = functools.partial(one_shot, cloud, stock)
         self._lock = lock
+
+    async def feed(self, pcm: bytes) -> None:
+        pass  # generate() hears the whole clip at once
 
     async def answer(self, clip: Clip) -> float | None:
         committed, firsts = time.perf_counter(), list[float]()

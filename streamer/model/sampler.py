@@ -141,7 +141,7 @@ def _below_best(logits: Floats) -> tuple[Floats, Floats]:
 
 
 def entropy_of(scores: Sequence[float]) -> float:
-    """Of the softmax of some scores, in nats."""
+    """The entropy of the softmax of `scores`, in nats."""
     best = max(scores)
     below = [score - best for score in scores if score - best > LEAST_LOG]
     weights = [math.exp(x) for x in below]

@@ -6,6 +6,7 @@ sample; those of text from the arrival of the turn's last sample.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, get_args
 
@@ -72,16 +73,16 @@ class TurnFailed:
     is_target_lost: bool = False
 
 
-class CoachEvent:
+class CoachEvent(ABC):
     """The base of the events of a session's coach (streamer/extras/coach)."""
 
     __slots__ = ()
     wire_type: ClassVar[str]
     may_be_lost: ClassVar[bool] = False  # where the reader is slow: a later one replaces it
 
+    @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded. Times are seconds of the session's sound."""
-        raise NotImplementedError
 
 
 class CoachOptions(Protocol):

@@ -1,4 +1,4 @@
-"""What stands beside a Chinese sentence is Chinese."""
+"""Tables, warnings and verdicts beside a Chinese sentence are in Chinese."""
 
 import re
 from string import Formatter

@@ -1,5 +1,4 @@
-"""What a file imports. Under TYPE_CHECKING and inside functions, too: whatever needs a name needs
-its file."""
+"""The imports of a file, those under TYPE_CHECKING and inside functions included."""
 
 import ast
 import functools

@@ -231,8 +231,8 @@ class SentenceForm:
         self._likely_texts: list[tuple[str, bool]] = []  # of each attribute, once one is guessed
 
     def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-        """What the first phrases of an attribute's best levels have in common, and whether that is
-        a phrase."""
+        """The beginning that the first phrases of an attribute's best levels share, and whether it
+        is a whole phrase."""
         weights = {phrase: self._weight_of.get(phrase, 0) for phrase in map(_first_phrase, levels)}
         best = max(weights.values())
         likely = sorted(phrase for phrase, weight in weights.items() if weight == best)

@@ -83,7 +83,7 @@ def test_noise_that_ended_before_the_speech_is_not_under_it():
 
 @pytest.mark.parametrize(("num", "gap", "speech_s"), [(13, 11, 2), (14, 11, 2.25), (13, 10, 2.23)])
 def test_a_short_stretch_apart_from_the_speech_is_the_begin_of_a_noise(num, gap, speech_s):
-    """At either end. What is longer, or nearer, is speech."""
+    """At the beginning and at the end of a turn. A longer or a nearer stretch is speech."""
     speech = np.zeros(300, bool)
     speech[50:250] = speech[250 + gap : 250 + gap + num] = True
     for one in (speech, speech[::-1]):

@@ -82,8 +82,8 @@ def cut_short(directory):
 
 
 def saved_twice(directory):
-    """What a run that saved under the other naming scheme leaves behind: which one counts would be
-    chance."""
+    """Two files with the same tensors under two naming schemes, as two runs leave them: neither is
+    the right one."""
     weights = load_file(directory / WEIGHTS)
     again = {
         "thinker." + name.replace("language_model.", ""): weight for name, weight in weights.items()
@@ -92,7 +92,7 @@ def saved_twice(directory):
 
 
 def many_tensors(number):
-    """A whole file whose header describes so many more tensors, all empty."""
+    """A valid file whose header lists `number` empty tensors."""
 
     def harm(directory):
         entry = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'

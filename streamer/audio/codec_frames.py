@@ -1,0 +1,104 @@
+"""Frames of streams that declare no length: MPEG's layers II and III, AAC in ADTS, DTS, AC-3."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+
+DTS = b"\x7f\xfe\x80\x01"
+XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
+# An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
+MP3_KBITS = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+MP2_KBITS = (0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384)  # of MPEG 1
+MPEG_RATES_HZ = (44_100, 48_000, 32_000)  # of MPEG 1; half of them in 2, a quarter in 2.5
+AC3_KBITS = (*MP2_KBITS[1:2], 40, *MP2_KBITS[2:], 448, 512, 576, 640)
+AC3_RATES_HZ = (48_000, 44_100, 32_000)
+Data = mmap.mmap
+
+
+def mp3_end(data: Data, at: int) -> int | None:
+    """None where its first frame does not say how many bytes it has."""
+    at = after_tag(data, at)
+    for place in XING_AT:
+        is_there = at + place + 16 <= len(data)
+        if is_there and data[at + place : at + place + 4] in (b"Xing", b"Info"):
+            flags, *numbers = struct.unpack_from(">3I", data, at + place + 4)
+            if flags & 3 == 3 and numbers[1] > 0:
+                return at + int(numbers[1])
+    return None
+
+
+def ends_within_a_frame(data: Data) -> bool:
+    """Whether a file of bare frames, without a length, ends before its last one does: MPEG's layers
+    II and III, AAC, DTS, AC-3."""
+    begin = after_tag(data, 0)
+    if mp3_end(data, 0) is not None:
+        return False  # its decoder knows
+    for size_of in (_mpeg_size, _adts_size, _dts_size, _ac3_size):
+        at, num = begin, 0
+        while (size := size_of(data, at)) is not None:
+            at, num = at + size, num + 1
+        if num > 1:
+            left = data[at:][:2]  # of a header that is cut, too
+            return at > len(data) or (
+                0 < len(data) - at < 8 and data[begin : begin + len(left)] == left
+            )
+    return False
+
+
+def _mpeg_size(data: Data, at: int) -> int | None:
+    """Bytes of a frame of layer II or III; None for what is none, and for a free bit rate."""
+    if len(data) < at + 4 or data[at] != 0xFF or data[at + 1] & 0xE0 != 0xE0:
+        return None
+    version, layer, bits = data[at + 1] >> 3 & 3, data[at + 1] >> 1 & 3, data[at + 2]
+    if version == 1 or layer not in (1, 2) or bits >> 4 in (0, 15) or bits >> 2 & 3 == 3:
+        return None
+    is_half = version != 3
+    rate = MPEG_RATES_HZ[bits >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
+    kbits = (MP2_KBITS if layer == 2 and not is_half else MP3_KBITS[is_half])[bits >> 4]
+    is_short = is_half and layer == 1  # 576 samples
+    return (72_000 if is_short else 144_000) * kbits // rate + (bits >> 1 & 1)
+
+
+def _adts_size(data: Data, at: int) -> int | None:
+    head = data[at : at + 7]
+    if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:
+        return None
+    return max(7, (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5)
+
+
+def _dts_size(data: Data, at: int) -> int | None:
+    """Bytes of a core frame; extensions are left to the decoder."""
+    if data[at : at + 4] != DTS or len(data) < at + 8:
+        return None
+    return 1 + (int.from_bytes(data[at + 5 : at + 8]) >> 4 & 0x3FFF)
+
+
+def _ac3_size(data: Data, at: int) -> int | None:
+    """Bytes of a frame of AC-3 or E-AC-3."""
+    head = data[at : at + 6]
+    if len(head) < 6 or head[:2] != b"\x0b\x77":
+        return None
+    if head[5] >> 3 > 10:  # E-AC-3
+        return 2 * ((head[2] & 7) << 8 | head[3]) + 2
+    rate, code = head[4] >> 6, head[4] & 0x3F
+    if rate == 3 or code >= 2 * len(AC3_KBITS):
+        return None
+    num_words = 96_000 * AC3_KBITS[code >> 1] // AC3_RATES_HZ[rate]
+    return 2 * (num_words + (code & 1 if rate == 1 else 0))
+
+
+def after_tag(data: Data, at: int) -> int:
+    """Where frames begin after an ID3 tag, whose size has 7 bits in each byte."""
+    if data[at : at + 3] != b"ID3":
+        return at
+    size = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(data[at + 6 : at + 10])))
+    return at + 10 + size
+
+
+def is_frame(data: Data, at: int) -> bool:
+    head = data[at : at + 3]
+    return len(head) == 3 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[2] >> 4 < 15
