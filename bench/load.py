@@ -75,12 +75,10 @@ class Player(ABC):
                 self.ttft_ms.append(first_ms)
 
     @abstractmethod
-    async def feed(self, pcm: bytes) -> None:
-        """Take a piece of audio."""
+    async def feed(self, pcm: bytes) -> None: ...
 
     @abstractmethod
-    async def answer(self, clip: Clip) -> float | None:
-        """The milliseconds to the first text; None if there was none."""
+    async def answer(self, clip: Clip) -> float | None: ...
 
 
 class Live(Player):
@@ -117,15 +115,12 @@ class Plain(Player):
 
     async def answer(self, clip: Clip) -> float | None:
         committed, firsts = time.perf_counter(), list[float]()
-        tell = functools.partial(self._tell, firsts)
+        generate = functools.partial(
+            self._generate, clip.samples, tell=lambda _: firsts.append(time.perf_counter())
+        )
         async with self._lock:
-            await anyio.to_thread.run_sync(
-                functools.partial(self._generate, clip.samples, tell=tell)
-            )
+            await anyio.to_thread.run_sync(generate)
         return 1000 * (firsts[0] - committed) if firsts else None
-
-    def _tell(self, firsts: list[float], _: int) -> None:
-        firsts.append(time.perf_counter())
 
 
 async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, Any]:
