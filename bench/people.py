@@ -1,6 +1,7 @@
 """How often the sentences are right on recordings of people.
 
     python -m bench.people --data DIR [--noise DIR] [--num 100] [--only table|robust]
+                           [--words models]
 
 DIR holds recordings and manifest.jsonl (bench/people_clips.py).
 
@@ -195,8 +196,8 @@ def noise_rows(folder: Path, say: Say) -> list[Row]:
     return rows
 
 
-def run_table(clips: Sequence[Clip], say: Say, name: str) -> None:
-    said = {mode: say(mode, [clip.samples for clip in clips], mode) for mode in MODES}
+def run_table(clips: Sequence[Clip], say: Say, name: str, modes: Sequence[str]) -> None:
+    said = {mode: say(mode, [clip.samples for clip in clips], mode) for mode in modes}
     rows, gaps = table_rows(clips, said), gap_rows(clips, said)
     header = ("group", "mode", "clips", "people", *ATTRIBUTES, "mean", "called no speech")
     cells = [
@@ -226,14 +227,16 @@ def main() -> None:
     parser.add_argument("--change", action="append", choices=CHANGES, help=told)
     parser.add_argument("--edge", default="embedded", help="the edge model")
     parser.add_argument("--cloud", default="embedded", help="the cloud model")
+    parser.add_argument("--words", default="measured", help="or models: without the measures")
     parser.add_argument("--name", default="people", help="of the files that are written")
     options = options_of(parser)
     if options.data is None and options.noise is None:
         parser.error("give --data DIR, recordings with a manifest.jsonl, or --noise DIR")
-    say = speaker(edge=options.edge, cloud=options.cloud)
+    say = speaker(edge=options.edge, cloud=options.cloud, words=options.words)
     clips = recordings(options.data, options.num) if options.data else []
     if clips and options.only != "robust":
-        run_table(clips, say, options.name)
+        modes = TOLD if options.words == "models" else MODES
+        run_table(clips, say, options.name, modes)
     if clips and options.only != "table":
         low, high = (SAMPLE_RATE * s for s in ROBUST_S)
         some = [c for c in clips if not c.is_joined and low <= len(c.samples) <= high]

@@ -2,7 +2,8 @@
 
 The folder's manifest.jsonl has one JSON object per line: file (or wav; relative to the folder), and
 where known speaker, source, language, sex and syllables (of its text); kind is "joined-30" for a
-turn joined to 30 s. The truth is measured on the recording by pipelines/embedded/labels.py.
+turn joined to 30 s. The truth is measured on the recording by pipelines/embedded/labels.py, but for
+a row with `measures`, those of its clean signal.
 """
 
 from __future__ import annotations
@@ -137,6 +138,6 @@ def clip_of(row: dict[str, Any], samples: np.ndarray) -> Clip:
         **known,
         syllables=syllables,
         samples=samples,
-        measures=truth(samples, syllables),
+        measures=Measures(**own) if (own := row.get("measures")) else truth(samples, syllables),
         length=f"{joined_s} s, joined" if kind == "joined" else length,
     )

@@ -4,7 +4,6 @@ import argparse
 import json
 from pathlib import Path
 
-from pipelines.embedded.evaluate import GROUPS, LENGTHS_S
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES
 from pipelines.embedded.recordings import table
@@ -29,17 +28,17 @@ ON_PEOPLE = (
 VOICES = """
 ## Accuracy on voices never trained on
 
-{num} turns of held-out voices, variants and engines. Exact / mean error in levels, of the models alone. Reproduce:
-`python -m pipelines.embedded.evaluate --data .cache/embedded/held` after `make train`.
+{num} turns of {speakers} held-out voices, variants and engines. Exact / mean error in levels, of the models alone.
+Reproduce: `python -m bench.people --words models --data .cache/embedded/gate/voices` after `make train`.
 
 """
 PEOPLE = """
 ## Accuracy on recorded people
 
-{num} recordings of {speakers} people that training never heard, as they were recorded and joined to 10, 30 and 60 s.
-Exact / mean error in levels, of the models alone, against what pipelines/embedded/labels.py measures; rate and arousal
-only where the text is known. Reproduce: `python -m pipelines.embedded.evaluate --people .cache/embedded/people-held`
-after `make train`; `python -m bench.people` evaluates the sentences of the product.
+{num} recordings of {speakers} people that training never heard, as they were recorded; below, turns joined to 10, 30
+and 60 s. Exact / mean error in levels, of the models alone, against what pipelines/embedded/labels.py measures; rate
+and arousal only where the text is known. Reproduce: `python -m bench.people --words models --data
+.cache/embedded/people-held` after `make train`; without `--words` it evaluates the sentences of the product.
 
 """
 GATE = """
@@ -67,26 +66,29 @@ def sizes() -> str:
     )
 
 
-def accuracy(report: dict, groups: list[str]) -> str:
-    """Both models by group, and by how much the cloud is better."""
-    rows = [["", "mean", *ATTRIBUTES]]
-    for model in ("edge", "cloud"):
-        for group in (name for name in groups if report[model][name]):
-            found = report[model][group]
-            mean = sum(f["exact"] for f in found.values()) / len(found)
-            cells = [
-                f"{found[a]['exact']:.2f} / {found[a]['bias']:+.2f}" if a in found else "-"
-                for a in ATTRIBUTES
-            ]
-            rows.append([f"{model}, {group}", f"{mean:.3f}", *cells])
-    usual = report["edge"][groups[0]]
-    cells = [f"{usual[a]['majority']:.2f}" if a in usual else "-" for a in ATTRIBUTES]
-    rows.append([f"most frequent level, {groups[0]}", "", *cells])
-    silent = f"{report['edge']['no_speech']} / {report['cloud']['no_speech']}"
-    gap = f"{report['gap']:+.4f} (paired standard error {report['gap_se']:.4f})"
-    return (
-        rows_of(*rows) + f"\nCloud - edge: **{gap}**. Called no speech by edge / cloud: {silent}.\n"
-    )
+def accuracy(rows: list[dict]) -> str:
+    """Both models by group, and by how much the cloud is better; rows of bench.people."""
+    lines = [["", "mean", *ATTRIBUTES]]
+    groups = [row for row in rows if row["by"] in ("all", "language", "length")]
+    for row in (row for row in groups if "mode" in row):
+        cells = [
+            f"{row[a]['exact']:.2f} / {row[a]['bias']:+.2f}" if row[a]["n"] else "-"
+            for a in ATTRIBUTES
+        ]
+        lines.append([f"{row['mode']}, {row['group']}", f"{row['mean']:.3f}", *cells])
+    edge, cloud = (of_all(rows, "mode", mode) for mode in ("edge", "cloud"))
+    usual = [f"{edge[a]['constant']:.2f}" if edge[a]["n"] else "-" for a in ATTRIBUTES]
+    lines.append(["most frequent level, all", "", *usual])
+    silent = f"{edge['called no speech']} / {cloud['called no speech']}"
+    found = of_all(rows, "gap", "cloud - edge")
+    gap = f"{found['mean']:+.4f} (paired standard error {found['se']:.4f})"
+    told = f"Cloud - edge: **{gap}**. Called no speech by edge / cloud: {silent}."
+    return f"{rows_of(*lines)}\n{told}\n"
+
+
+def of_all(rows: list[dict], key: str, value: str) -> dict:
+    """The row over all clips with this value."""
+    return next(row for row in rows if row["by"] == "all" and row.get(key) == value)
 
 
 def gate(rows: list[dict]) -> str:
@@ -113,15 +115,16 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=Path(".cache/embedded/report"))
     parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded/MODEL_CARD.md"))
     args = parser.parse_args()
-    found = {file.stem: json.loads(file.read_text("utf-8")) for file in args.report.glob("*.json")}
-    people = found.get("people")
-    text = HEAD.format(people=ON_PEOPLE if people else "") + sizes()
-    text += VOICES.format(**found["voices"])
-    text += accuracy(found["voices"], [f"{seconds} s" for seconds in LENGTHS_S])
-    if people:
-        text += PEOPLE.format(**people) + accuracy(people, list(GROUPS)) + sources()
-    if "gate" in found:
-        text += GATE + gate(found["gate"])
+    text = HEAD.format(people=ON_PEOPLE if (args.report / "people.jsonl").exists() else "")
+    text += sizes()
+    for name, title in (("voices", VOICES), ("people", PEOPLE)):
+        if (file := args.report / f"{name}.jsonl").exists():
+            _, *rows = map(json.loads, file.read_text("utf-8").splitlines())
+            edge = of_all(rows, "mode", "edge")
+            text += title.format(num=edge["clips"], speakers=edge["speakers"]) + accuracy(rows)
+            text += sources() if name == "people" else ""
+    if (file := args.report / "gate.json").exists():
+        text += GATE + gate(json.loads(file.read_text("utf-8")))
     args.out.write_text(text, "utf-8")
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.signal import lfilter
 
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, frame_power, measure
-from pipelines.embedded.mel import band_hz, normalise
+from pipelines.embedded.mel import normalise
 from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
-from streamer.core.measures.frames import decibel
+from streamer.core.measures.frames import band_hz, decibel
 
 MAX_FRAMES = 6000
 SILENCE = -10.0  # log10 of the extractor's floor

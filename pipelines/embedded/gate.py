@@ -13,7 +13,6 @@ blocks that are not sent up though the cloud would have changed them.
 import argparse
 import hashlib
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -22,24 +21,18 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
-from pipelines.embedded.people_held import EDGE_S, trimmed
-from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded import people_held
+from pipelines.embedded.recordings import Clip
 from streamer.assembly.models import Models
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at
 from streamer.model.checkpoint.card import FILE, write_gate
 
-SOURCES = (
-    "common-voice-zh",
-    "speechocean762",
-    "librispeech-other",
-    "librispeech-sample",
-    "common-voice-59",
-)
-SHORT_PER_SPEAKER = {"common-voice-zh": 4, "speechocean762": 2, "librispeech-other": 4}
-LONG_S = (30, 60)
+# recordings of each half: single ones of each speaker of a source, joined turns by their seconds
+SINGLES = {"common-voice-zh": 4, "speechocean762": 2, "librispeech-other": 4}
+SINGLES |= {"librispeech-sample": 1, "common-voice-59": 1}
+JOINED = {30: 60, 60: 60}
 LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61), (0, 61))
 
 
@@ -48,43 +41,13 @@ def half(speaker: str) -> int:
     return int(hashlib.sha1(f"streamer-gate:{speaker}".encode()).hexdigest()[:8], 16) % 2
 
 
-def turns(samples: list[np.ndarray], rng: random.Random) -> list[np.ndarray]:
-    """Whole clips in order, joined to 30 or 60 s as drawn; the rest is dropped."""
-    made, parts, wanted = [], [], rng.choice(LONG_S)
-    for clip in samples:
-        parts.append(clip)
-        if sum(map(len, parts)) >= 0.9 * wanted * SAMPLE_RATE:
-            made.append(np.concatenate(parts)[: 60 * SAMPLE_RATE])
-            parts, wanted = [], rng.choice(LONG_S)
-    return made
+def write(clones: Path, out: Path, part: int) -> None:
+    """A folder of recordings of one half's speakers."""
 
+    def wanted(clip: Clip) -> bool:
+        return clip.held and half(clip.speaker) == part
 
-def of_speaker(found: list[Clip], filters: dict, rng: random.Random) -> tuple[list, list]:
-    """(short recordings, long turns) of one speaker, from different clips."""
-    number = SHORT_PER_SPEAKER.get(found[0].source, 1)
-    heard = list(decoded(found, filters))
-    short = [trimmed(samples, EDGE_S) for _, samples in heard[:number]]
-    long = [trimmed(samples, 0.5) for _, samples in heard[number:]]
-    return [s for s in short if s is not None], turns([s for s in long if s is not None], rng)
-
-
-def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
-    """One folder of wav files of one half's speakers, short-* and long-*; it appears whole."""
-    known, rng = table(), random.Random(seed)
-    partial = out.with_name(out.name + ".part")
-    partial.mkdir(parents=True, exist_ok=True)
-    count = {"short": 0, "long": 0}
-    for source in (row for row in known["source"] if row["id"] in SOURCES):
-        own = by_speaker(clones, source, lambda clip: clip.held and half(clip.speaker) == part)
-        for found in tqdm(own.values(), desc=source["id"]):
-            made = of_speaker(found, known["filters"], rng)
-            for kind, recordings in zip(count, made, strict=True):
-                for samples in recordings:
-                    path = partial / f"{kind}-{count[kind]:04d}.wav"
-                    soundfile.write(path, np.clip(samples, -1, 1), SAMPLE_RATE, subtype="PCM_16")
-                    count[kind] += 1
-    partial.rename(out)
-    print(f"{count['short']} short and {count['long']} long recordings in {out}")
+    people_held.write(clones, out, wanted, SINGLES, JOINED)
 
 
 def fit(args: argparse.Namespace) -> None:

@@ -1,14 +1,15 @@
-"""Recordings of voices that training never hears, with labels.jsonl beside them.
+"""Recordings of voices that training never hears, with manifest.jsonl beside them.
 
 Made from samples (not in the mel domain as training turns are): rooms are convolutions, noise is
 added to samples, so this also checks the shortcuts of training.
 """
 
-import argparse
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -21,8 +22,45 @@ from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
 from pipelines.embedded.synthesis import session
 
 
-def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures]:
-    """One turn of about `seconds`; samples and the measures of its clean signal. Raises
+def made(num: int, seconds: float, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Rows of `num` recordings of `seconds` (within a tenth, never longer) in `folder`, the same
+    for the same arguments. Those that are there are kept, since one takes up to ten seconds to
+    synthesise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / "manifest.jsonl"
+    lines = manifest.read_text("utf-8").splitlines() if manifest.exists() else ()
+    kept = {row["file"]: row for row in map(json.loads, lines)}
+    for i in tqdm(range(num), desc=f"clips of {seconds:g} s", leave=False, disable=None):
+        file = f"{seconds:g}s-{seed}-{i:04d}.wav"
+        if file not in kept:
+            row = {"file": file, "kind": f"joined-{seconds:g}"}
+            row |= _written(folder / file, seconds, random.Random(f"{seed}/{seconds:g}/{i}"))
+            with manifest.open("a", encoding="utf-8") as listing:
+                listing.write(json.dumps(row) + "\n")
+            kept[file] = row
+        yield kept[file]
+
+
+def _written(wav: Path, seconds: float, rng: random.Random) -> dict[str, Any]:
+    """Write one recording; one that cannot be synthesised, or is longer than wanted, is drawn
+    again."""
+    while True:
+        voice = rng.choice(voices(held_out=True))
+        try:
+            samples, measures, syllables = clip(voice, 0.95 * seconds - 0.3, rng)
+        except Exception as error:  # a voice that cannot say its text: draw another
+            tqdm.write(f"{voice.name}: {error}; drawn again")
+            continue
+        if 0.85 * seconds <= len(samples) / SAMPLE_RATE <= seconds:
+            break
+    soundfile.write(wav, samples, SAMPLE_RATE, subtype="PCM_16")
+    facts = {"speaker": voice.name, "source": voice.engine, "language": voice.language}
+    known = {name: float(value) for name, value in asdict(measures).items()}
+    return facts | {"syllables": syllables, "measures": known}
+
+
+def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures, int]:
+    """One turn of about `seconds`: samples, the measures of its clean signal, and syllables. Raises
     ValueError if unusable."""
     share = rng.choice((0.0, rng.uniform(0.05, 0.14), rng.uniform(0.18, 0.4)))
     whole, spans = session(voice, rng, num_phrases=2 + int(seconds / 1.2))
@@ -39,7 +77,7 @@ def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, 
     clean = tilted(np.concatenate(parts[:-1]), rng.uniform(-4, 4))
     level = rng.uniform(*rng.choice(((-44, -38), (-38, -29), (-29, -20), (-20, -15))))
     clean *= 10 ** ((level - _measured(clean, syllables).loudness) / 20)
-    return recorded(clean, level, rng), _measured(clean, syllables)
+    return recorded(clean, level, rng), _measured(clean, syllables), syllables
 
 
 def _measured(samples: np.ndarray, syllables: int) -> Measures:
@@ -68,41 +106,3 @@ def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarr
         noise = np.fft.irfft(spectrum * colour, len(heard))
         heard = heard + noise / noise.std() * 10 ** ((level_db - rng.uniform(20, 50)) / 20)
     return np.clip(heard, -1, 1).astype(np.float32)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--num", type=int, default=70)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--seed", type=int, default=7)
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    rows, attempt = [], 0
-    pool = voices(held_out=True)
-    bar = tqdm(total=args.num, desc="clips")
-    while len(rows) < args.num:
-        attempt += 1
-        rng = random.Random(f"{args.seed}/{args.seconds}/{attempt}")
-        # a third of the clips from the engine that training never hears at all
-        voice = rng.choice([v for v in pool if (v.engine == "flite") == (attempt % 3 == 0)])
-        try:
-            samples, measures = clip(voice, args.seconds, rng)
-        except Exception as error:  # a voice that cannot say its text: draw another
-            tqdm.write(f"{voice.name}: {error}")
-            continue
-        name = f"{len(rows):04d}.wav"
-        soundfile.write(args.out / name, samples, SAMPLE_RATE, subtype="PCM_16")
-        row = {"file": name, "seconds": round(len(samples) / SAMPLE_RATE, 3), "voice": voice.name}
-        row |= {
-            "levels": measures.levels(),
-            "measures": {k: float(v) for k, v in asdict(measures).items()},
-        }
-        rows.append(row)
-        bar.update()
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    (args.out / "labels.jsonl").write_text(lines)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamer.core.rules.form import BEGIN, State, marks_of
+from streamer.core.rules.form import BEGIN, State
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.offline import hear_turn
@@ -32,13 +32,7 @@ class Opinions:
     """The sentence of a listener whose turn is over, with the doubt about its levels."""
 
     def __init__(self, thinker: Thinker, listener: Listener, rules: Rules) -> None:
-        card = thinker.card.speaking(rules.language)
-        gap = marks_of(card.language).gap
-        self._phrases = {
-            name: [[gap + phrase for phrase in level["phrases"]] for level in levels]
-            for name, levels in card.attributes.items()
-        }
-        self._openings = card.openings
+        self._levels = thinker.card.speaking(rules.language).attributes
         self._listener = listener
         form = form_of(thinker, rules)
         assert form is not None
@@ -53,7 +47,7 @@ class Opinions:
             ids.append(int(allowed[logits[allowed].argmax()]))
             after = self._form.step(state, ids[-1])
             if after.said != state.said:  # the clause before this id is whole
-                (name,) = self._named(state)
+                name = list(self._levels)[(after.said ^ state.said).bit_length() - 1]
                 found[name] = self._doubted(name, ids, steps)
                 ids, steps = [], []
             else:
@@ -61,17 +55,13 @@ class Opinions:
             state = after
         return found
 
-    def _named(self, state: State) -> list[str]:
-        clause = self._clause(state)
-        return [n for n, levels in self._phrases.items() if any(clause in own for own in levels)]
-
     def _doubted(self, name: str, ids: list[int], steps: list) -> list[float]:
         """The chances where the clause's ids first part the levels; the sequence then holds all of
         them. steps: the state and the logits before each id."""
         begin = len(self._listener.sequence) - len(ids) + 1
         at = next(i for i, (state, _) in enumerate(steps) if self._parts(state, name))
         self._listener.sequence.replace_tail(begin + at)
-        chances = [0.0] * len(self._phrases[name])
+        chances = [0.0] * len(self._levels[name])
         for level, chance in self._leaves(*steps[at], name, 1.0):
             chances[level] += chance
         self._listener.sequence.replace_tail(begin)
@@ -81,34 +71,20 @@ class Opinions:
     def _logits(self) -> np.ndarray:
         return drive(self._listener.engine, self._listener.feed(1))[-1]
 
-    def _clause(self, state: State) -> str | None:
-        """The clause that stands there, without its opening; None before the opening is said."""
-        if not state.is_first:
-            return state.clause
-        said = [each for each in self._openings if state.clause.startswith(each)]
-        return state.clause.removeprefix(max(said, key=len)) if said else None
-
-    def _reachable(self, state: State) -> dict[str, set[int]]:
-        """attribute -> levels whose phrases the clause that stands there may become."""
-        clause = self._clause(state)
-        if clause is None:
-            return {}
-        found: dict[str, set[int]] = {}
-        for name, levels in self._phrases.items():
-            for i, level in enumerate(levels):
-                if any(phrase.startswith(clause) for phrase in level):
-                    found.setdefault(name, set()).add(i)
-        return found
+    def _reachable(self, state: State, name: str) -> set[int]:
+        """Levels of an attribute whose phrases the clause that stands there may become."""
+        phrases, levels = self._form.open_phrases(state), enumerate(self._levels[name])
+        return {i for i, level in levels if not phrases.isdisjoint(level["phrases"])}
 
     def _parts(self, state: State, name: str) -> bool:
         """Whether the next id tells levels of an attribute apart."""
-        levels = self._reachable(state).get(name, set())
+        levels = self._reachable(state, name)
         return any(some != levels for _, some in self._ways(state, name).values())
 
     def _ways(self, state: State, name: str) -> dict[int, tuple[State, set[int]]]:
         """Each next id that may lead to the attribute, the state after it, and the levels left."""
         steps = {int(id_): self._form.step(state, int(id_)) for id_ in self._form.allowed(state)}
-        ways = {id_: (after, self._reachable(after).get(name)) for id_, after in steps.items()}
+        ways = {id_: (after, self._reachable(after, name)) for id_, after in steps.items()}
         return {id_: (after, levels) for id_, (after, levels) in ways.items() if levels}
 
     def _leaves(

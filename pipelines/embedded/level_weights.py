@@ -4,7 +4,7 @@ In: JSON lines of level_rows.py. Out: streamer/core/measures/level_errors.json.
 
     python -m pipelines.embedded.level_rows --clones DIR --side train --out train.jsonl
     python -m pipelines.embedded.level_rows --clones DIR --side calibrates --opinions --out cal.jsonl
-    python -m pipelines.embedded.level_weights train.jsonl cal.jsonl [--checks check.jsonl] [--write]
+    python -m pipelines.embedded.level_weights train.jsonl cal.jsonl [--write]
 
 Errors are fitted to training's people and to those held-out people who calibrate. But the rate's
 network and the models were trained on training's people, and are surer there than elsewhere. So the
@@ -21,7 +21,6 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from bench.common import table_of
 from streamer.core.measures import levels as chances_of
 from streamer.core.measures.levels import (
     BOUNDS,
@@ -29,16 +28,13 @@ from streamer.core.measures.levels import (
     FEATURES,
     LEAST_CHANCE,
     MEASURES,
-    WEIGHTS,
     Learnt,
     MeasureError,
-    arousal_of,
     arousal_sum,
     features_of,
     level_chances,
     level_of,
     on_axis,
-    standardised,
     values_of,
 )
 
@@ -67,14 +63,11 @@ Row = dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", help="of level_rows.py, to fit to")
-    parser.add_argument("--checks", type=Path, help="rows of other people, to judge the fit")
     parser.add_argument("--write", type=Path, nargs="?", const=ERRORS, metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     found = fit([row for file in args.rows for row in read(file)])
-    if args.checks:
-        judge(read(args.checks), found)
     if args.write:
         write(found, args.write)
 
@@ -210,60 +203,6 @@ def minimised(loss: object, start: torch.Tensor) -> np.ndarray:
 
     optimiser.step(step)
     return p.detach().numpy()
-
-
-def judge(rows: Sequence[Row], found: Learnt) -> None:
-    """Print how often the levels are right, and their log-loss: measures, models, and both."""
-    use(found)
-    groups = {"as it is": [r for r in rows if r["change"] == "none"]}
-    groups["disturbed"] = [r for r in rows if r["change"] != "none"]
-    for group, own in groups.items():
-        print(f"\n{group}: {len(own)} sounds of {len({r['speaker'] for r in own})} people\n")
-        print(table_of([judged(name, own, found) for name in BOUNDS]))
-
-
-def judged(name: str, rows: Sequence[Row], found: Learnt) -> Row:
-    known = [r for r in rows if name in r["true"] and name in level_chances(_measures(r))]
-    true = [level_of(name, r["true"][name]) for r in known]
-    chances = [level_chances(_measures(r))[name] for r in known]
-    row: Row = {"attribute": name, "n": len(known)}
-    row["measure right"] = share(point(name, r) == t for r, t in zip(known, true, strict=True))
-    row["chances right"] = share(c.argmax() == t for c, t in zip(chances, true, strict=True))
-    row["log-loss"] = mean(-math.log(c[t]) for c, t in zip(chances, true, strict=True))
-    for model in ("edge", "cloud"):
-        told = [
-            (np.log(c), np.log(np.maximum(own, EVEN)), t)
-            for r, c, t in zip(known, chances, true, strict=True)
-            if (own := r.get("opinions", {}).get(model, {}).get(name))
-        ]
-        fused = [m + found.opinion[name] * own for m, own, _ in told]
-        right = [t for *_, t in told]
-        row[f"{model} alone"] = share(own.argmax() == t for _, own, t in told)
-        row[f"{model} fused"] = share(f.argmax() == t for f, t in zip(fused, right, strict=True))
-        row[f"{model} log-loss"] = mean(
-            float(np.log(np.exp(f).sum()) - f[t]) for f, t in zip(fused, right, strict=True)
-        )
-    return row
-
-
-def point(name: str, row: Row) -> int | None:
-    """The level of the measured value; arousal by its formula."""
-    found = {key: row[field] for key, field in MEASURES.items()}
-    if name != "arousal":
-        return level_of(name, found[name])
-    if any(found[key] is None for key in WEIGHTS):
-        return None
-    rate, *others = (found[key] for key in WEIGHTS)
-    return level_of(name, arousal_of(standardised(max(rate, 0.1), *others)))
-
-
-def share(right: object) -> float:
-    return mean(float(one) for one in right)
-
-
-def mean(values: object) -> float:
-    found = list(values)
-    return round(sum(found) / len(found), 3) if found else math.nan
 
 
 def write(found: Learnt, file: Path) -> None:

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from transformers.audio_utils import hertz_to_mel, mel_filter_bank, mel_to_hertz
+from transformers.audio_utils import mel_filter_bank
 
 N_FFT, HOP, NUM_MELS = 400, 160, 128
 
@@ -16,23 +16,6 @@ def filters() -> np.ndarray:
         N_FFT // 2 + 1, NUM_MELS, 0.0, 8000.0, 16_000, norm="slaney", mel_scale="slaney"
     )
     return bank.astype(np.float32)
-
-
-@cache
-def edges_hz() -> np.ndarray:
-    """Where the bands begin, have their centre and end, [130]."""
-    most = hertz_to_mel(8000.0, mel_scale="slaney")
-    return mel_to_hertz(np.linspace(0.0, most, NUM_MELS + 2), mel_scale="slaney")
-
-
-def band_hz() -> np.ndarray:
-    """Centre of each mel band in Hz, [128]."""
-    return edges_hz()[1:-1].astype(np.float32)
-
-
-def band_peak() -> np.ndarray:
-    """Height of each Slaney triangle, [128]: 2 / its width in Hz."""
-    return (2.0 / (edges_hz()[2:] - edges_hz()[:-2])).astype(np.float32)
 
 
 def raw_log_mel(samples: np.ndarray) -> np.ndarray:

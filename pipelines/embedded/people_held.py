@@ -7,6 +7,7 @@ joined to 10, 30 and 60 s, each with its own silence.
 import json
 import random
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -85,20 +86,27 @@ def join(
     return whole, np.concatenate(parts)
 
 
-def write(clones: Path, out: Path, seed: int = 3) -> None:
-    """Write the folder; the same clips for the same clones and seed."""
+def write(
+    clones: Path,
+    out: Path,
+    wanted: Callable[[Clip], bool] = lambda clip: clip.held,
+    singles: Mapping[str, int] = PER_SPEAKER,
+    joined: Mapping[int, int] = JOINED_S,
+) -> None:
+    """Write the folder, always the same for the same clones. singles: single clips of each speaker
+    of a source; joined: seconds of a joined turn, and how many there are at most."""
     known = table()
     (out / "wav").mkdir(parents=True, exist_ok=True)
     rows, whole = [], defaultdict(list)
     for source in known["source"]:
-        if source.get("side") == "train" or source["id"] not in PER_SPEAKER:
+        if source.get("side") == "train" or source["id"] not in singles:
             continue
-        single, longer = PER_SPEAKER[source["id"]], 12 if source["id"] in JOINED_FROM else 0
-        held = by_speaker(clones, source, lambda clip: clip.held)
+        single, longer = singles[source["id"]], 12 if source["id"] in JOINED_FROM else 0
+        held = by_speaker(clones, source, wanted)
         for speaker, own in tqdm(held.items(), desc=source["id"]):
             chosen = own[: max(single + 2, longer)]
             rows += _single(chosen, single, known["filters"], out, whole[speaker], len(rows))
-    rows += _joined(whole, out, random.Random(seed))
+    rows += _joined(whole, out, joined)
     (out / "manifest.jsonl").write_text(
         "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), "utf-8"
     )
@@ -121,9 +129,9 @@ def _single(
     return rows
 
 
-def _joined(whole: dict, out: Path, rng: random.Random) -> list[dict]:
-    rows = []
-    for seconds, number in JOINED_S.items():
+def _joined(whole: dict, out: Path, joined: Mapping[int, int]) -> list[dict]:
+    rows, rng = [], random.Random(3)
+    for seconds, number in joined.items():
         speakers = sorted(whole)
         rng.shuffle(speakers)
         made = (join(whole[speaker], seconds, rng) for speaker in speakers if whole[speaker])

@@ -1,4 +1,4 @@
-"""Turns as rows of prefix, audio, suffix and answer: logits of the answers, and greedy answers."""
+"""Turns as rows of prefix, audio, suffix and answer, and the logits of the answers."""
 
 import json
 import random
@@ -9,17 +9,13 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache
 
 from pipelines.embedded.data import Turn
 from pipelines.embedded.export import spoken as spoken_in
-from pipelines.embedded.model import hidden_states, in_windows, tower
+from pipelines.embedded.model import hidden_states
 from pipelines.embedded.sentences import LANGUAGES, MARKS
 from pipelines.embedded.tokenizer import build
 from streamer.core.attributes import parse
-
-MAX_IDS = 64
-BATCH = 12  # turns
 
 
 class Rows(NamedTuple):
@@ -122,46 +118,3 @@ def clauses(words: list[str]) -> list[list[str]]:
         if word in MARKS:
             parts.append([])
     return parts[:-1]
-
-
-@torch.inference_mode()
-def describe_batch(
-    model, prompted: Prompted, mels: list[torch.Tensor], language: str = "zh"
-) -> list[list[int]]:
-    """Greedy ids of several turns at once, without the end id. mels: [n_frames, 128] each.
-
-    Rows are padded on the left.
-    """
-    text, cache = model.model.language_model, DynamicCache(config=model.config.text_config)
-    windows, lengths, counts = in_windows(mels)
-    heard = tower(model.model.audio_tower, windows, lengths).split(counts)
-    rows = [prompted.question(audio, text.embed_tokens, language) for audio in heard]
-    longest = max(map(len, rows))
-    x = torch.stack([torch.nn.functional.pad(row, (0, 0, longest - len(row), 0)) for row in rows])
-    mask = torch.stack([torch.arange(longest) >= longest - len(row) for row in rows]).long()
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    ids: list[list[int]] = [[] for _ in rows]
-    ended = torch.zeros(len(rows), dtype=torch.bool)
-    for _ in range(MAX_IDS):
-        hidden = text(
-            inputs_embeds=x,
-            attention_mask=mask,
-            position_ids=positions.expand(3, -1, -1),
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1]
-        choice = model.lm_head(hidden).argmax(-1)
-        ended |= choice == prompted.end
-        if ended.all():
-            break
-        for i in (~ended).nonzero()[:, 0].tolist():
-            ids[i].append(int(choice[i]))
-        x, positions = text.embed_tokens(choice)[:, None], positions[:, -1:] + 1
-        mask = torch.cat([mask, torch.ones(len(rows), 1, dtype=torch.long)], 1)
-    return ids
-
-
-def describe_all(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
-    """Greedy ids of any number of turns, BATCH at once."""
-    batches = [mels[i : i + BATCH] for i in range(0, len(mels), BATCH)]
-    return [ids for batch in batches for ids in describe_batch(model, prompted, batch)]

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from scipy.signal import lfilter
 from torch import Tensor, nn
 
-from pipelines.embedded.mel import band_hz, band_peak
 from pipelines.embedded.noise import recorded_noise
 from pipelines.embedded.phones import CLASSES, NUM_NUCLEI
 from streamer.core.measures.density import (
@@ -28,6 +27,7 @@ from streamer.core.measures.density import (
     STEP_FRAMES,
     in_bands,
 )
+from streamer.core.measures.frames import band_hz, band_peak
 
 CHANNELS = 128
 STRETCH = 0.28  # log of the tempo, at most

@@ -12,42 +12,10 @@ from functools import cache
 
 # A language of Common Voice, and espeak-ng's name of it. Left out are scripts that do not write the
 # vowels.
-VOICES = {
-    "en": "en-us",
-    "de": "de",
-    "es": "es",
-    "fr": "fr",
-    "it": "it",
-    "pt": "pt",
-    "nl": "nl",
-    "pl": "pl",
-    "cs": "cs",
-    "ru": "ru",
-    "uk": "uk",
-    "tr": "tr",
-    "fi": "fi",
-    "et": "et",
-    "hu": "hu",
-    "ro": "ro",
-    "ca": "ca",
-    "eu": "eu",
-    "eo": "eo",
-    "cy": "cy",
-    "el": "el",
-    "ky": "ky",
-    "tt": "tt",
-    "lv": "lv",
-    "lt": "lt",
-    "sl": "sl",
-    "sv-SE": "sv",
-    "vi": "vi",
-    "ia": "ia",
-    "hi": "hi",
-    "ka": "ka",
-    "ta": "ta",
-    "id": "id",
-    "cv": "cv",
-}
+SAME = (
+    "de es fr it pt nl pl cs ru uk tr fi et hu ro ca eu eo cy el ky tt lv lt sl vi ia hi ka ta id cv"
+).split()
+VOICES = {"en": "en-us", "sv-SE": "sv", **{name: name for name in SAME}}
 HAN = ("zh-CN", "zh-TW", "zh-HK", "yue")
 OPEN = ("rw", "lg", "tw")  # spelled as spoken, and each written vowel group is a syllable
 CURLED = re.compile("(?<=[一这那哪点事块条味花玩会份劲头圈活伴片边样])儿(?![子女童歌科媳戏])")

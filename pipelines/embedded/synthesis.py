@@ -160,7 +160,6 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--num", type=int, default=10)
     parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -173,7 +172,7 @@ def main() -> None:
         range(args.first, args.first + args.num * args.step, args.step), desc="shards"
     ):
         if not (args.out / f"{index:05d}.json").exists():
-            write_shard(args.out, index, voices(args.held_out), args.seed)
+            write_shard(args.out, index, voices(held_out=False), args.seed)
 
 
 if __name__ == "__main__":

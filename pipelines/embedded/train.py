@@ -5,49 +5,42 @@ an interruption.
 """
 
 import argparse
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.embedded.heldout import made
 from pipelines.embedded.recordings import missing, table
 
 LENGTHS_S = (3, 10, 30, 60)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Job = tuple[object, ...]  # a module of this package, and its arguments
+Job = tuple[object, ...]  # a module of this package, or bench.NAME, and its arguments
 
 
-@contextlib.contextmanager
-def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes in groups of their own: Ctrl-C reaches this process alone, which ends them."""
+def run(*jobs: Job) -> None:
+    """Run the jobs side by side, each in its own process. Raises SystemExit if one fails.
+
+    Processes have groups of their own: Ctrl-C reaches this one alone, which ends them.
+    """
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for command in commands:
+        for name, *more in jobs:
+            module = name if "." in name else f"pipelines.embedded.{name}"
+            command = [sys.executable, "-m", module, *map(str, more)]
+            print("+", *command[1:], flush=True)
             processes.append(subprocess.Popen(command, start_new_session=True))
-        yield processes
+        if sum(process.wait() != 0 for process in processes):
+            told = "finished work is kept: run it again to continue"
+            raise SystemExit(f"{jobs[0][0]} failed (see above); {told}")
     finally:
         for process in processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
         for process in processes:
             process.wait()
-
-
-def run(*jobs: Job) -> None:
-    """Run the jobs side by side, each in its own process. Raises SystemExit if one fails."""
-    commands = [
-        [sys.executable, "-m", f"pipelines.embedded.{module}", *map(str, arguments)]
-        for module, *arguments in jobs
-    ]
-    for command in commands:
-        print("+", *command[1:], flush=True)
-    with started(commands) as processes:
-        if sum(process.wait() != 0 for process in processes):
-            told = "finished work is kept: run it again to continue"
-            raise SystemExit(f"{jobs[0][0]} failed (see above); {told}")
 
 
 def require_recordings(clones: Path) -> None:
@@ -72,12 +65,10 @@ def people(args: argparse.Namespace) -> None:
 
 
 def synthesise(args: argparse.Namespace) -> None:
-    """Shards of synthetic voices, and shards of held-out voices beside them."""
+    """Shards of synthetic voices."""
     each = -(-args.shards // args.workers)
     shards = ("--out", args.cache / "train", "--step", args.workers, "--num", each)
-    held = ("--out", args.cache / "held", "--held-out", "--num", args.held_shards, "--seed", 9)
-    jobs = [("synthesis", *shards, "--first", first) for first in range(args.workers)]
-    run(*jobs, ("synthesis", *held))
+    run(*(("synthesis", *shards, "--first", first) for first in range(args.workers)))
 
 
 def count_syllables(args: argparse.Namespace) -> None:
@@ -124,13 +115,9 @@ def weigh_levels(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
 
 def calibrate(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
     """The gate's thresholds, from held-out voices and half the held-out people."""
-    files: list[Path] = []
-    for seconds in LENGTHS_S:
-        folder = args.cache / "gate" / str(seconds)
-        if not (folder / "labels.jsonl").exists():
-            drawn = ("--num", args.clips, "--seconds", seconds, "--seed", 21)
-            run(("heldout", "--out", folder, *drawn))
-        files += sorted(folder.glob("*.wav"))[: args.clips]
+    folder = args.cache / "gate" / "voices"
+    rows = [row for seconds in LENGTHS_S for row in made(args.clips, seconds, 21, folder)]
+    files = [folder / row["file"] for row in rows]
     if not args.without_people:
         files += gate_people(args, 0)
     promise = ("--risk", args.risk, "--confidence", args.confidence)
@@ -140,20 +127,20 @@ def calibrate(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
 def gate_people(args: argparse.Namespace, half: int) -> list[Path]:
     """Recordings of one half of the held-out people: 0 calibrates, 1 checks."""
     folder = args.cache / "gate" / ("people", "others")[half]
-    if not folder.exists():
+    if not (folder / "manifest.jsonl").exists():
         run(("gate", "clips", "--clones", args.clones, "--out", folder, "--half", half))
-    return sorted(folder.glob("*.wav"))
+    return sorted(folder.glob("wav/*.wav"))
 
 
 def report(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
     """Evaluate the exported pair, and write its card."""
-    folder = args.cache / "report"
+    folder = args.cache.resolve() / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    of = ["--data", args.cache / "held", "--num", args.evaluate]
+    alone = ("bench.people", *pair, "--only", "table", "--words", "models")
+    run((*alone, "--data", args.cache / "gate" / "voices", "--name", folder / "voices"))
     if not args.without_people:
-        of += ["--people", args.cache / "people-held"]
+        run((*alone, "--data", args.cache / "people-held", "--name", folder / "people"))
         run(("gate", "check", *gate_people(args, 1), *pair, "--out", folder / "gate.json"))
-    run(("evaluate", *pair, *of, "--out", folder))
     run(("card", "--report", folder, "--out", args.out / "MODEL_CARD.md"))
 
 
@@ -186,7 +173,6 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     measures = Path("streamer/core/measures")
     add("--measures", type=Path, default=measures, help="where the measures' weights go")
     add("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
-    add("--held-shards", type=int, default=8, help="of voices that training never hears")
     add("--clones", type=Path, default=Path(".cache/recordings"), help="clones of recordings.toml")
     add("--without-people", action="store_true", help="synthetic voices alone")
     add("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
@@ -199,7 +185,6 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
     add("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     add("--confidence", type=float, default=0.9, help="with which it is kept")
-    add("--evaluate", type=int, default=165, help="held-out turns of each length")
     return parser.parse_args(argv)
 
 

@@ -10,12 +10,12 @@ import pytest
 from people import FILTERS, SENTENCES, say
 
 from pipelines.embedded.data import Composer, Corpus, as_loud
-from pipelines.embedded.evaluate import Row, figures, right
 from pipelines.embedded.labels import ATTRIBUTES, frame_power
-from pipelines.embedded.mel import band_hz, raw_log_mel
+from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people import sessions, write_shard
 from pipelines.embedded.prompted import Prompted
 from pipelines.embedded.sentences import LANGUAGES
+from streamer.core.measures.frames import band_hz
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
@@ -73,17 +73,3 @@ def test_what_is_heard_is_as_loud_as_what_was_said():
     levels = [10 * np.log10(frame_power(half).mean()) for half in (both[:, :128], both[:, 128:])]
     assert levels[1] == pytest.approx(levels[0], abs=0.05)
     np.testing.assert_array_equal(both[:, :128], said)
-
-
-def test_figures_count_what_is_known_alone():
-    """An attribute that the labels or the sentence lack is no error; the bias has a sign."""
-    levels = dict.fromkeys(ATTRIBUTES, 1)
-    rows = [
-        Row({}, {**levels, "rate": None}, None),
-        Row({}, {**levels, "rate": 2}, None),
-        Row({}, {**levels, "rate": 0}, None),
-    ]
-    said = [levels, {**levels, "rate": 4}, {**levels, "rate": 0}]
-    found = figures(rows, said)["rate"]
-    assert (found["num"], found["exact"], found["within"], found["bias"]) == (2, 0.5, 0.5, 1.0)
-    assert right(rows[1], said[1]) == pytest.approx(6 / 7)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from people import FILTERS, clone_into
 
-from pipelines.embedded import card, evaluate, people, recordings, synthesis, train
+from pipelines.embedded import people, recordings, synthesis, train
 from pipelines.embedded.gate import half
 from pipelines.embedded.rate_fit import is_apart
 from streamer.core.measures import levels
@@ -55,15 +55,14 @@ def done(monkeypatch):
         for module, *arguments in jobs:
             told.append(module)
             monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
-            importlib.import_module(f"pipelines.embedded.{module}").main()
+            name = module if "." in module else f"pipelines.embedded.{module}"
+            importlib.import_module(name).main()
             torch.set_default_dtype(torch.float32)
 
     monkeypatch.setattr(train, "run", run)
     monkeypatch.setattr(levels, "learnt", levels.learnt)
     for module, name, value in (
         (train, "LENGTHS_S", (3,)),
-        (evaluate, "LENGTHS_S", (3,)),
-        (card, "LENGTHS_S", (3,)),
         (synthesis, "SESSIONS_PER_SHARD", 2),
         (people, "SESSIONS_PER_SHARD", 4),
     ):
@@ -75,9 +74,9 @@ def done(monkeypatch):
 def test_the_recipe_from_nothing(clones, done, tmp_path):
     measures = tmp_path / "measures"
     measures.mkdir()
-    tiny = {"shards": 1, "held_shards": 1, "people_shards": 1, "workers": 1, "rate_minutes": 0.02}
+    tiny = {"shards": 1, "people_shards": 1, "workers": 1, "rate_minutes": 0.02}
     tiny |= {"audio_s": 6, "steps": 2, "speakers": 8}
-    tiny |= {"clips": 2, "risk": 0.9, "confidence": 0, "evaluate": 1}
+    tiny |= {"clips": 2, "risk": 0.9, "confidence": 0}
     tiny |= {"cache": tmp_path / "cache", "out": tmp_path / "out", "measures": measures}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in tiny.items()]
     args = train.options([*words, f"--clones={clones}"])
@@ -103,8 +102,8 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
 
 def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path):
     """Sent to the whole group, as a terminal does, while two processes synthesise."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--shards=1"]
-    command += ["--held-shards=1", "--workers=1", f"--cache={tmp_path}", f"--out={tmp_path}/out"]
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--shards=2"]
+    command += ["--workers=2", f"--cache={tmp_path}", f"--out={tmp_path}/out"]
     with subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

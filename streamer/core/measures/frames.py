@@ -42,7 +42,7 @@ def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
     that frame alone."""
     if len(raw) == 1:  # numpy adds up a lone row in another order
         return [both[:1] for both in frame_powers(np.repeat(raw, 2, 0), *bands_hz)]
-    mels = 10.0 ** raw.astype(np.float32) / _band_peak()
+    mels = 10.0 ** raw.astype(np.float32) / band_peak()
     scale = _FFT_SAMPLES * _HANN_POWER
     return [2.0 * mels[:, _inside(low, high)].sum(1) / scale for low, high in bands_hz]
 
@@ -114,18 +114,18 @@ def _edges_hz() -> NDArray[np.float64]:
 @functools.cache
 def _inside(low_hz: float, high_hz: float) -> Flags:
     """Which mel bands have their centre between the two [128]."""
-    found: Flags = (_band_hz() >= low_hz) & (_band_hz() < high_hz)
+    found: Flags = (band_hz() >= low_hz) & (band_hz() < high_hz)
     return found
 
 
 @functools.cache
-def _band_hz() -> Floats:
+def band_hz() -> Floats:
     """Centre of each mel band [128]."""
     return _edges_hz()[1:-1].astype(np.float32)
 
 
 @functools.cache
-def _band_peak() -> Floats:
+def band_peak() -> Floats:
     """Height of each triangle [128]: 2 / its width in Hz."""
     edges = _edges_hz()
     return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
