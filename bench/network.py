@@ -20,7 +20,7 @@ import re
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ EDGE, CLOUD, PLAIN = "edge only", "cloud only", "plain speculation"
 ARMS: dict[str, dict[str, Any]] = {
     EDGE: {"mode": "edge"},
     CLOUD: {"mode": "cloud"},
-    PLAIN: {"mode": "exact", "draft_ahead": 0},
+    PLAIN: {"mode": "exact"},
     "exact": {"mode": "exact"},
     "gated, fluent": {"mode": "gated"},
     "gated, quality": {"mode": "gated", "preset": "quality"},
@@ -76,6 +76,9 @@ async def run(
         for name in arms:
             models = models_of(cloud=link.url, **ARMS[name])
             parts[name] = patient(await stack.enter_async_context(opened(models)), False)
+            if name == PLAIN:
+                plan = replace(parts[name].plan, ahead=0, credits=1)
+                parts[name] = replace(parts[name], plan=plan)
         for i, clip in enumerate(progress([clips[0], *clips], f"{cell[0]:g} ms")):
             for name in arms:
                 link.set(0, 0)

@@ -88,7 +88,7 @@ _ALL = (
     (
         "fleet",
         "many servers and verifiers on Ray, at one address",
-        "fleet --config pipelines/fleet.toml",
+        "fleet pipelines/fleet.toml",
         None,
     ),
     ("director", "send clients on to servers and verifiers that run elsewhere", DIRECTED, None),
@@ -101,19 +101,13 @@ _ALL = (
     (
         "tune",
         "adapt a large model to pitch, rate and pauses, on your recordings",
-        "tune clips --model Qwen2.5-Omni-3B --out mine",
+        "tune clips --cloud Qwen2.5-Omni-3B --out mine",
         None,
     ),
-    (
-        "mcp",
-        "tools for agents, by the Model Context Protocol",
-        "mcp --allow recordings",
-        None,
-        True,
-    ),
+    ("mcp", "tools for agents, by the Model Context Protocol", "mcp recordings", None, True),
     ("models", "list the models and devices here", "models --json", "models:run"),
-    ("samples", "recordings and a client to try", "samples --copy here", "models:copy_samples"),
-    ("warm", "compile the kernels before the first run", "warm", "models:warm"),
+    ("samples", "recordings and a client to try", "samples --out here", "models:copy_samples"),
+    ("warm", "prepare the first run: kernels, or a large model", "warm", "models:warm"),
 )
 COMMANDS = {row[0]: Command(*row) for row in _ALL}
 
@@ -214,7 +208,7 @@ def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> 
     help = argparse.SUPPRESS if is_hidden else help_of(option).replace("%", "%%")
     more: dict[str, Any] = {"help": help, "default": argparse.SUPPRESS}
     if option.positional:
-        nargs = "+" if option.default is REQUIRED else "*"
+        nargs = ("+" if option.default is REQUIRED else "*") if option.is_many else None
         group.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
         return
     if option.is_switch:

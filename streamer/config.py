@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
-from streamer.core.attributes import Profile, chosen
+from streamer.core.attributes import chosen
 from streamer.core.declare import (
     MODELS,
     DeviceName,
@@ -32,7 +32,7 @@ MIN_NEW_TOKENS = 16
 GATED_BUDGET_S = 5.0
 EXACT_BUDGET_S = 30.0
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts with one is a verifier elsewhere
-FOR_A_VERIFIER = ("cloud_key", "cloud_ca", "cloud_audio")
+FOR_A_VERIFIER = ("cloud_key", "cloud_audio")
 
 SENTENCE = "the sentence"
 DECODING = "decoding"
@@ -58,19 +58,17 @@ class Config:
     )
     attributes: str | None = option(
         None,
-        "the sentence names these attributes only, with commas between them",
+        "the sentence names these attributes only, with commas between them; acoustic: all but "
+        "arousal, which is close to a feeling",
         SENTENCE,
         metavar="NAMES",
-        unset="all of the profile",
+        unset="all",
     )
     words: Literal["measured", "models"] = option(
         "measured",
         "measured: what the models say, weighed with the measures; models: the models alone, "
         "for comparison",
         SENTENCE,
-    )
-    profile: Profile = option(
-        "full", "acoustic: no word on arousal, which is close to a feeling", SENTENCE
     )
     temperature: float = option(
         0.0, "randomness in the choice of words, 0 to 1000000; 0: greedy", DECODING, metavar="T"
@@ -131,13 +129,6 @@ class Config:
         metavar="K",
         unset="STREAMER_CLOUD_KEY, if it is set",
     )
-    cloud_ca: str | None = option(
-        None,
-        "PEM file of the authority that signed a wss:// verifier's certificate",
-        ELSEWHERE,
-        metavar="FILE",
-        unset="the system's",
-    )
     cloud_audio: Literal["eager", "lazy"] = option(
         "eager",
         "eager: audio goes to the verifier during speech; lazy: only when a block is to be "
@@ -157,9 +148,6 @@ class Config:
         False, "exact goes on unverified instead of ending with an error", ELSEWHERE
     )
     num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
-    draft_ahead: int = option(
-        48, "tokens drafted while a verdict is awaited; 0: none", None, ge=0, le=128
-    )
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)
@@ -179,7 +167,7 @@ class Config:
     @property
     def said(self) -> str:
         """The attributes that sentences name, as in Rules.form. Raises ValueError."""
-        return chosen(self.attributes, self.profile)
+        return chosen(self.attributes)
 
     @property
     def is_away(self) -> bool:
@@ -286,10 +274,6 @@ def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:
         if name in given and not config.is_away:
             told = "is for a verifier elsewhere, and none is named; give --cloud ws://HOST:PORT"
             raise ConfigError(f"--{name.replace('_', '-')} {told}")
-    if "cloud_ca" in given and not config.cloud.startswith("wss://"):
-        raise ConfigError(
-            f"--cloud-ca is for wss://, but --cloud is {config.cloud}; one of the two is wrong"
-        )
     return config
 
 
@@ -317,7 +301,6 @@ class Options(TypedDict, total=False):
     language: str | None
     attributes: str | None
     words: Literal["measured", "models"]
-    profile: Profile
     temperature: float
     top_p: float
     seed: int
@@ -333,9 +316,7 @@ class Options(TypedDict, total=False):
     engine: EngineName
     device: DeviceName
     cloud_key: str | None
-    cloud_ca: str | None
     cloud_audio: Literal["eager", "lazy"]
     verify_budget_s: float | None
     degrade: bool
     num_slots: int
-    draft_ahead: int

@@ -21,7 +21,7 @@ from streamer.assembly.models import Models, PromiseWarning
 from streamer.assembly.parts import open_parts, patient, saying
 from streamer.audio.file import Source
 from streamer.config import Config, Options
-from streamer.core.attributes import Profile, names_of
+from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
@@ -116,7 +116,6 @@ class Describer:
         *,
         measures: bool = False,
         attributes: str | None = None,
-        profile: Profile = "full",
         language: str | None = None,
         channel: int | None = None,
         track: int | None = None,
@@ -130,7 +129,7 @@ class Describer:
         recording, with the seconds heard and the seconds in all; `on_wait` once, with the reason,
         where a verifier elsewhere keeps it waiting for more than a second (no part of the
         Description's times). measures: show `measures`, numbers with units, in the Description.
-        attributes, profile: the ones that the sentence names, as in Config, among the describer's.
+        attributes: the ones that the sentence names, as in Config, among the describer's.
         language: of the sentence, one of `languages`; None: the describer's.
         channel: this one alone, from 0, such as one speaker of a telephone call; None: all, mixed.
         track: the sound track of a film, from 0; None: the one that is flagged default.
@@ -149,7 +148,7 @@ class Describer:
         log("describe.start", stream, mode=self.config.mode)
         try:
             parts = await self._live_parts()
-            said = self._models.said(attributes, profile)
+            said = self._models.said(attributes)
             speaks = self._models.speaking(language)
             async with self._at_once:
                 parts = saying(patient(parts), self._models, said, speaks)
@@ -178,7 +177,6 @@ class Describer:
         answers_itself: bool = True,
         measures: bool = False,
         attributes: str | None = None,
-        profile: Profile = "full",
         language: str | None = None,
         encoding: Encoding = "pcm16",
         coach: bool | CoachOptions = False,
@@ -192,7 +190,7 @@ class Describer:
         that is fed faster than it is spoken may end before one is ready.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
-        attributes, profile: the ones that sentences name, as in Config, among the describer's.
+        attributes: the ones that sentences name, as in Config, among the describer's.
         language: of the sentences, one of `languages`; None: the describer's.
         coach: True, or a Coach with thresholds and a baseline: Nudge events where the speaker
         leaves their usual way, BaselineKnown, and CoachNews 5 times a second.
@@ -222,7 +220,7 @@ class Describer:
             pitch_reference=pitch_reference,
         )
         await self.load()
-        said, speaks = self._models.said(attributes, profile), self._models.speaking(language)
+        said, speaks = self._models.said(attributes), self._models.speaking(language)
         options = replace(options, said=said, language=speaks)
         async with self.stream(options) as stream:
             yield stream

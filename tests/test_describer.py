@@ -99,11 +99,11 @@ async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
     assert (await edge.describe((whole, RATE_HZ))).ids == wanted.ids
 
 
-async def test_a_profile_and_the_attributes_that_a_recording_and_a_session_ask_for(samples):
+async def test_the_attributes_that_a_recording_and_a_session_ask_for(samples):
     """exact equals cloud in each; attributes that the describer leaves out are refused."""
     texts = {}
     for mode in ("cloud", "exact"):
-        async with Describer.open(mode=mode, profile="acoustic") as d:
+        async with Describer.open(mode=mode, attributes="acoustic") as d:
             assert d.said == ATTRIBUTES[:-1]
             found = [await d.describe(samples[0]), await d.describe(samples[0], attributes="rate")]
             async with d.session(attributes="timbre, pitch") as session:

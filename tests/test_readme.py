@@ -94,7 +94,7 @@ def test_the_way_over_tls_is_the_way(tmp_path):
             status, _, err = run(describe.replace("STREAMER_CLOUD_KEY=secret ", ""))
             assert (status, err.count("\n")) == (1, 1)
             assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in err
-            err = run(describe.replace(" --cloud-ca chain.pem", ""))[2]
-            assert "name the PEM file of its authority with --cloud-ca" in err
+            err = run(describe.replace("SSL_CERT_FILE=chain.pem ", ""))[2]
+            assert "name the PEM file of its authority in SSL_CERT_FILE" in err
         finally:
             far.kill()

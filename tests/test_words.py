@@ -69,7 +69,7 @@ async def test_every_door_says_the_same_levels(tmp_path) -> None:
         plain = await describer.describe(FAST)
         shown = await describer.describe(FAST, measures=True)
         some = await describer.describe(FAST, attributes="rate,loudness")
-        mild = await describer.describe(FAST, profile="acoustic")
+        mild = await describer.describe(FAST, attributes="acoustic")
         samples, rate = soundfile.read(FAST, dtype="int16")
         async with describer.session(rate) as session:
             for piece in np.array_split(samples, 37):

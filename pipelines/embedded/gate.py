@@ -84,7 +84,9 @@ def check(args: argparse.Namespace) -> list[dict]:
     """Rows of preset, risk, length, recordings, loss, its standard error, share not sent up."""
     from bench.common import table_of
 
-    config = Config(edge=args.edge, cloud=args.cloud, language=args.language, profile=args.profile)
+    config = Config(
+        edge=args.edge, cloud=args.cloud, language=args.language, attributes=args.attributes
+    )
     models = Models(config, calibrates=True)
     card, found = models.first.card.speaking(args.language), []
     for name, rows in losses(models, args.files).items():
@@ -113,7 +115,7 @@ def main() -> None:
     parser.add_argument("--edge", default="embedded")
     parser.add_argument("--cloud", default="embedded")
     parser.add_argument("--language", default="zh", help="of the sentences")
-    parser.add_argument("--profile", default="full", help="of the sentences that check judges")
+    parser.add_argument("--attributes", help="that the sentences name which check judges")
     parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9)
     args = parser.parse_args()

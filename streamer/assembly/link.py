@@ -70,7 +70,8 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     plan = models.plan
     goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
     is_eager = config.cloud_audio == "eager"
-    given = (_tls(config), is_eager, plan.verify_budget_s, goes_on)
+    tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
+    given = (tls, is_eager, plan.verify_budget_s, goes_on)
     verifier = VerifierAddress(config.cloud, key, *given)
     terms = DecodingTerms(
         vocabulary.fingerprint,
@@ -100,20 +101,6 @@ def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
             warnings.warn(line, PromiseWarning, stacklevel=2)
         except PromiseWarning:
             notice(line)
-
-
-def _tls(config: Config) -> ssl.SSLContext | None:
-    """The TLS context of a wss:// address. Raises ModelError for an unreadable certificate."""
-    from streamer.model.checkpoint.weights import ModelError
-
-    if not config.cloud.startswith("wss://"):
-        return None
-    try:
-        return ssl.create_default_context(cafile=config.cloud_ca)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        told = f"cloud_ca {config.cloud_ca!r} cannot be read ({why}); give a PEM file"
-        raise ModelError(config.cloud, told) from None
 
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:

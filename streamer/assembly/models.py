@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import Config
-from streamer.core.attributes import LevelNames, Profile, chosen, level_names, names_of
+from streamer.core.attributes import FORMS, LevelNames, chosen, level_names, names_of
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
-from streamer.stages.answer import CREDITS
+from streamer.stages.answer import CREDITS, DRAFT_AHEAD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ class Models:
         lacking = [name for name in names_of(self.config.said) if name not in self.can_say]
         if lacking:
             why = f"has no phrases of {lacking[0]} that the cloud says, too"
-            way = "leave attributes and profile out, or take models whose cards have them"
+            way = "leave attributes out, or take models whose cards have them"
             raise ModelError(self.first.directory, f"{why}; {way}")
 
     def check_promise(self, said: str = "", language: str = "") -> None:
@@ -141,10 +141,9 @@ class Models:
         verifier elsewhere, which takes several requests at once, or each block in mode exact."""
         card = self.first.card.speaking(language)
         plan = self.plan_of(card.presets[self.config.preset], language)
-        ahead = self.config.draft_ahead
-        if self.verifier_url is not None and ahead:
-            return replace(plan, ahead=ahead, credits=CREDITS)
-        return replace(plan, ahead=ahead) if plan.mode == "exact" else plan
+        if self.verifier_url is not None:
+            return replace(plan, ahead=DRAFT_AHEAD, credits=CREDITS)
+        return replace(plan, ahead=DRAFT_AHEAD) if plan.mode == "exact" else plan
 
     def plan_of(self, preset: Preset, language: str = "") -> Plan:
         """The config's plan under a preset, in a language. Without phrases these models have no
@@ -165,16 +164,15 @@ class Models:
         """The attributes that may be asked for alone: none where models say different phrases."""
         return tuple(self.phrases) if self._is_one_form(self.language) else ()
 
-    def said(self, names: str | None, profile: Profile = "full") -> str:
+    def said(self, names: str | None) -> str:
         """The attributes that sentences name, of `names` that a caller asks for and the config
         allows, as core/attributes.py's `chosen`. Raises ValueError."""
-        allowed = chosen(self.config.attributes, self.config.profile)
-        among = names_of(allowed, self.can_say)
-        if names is None and profile == "full":
+        allowed = self.config.said
+        if names is None:
             return allowed
         if self.config.draft == "generate":
             raise ValueError("draft generate follows no rule, so it names every attribute")
-        found = chosen(names, profile, among)
+        found = chosen(names, names_of(allowed, self.can_say))
         self.check_promise(found)
         return found
 
@@ -264,7 +262,7 @@ def doubts_of(config: Config, card: ModelCard, said: str) -> Iterator[str]:
     if config.threshold not in (None, own.gate.entropy):
         way = "leave threshold out, or run streamer calibrate"
         yield f"{made_for} another threshold than {config.threshold:g}; {way}"
-    if said not in [chosen(None, profile) for profile in promise.profiles]:
+    if said not in [FORMS[profile] for profile in promise.profiles]:
         told = "that few blocks stay unverified by mistake, was proven for whole sentences"
         way = f"not for {said} alone; take mode exact to be sure"
         yield f"the gate's promise, {told}, {way}"

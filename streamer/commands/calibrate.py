@@ -63,7 +63,7 @@ def clips_of(options: CalibrateOptions) -> list[str]:
 
     Raises Failed for a missing file, and for too few files.
     """
-    found = (file for clip in options.clips for file in recordings_in(clip, pass_over))
+    found = (file for clip in options.files for file in recordings_in(clip, pass_over))
     files = list(dict.fromkeys(found))
     for file in files:
         if Path(file).is_dir():

@@ -23,7 +23,6 @@ from streamer.commands.label_table import (
     INTERVAL_NAMES,
     NAMES,
     OF_VOICE,
-    TAGS,
     Row,
     Rows,
     row_of,
@@ -70,7 +69,6 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     files = list(dict.fromkeys(found))
     names = (
         *(NAMES if options.intervals is None else INTERVAL_NAMES),
-        *(TAGS if options.tags else ()),
         *(OF_VOICE if options.pitch_reference else ()),
     )
     rows = Rows.open(Path(options.out), names)

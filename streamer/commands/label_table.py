@@ -43,15 +43,6 @@ LEVELS = tuple(f"{name}_level" for name in ATTRIBUTES)  # from 0, the physically
 LEVEL_NAMES = tuple(f"{name}_{language}" for name in ATTRIBUTES for language in NAMED_IN)
 SURE = tuple(f"{name}_confidence" for name in ATTRIBUTES)  # the chance that the level is right
 ENDING = ("warning", "error", "made_with")  # made_with: mode, and options that are not the default
-NAMES = (
-    *("file", "text", "duration", *OF_CORPORA, RATE, *LEVELS, *LEVEL_NAMES, *OURS, *SURE),
-    *("language", "stop_reason", *ENDING),
-)
-OF_INTERVALS = ("start_s", "end_s", "transcript", "interval", "num_intervals")
-OF_VOICE = ("voice_pitch_semitones", "voice_pitch_level")
-INTERVAL_NAMES = ("file", *OF_INTERVALS, "duration", *MEASURED, *ENDING)
-WHOLE = {*LEVELS, "voice_pitch_level", "pause_count", "interval", "num_intervals"}
-ENDS = "the recording ends before the interval"
 # dataspeech (its examples/tags_to_annotations, v02) puts the SNR and the SD of F0 of an utterance
 # into bins and names them. Its speaking rate counts characters of IPA and its reverberation needs a
 # model, so neither has a tag here. Tag -> the column it is made of, lower bounds of all bins but
@@ -74,6 +65,15 @@ TAGS = {
         ),
     ),
 }
+NAMES = (
+    *("file", "text", "duration", *OF_CORPORA, RATE, *LEVELS, *LEVEL_NAMES, *OURS, *SURE),
+    *("language", "stop_reason", *ENDING, *TAGS),
+)
+OF_INTERVALS = ("start_s", "end_s", "transcript", "interval", "num_intervals")
+OF_VOICE = ("voice_pitch_semitones", "voice_pitch_level")
+INTERVAL_NAMES = ("file", *OF_INTERVALS, "duration", *MEASURED, *ENDING, *TAGS)
+WHOLE = {*LEVELS, "voice_pitch_level", "pause_count", "interval", "num_intervals"}
+ENDS = "the recording ends before the interval"
 WORDED = {"file", "text", "transcript", "language", "stop_reason", *ENDING, *LEVEL_NAMES, *TAGS}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from streamer.commands.options import ModelsOptions, SamplesOptions, WarmOptions
+from streamer.commands.options import FEW_BITS, ModelsOptions, SamplesOptions, WarmOptions
 from streamer.commands.process import Failed, fail, loading, put
 from streamer.core.attributes import level_names
 from streamer.core.description import one_line
@@ -33,12 +33,10 @@ WIDTH = 80
 
 
 def run(options: ModelsOptions) -> int:
-    """List the models on stdout, or prepare one; the exit status, 1 when one is broken."""
-    if options.prepare is not None:
-        return _prepare(options.prepare, options.engine)
+    """List the models on stdout; the exit status, 1 when one is broken."""
     rows = []
     status = 0
-    for spec, role, directory in [*_candidates(), *_given(options.directories)]:
+    for spec, role, directory in [*_candidates(), *_given(options.files)]:
         try:
             rows.append(describe_model(spec, role, directory))
         except ModelError as error:
@@ -149,7 +147,10 @@ def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
 
 
 def warm(options: WarmOptions) -> int:
-    """Compile the kernels; the exit status, 1 if they cannot be kept on disk."""
+    """Compile the kernels, or convert a large model; the exit status, 1 if the kernels cannot be
+    kept on disk. Raises ModelError."""
+    if options.cloud != "embedded" or options.engine in FEW_BITS:
+        return _prepare(options.cloud, options.engine)
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True, is_ahead=True):
         from streamer.model.kernels.library import USUAL, kernel, kernel_directory
@@ -167,17 +168,17 @@ def copy_samples(options: SamplesOptions) -> int:
     """List the bundled recordings and the client, or copy them. Raises Failed."""
     home = Path(str(files("streamer"))) / "data"
     found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
-    if options.copy is None:
+    if options.out is None:
         for file in found:
             put(str(file))
         return 0
-    directory = Path(options.copy)
+    directory = Path(options.out)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         copies = [shutil.copyfile(file, directory / file.name) for file in found]
     except OSError as error:
         told = f"{directory}: cannot be written ({error.strerror})"
-        raise Failed(f"{told}; choose another with --copy") from None
+        raise Failed(f"{told}; choose another with --out") from None
     for copy in copies:
         put(str(copy))
     return 0

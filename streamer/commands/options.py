@@ -21,14 +21,13 @@ from streamer.core.declare import (
     engine_option,
     option,
 )
-from streamer.core.installed import missing
 from streamer.core.measures.speech_measures import PitchReference, Voice
 from streamer.extras import load
 from streamer.stages.events import CoachOptions
 
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
-FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+FEW_BITS = ("int8", "int4")
 files_option = partial(
     option,
     REQUIRED,
@@ -153,9 +152,6 @@ class LabelOptions(Checked):
         metavar="FILE",
     )
     jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")
-    tags: Literal["dataspeech"] | None = option(
-        None, "add the columns noise and speech_monotony in dataspeech's words"
-    )
     intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(
         None,
         "rows of measures of the intervals in the file of this kind beside each recording, in "
@@ -177,10 +173,10 @@ class LabelOptions(Checked):
 class CalibrateOptions(Checked):
     """Write thresholds that keep a stated risk into a model's card."""
 
-    clips: tuple[str, ...] = option(
+    files: tuple[str, ...] = option(
         REQUIRED,
         "recordings of the kind that the gate will meet, or directories of them",
-        metavar="CLIP",
+        metavar="FILE",
         positional=True,
     )
     risk: float = option(
@@ -226,33 +222,37 @@ class CalibrateOptions(Checked):
 class ModelsOptions(Checked):
     """List the models and devices that can be used here."""
 
-    directories: tuple[str, ...] = option(
+    files: tuple[str, ...] = option(
         (),
-        "also this model, or the models in this directory; the embedded pair and the hub's "
+        "also the model of this directory, or the models in it; the embedded pair and the hub's "
         "cache are always listed",
-        metavar="DIRECTORY",
+        metavar="DIR",
         positional=True,
     )
     json: bool = json_option()
-    prepare: str | None = option(
-        None,
-        "convert this model for --engine once, into STREAMER_CACHE or the user's cache, so "
-        "that it loads in seconds; lists nothing",
-        metavar="SPEC",
-    )
-    engine: Literal["int8", "int4"] = option("int8", "8 or 4 bits per weight, for --prepare")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmOptions(Checked):
-    """Compile the embedded pair's kernels for this processor and keep them on disk."""
+    """Prepare the first run, once. The embedded pair: compile its kernels for this processor. A
+    large model: convert it for int8 or int4 into STREAMER_CACHE or the user's cache, so that it
+    loads in seconds."""
+
+    cloud: str = option("embedded", "embedded, a model directory, or a hub id", metavar="SPEC")
+    engine: EngineName = engine_option()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cloud != "embedded" and self.engine not in FEW_BITS:
+            told = "a large model is prepared for int8 or int4; give one of them"
+            raise ConfigError(f"--engine is {self.engine}; {told}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesOptions(Checked):
     """Show where the bundled recordings and the client are, or copy them."""
 
-    copy: str | None = option(
+    out: str | None = option(
         None,
         "copy recordings and the client into DIR, which is made if it does not exist",
         metavar="DIR",
@@ -333,18 +333,11 @@ class ServeOptions(DoorOptions):
         metavar="HOW",
         unset="its defaults",
     )
-    traces: bool = option(
-        False,
-        "send an OpenTelemetry span for each turn, by OTLP over HTTP; its address is in "
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-    )
     pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.coaching()
-        if self.traces and (why := missing("--traces", *FOR_TRACES)) is not None:
-            raise ConfigError(why)
 
     def coaching(self) -> CoachOptions | None:
         """The coach of clients that ask for one. Raises ConfigError."""

@@ -18,6 +18,7 @@ from streamer import __version__
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import fail, loading, opened, put
 from streamer.config import Config, ConfigError, combined
+from streamer.core.installed import missing
 from streamer.extras import load
 from streamer.logs import log_errors_to
 
@@ -35,6 +36,8 @@ class Runs(Protocol):
 
 S = TypeVar("S", bound=Runs)
 
+FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 MAX_SLOTS = 256  # of a model: further turns wait
 HEARING_THREADS = 2  # of a verifier
 
@@ -111,6 +114,7 @@ async def open_server(
     from streamer.net.service.admission import Admission, incarnation_of
 
     origins = origins_of(options.allow_origin)  # before models are loaded
+    tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
         admission = Admission(
             (PATH,),
@@ -127,12 +131,22 @@ async def open_server(
             describer.said,
             options.coaching(),
         )
-        stream = load("otel")(describer.stream) if options.traces else describer.stream
-        server = RealtimeServer(stream, admission, terms)
+        server = RealtimeServer(tracing(describer.stream), admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
             watch_link(describer.link, server.metrics)
         yield server
+
+
+def tracing_of_turns() -> Callable[[Any], Any]:
+    """Makes `Describer.stream` one whose turns are sent as spans, if a collector's address is set.
+    Raises ConfigError."""
+    if not any(os.environ.get(name) for name in COLLECTORS):
+        return lambda stream: stream
+    if (why := missing(COLLECTORS[0], *FOR_TRACES)) is not None:
+        raise ConfigError(why)
+    found: Callable[[Any], Any] = load("otel")
+    return found
 
 
 @asynccontextmanager
@@ -228,8 +242,7 @@ def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> s
     is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
     way = "--port" if is_taken else "--host"
     if table:
-        port = "port" if table == "director" else "first_port"
-        way = f"{port if is_taken else 'host'} in [{table}]"
+        way = f"{way[2:]} in [{table}]"
     place = f"{shown_host(options.host)}:{options.port}"
     return f"cannot listen on {place} ({why}); choose another {way}"
 

@@ -21,9 +21,9 @@ from streamer.core.rules.settings import ALL
 from streamer.core.text.vocabulary import is_han
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
-# Attributes that a sentence may name. acoustic leaves out the one nearest to a feeling.
-Profile = Literal["full", "acoustic"]
-PROFILES: Mapping[Profile, Sequence[str]] = {"full": ATTRIBUTES, "acoustic": ATTRIBUTES[:-1]}
+ACOUSTIC = "acoustic"  # in place of names: all attributes but the one nearest to a feeling
+Profile = Literal["full", "acoustic"]  # of a card's promise
+FORMS: Mapping[Profile, str] = {"full": ALL, "acoustic": ",".join(ATTRIBUTES[:-1])}
 
 # Attribute -> a level's name -> what it means: the names of the models that ship. Others' names
 # stand alone.
@@ -51,16 +51,17 @@ LevelNames = Mapping[str, Sequence[Mapping[str, str | None]]]
 NAMED_IN = ("zh", "en")  # the languages that every level's names have
 
 
-def chosen(
-    names: str | None, profile: Profile = "full", among: Collection[str] = ATTRIBUTES
-) -> str:
+def chosen(names: str | None, among: Collection[str] = ATTRIBUTES) -> str:
     """The attributes that a sentence names: in their order, joined by commas, or ALL.
 
-    names: those that are asked for, with commas between them, None for all of the profile's that
+    names: those that are asked for, with commas between them; ACOUSTIC or None for all such that
     are `among` those that may be named. Raises ValueError with one line for others, or for none.
     """
-    may = [name for name in PROFILES[profile] if name in among]
-    asked = may if names is None else [name.strip() for name in names.split(",")]
+    may = [name for name in ATTRIBUTES if name in among]
+    if names is None or names == ACOUSTIC:
+        asked = [name for name in may if names is None or name != "arousal"]
+    else:
+        asked = [name.strip() for name in names.split(",")]
     for name in asked:
         if name not in may:
             known = f"known are {', '.join(may)}" if may else "the model names none"

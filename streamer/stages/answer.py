@@ -47,6 +47,7 @@ from streamer.stages.ports import (
 )
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
+DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
 
 
 class AnswerStage:

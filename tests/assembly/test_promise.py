@@ -54,7 +54,7 @@ ALONE = (
         ({"mode": "exact", "k": 9}, []),
         ({"mode": "edge", "threshold": 1.0}, []),
         ({"cloud": "none", "k": 9}, []),
-        ({"profile": "acoustic"}, []),
+        ({"attributes": "acoustic"}, []),
         ({"attributes": "rate", "mode": "exact"}, []),
         ({"attributes": "pitch,rate"}, [ALONE.format("rate,pitch")]),
         ({"k": 7}, [f"{PROMISE} k 4, not 7; leave k out"]),
@@ -79,7 +79,7 @@ def test_attributes_of_a_turn_warn_once():
         warnings.simplefilter("always")
         for names in ("rate", "timbre", "rate"):
             assert models.said(names) == names
-        models.said(None, "acoustic")
+        models.said("acoustic")
     assert [str(one.message) for one in caught] == list(map(ALONE.format, ("rate", "timbre")))
 
 

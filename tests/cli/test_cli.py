@@ -80,16 +80,16 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
 
 
 def test_samples_and_clients_come_with_the_package(here, tmp_path):
-    copies = here("samples", "--copy", tmp_path / "new" / "here")[1].split()
+    copies = here("samples", "--out", tmp_path / "new" / "here")[1].split()
     files = here("samples")[1].split()
     assert copies[-1].endswith("streamer_client.py")
     for copy, file in zip(copies, files, strict=True):
         with open(file, "rb") as own, open(copy, "rb") as copied:
             assert own.read() == copied.read()
     (tmp_path / "file").touch()
-    status, _, err = here("samples", "--copy", tmp_path / "file")
+    status, _, err = here("samples", "--out", tmp_path / "file")
     assert status == 1
-    assert err.endswith("cannot be written (File exists); choose another with --copy\n")
+    assert err.endswith("cannot be written (File exists); choose another with --out\n")
 
 
 def test_bad_files_are_one_line_each_and_the_others_described(here, models, samples, tmp_path):

@@ -11,8 +11,9 @@ from places import ROOT
 from streamer import Config, Describer, ModelError
 from streamer.cli import COMMANDS, build_parser, main
 from streamer.config import ConfigError
-from streamer.core.declare import taken
+from streamer.core.declare import options_of, taken
 from streamer.core.decoding.plan import PRESETS
+from streamer.extras import load
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ from streamer.core.decoding.plan import PRESETS
         ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
         ({"draft": "generate", "temperature": 0.7}, "greedy"),
         ({"attributes": "tempo"}, "names 'tempo'; known are rate"),
-        ({"attributes": "rate,arousal", "profile": "acoustic"}, "left out"),
+        ({"attributes": "acoustic,rate"}, "names 'acoustic'; known are rate"),
         ({"draft": "generate", "attributes": "rate"}, "take draft incremental"),
     ],
 )
@@ -148,6 +149,15 @@ def test_every_command_s_example_can_be_typed():
     for command in COMMANDS.values():
         given = vars(parser.parse_args(command.example.split()))
         assert command.options(**taken(command.options, given))
+
+
+def test_there_are_few_options():
+    """Each name of a flag, an operand, a keyword, a threshold of the coach or a key of fleet.toml
+    counts once."""
+    owners = (Config, load("coach"), *(each.options for each in COMMANDS.values()))
+    owners += tuple(load("fleet.tables").values())
+    names = {each.name for owner in owners for each in options_of(owner)}
+    assert len(names) <= 70, sorted(names)
 
 
 def test_the_page_of_options_is_current():

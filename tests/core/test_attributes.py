@@ -36,34 +36,34 @@ PHRASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("names", "profile", "among", "said"),
+    ("names", "among", "said"),
     [
-        (None, "full", ATTRIBUTES, ALL),
-        (",".join(reversed(ATTRIBUTES)), "full", ATTRIBUTES, ALL),
-        ("pitch, rate", "full", ATTRIBUTES, "rate,pitch"),
-        (None, "acoustic", ATTRIBUTES, ",".join(ATTRIBUTES[:-1])),
-        ("pitch", "acoustic", ATTRIBUTES, "pitch"),
-        (None, "acoustic", ("rate", "arousal"), "rate"),
+        (None, ATTRIBUTES, ALL),
+        (",".join(reversed(ATTRIBUTES)), ATTRIBUTES, ALL),
+        ("pitch, rate", ATTRIBUTES, "rate,pitch"),
+        ("acoustic", ATTRIBUTES, ",".join(ATTRIBUTES[:-1])),
+        ("pitch", ATTRIBUTES, "pitch"),
+        ("acoustic", ("rate", "arousal"), "rate"),
     ],
 )
-def test_names_of_a_sentence(names: Any, profile: Any, among: Any, said: str) -> None:
-    assert chosen(names, profile, among) == said
+def test_names_of_a_sentence(names: Any, among: Any, said: str) -> None:
+    assert chosen(names, among) == said
 
 
 @pytest.mark.parametrize(
-    ("names", "profile", "among", "error"),
+    ("names", "among", "error"),
     [
-        ("tempo", "full", ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
-        ("", "full", ATTRIBUTES, "attributes names ''; known are"),
-        ("arousal", "acoustic", ATTRIBUTES, "'arousal'; it is left out here; there are rate"),
-        ("pitch", "full", ("rate",), "'pitch'; it is left out here; there are rate"),
-        ("rate", "full", (), "it is left out here; there are none"),
-        (None, "acoustic", ("arousal",), "attributes names none"),
+        ("tempo", ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
+        ("", ATTRIBUTES, "attributes names ''; known are"),
+        ("arousal", ATTRIBUTES[:-1], "'arousal'; it is left out here; there are rate"),
+        ("pitch", ("rate",), "'pitch'; it is left out here; there are rate"),
+        ("rate", (), "it is left out here; there are none"),
+        ("acoustic", ("arousal",), "attributes names none"),
     ],
 )
-def test_unknown_names_are_refused(names: Any, profile: Any, among: Any, error: str) -> None:
+def test_unknown_names_are_refused(names: Any, among: Any, error: str) -> None:
     with pytest.raises(ValueError, match=error):
-        chosen(names, profile, among)
+        chosen(names, among)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_haproxy_s_ports_and_names_are_the_fleet_s():
     there = dict(re.findall(r"^ +server (\S+) 127\.0\.0\.1:(\d+) check$", HAPROXY, re.M))
     kinds = read(ROOT / "pipelines" / "fleet.toml").kinds
     assert there == {
-        f"{name}-{i + 1}": str(kind.placing.first_port + i)
+        f"{name}-{i + 1}": str(kind.placing.port + i)
         for name, kind in kinds.items()
         for i in range(kind.placing.most)
     }

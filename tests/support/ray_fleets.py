@@ -35,14 +35,12 @@ port = {director}
 api_key = "alice"
 [server]
 most = 3
-first_port = {servers}
+port = {servers}
 max_sessions = 4
 mode = "exact"
-cpus = 0
 [verifier]
 most = 3
-first_port = {verifiers}
-cpus = 0
+port = {verifiers}
 """
 
 
@@ -53,7 +51,7 @@ def fleet_on(address):
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(TOML.format(address=address, **ports))
         file.flush()
-        command = [sys.executable, "-m", "streamer", "fleet", "--config", file.name]
+        command = [sys.executable, "-m", "streamer", "fleet", file.name]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         try:
             process.stdout.readline()
@@ -68,7 +66,7 @@ def ray_cluster():
     """A Ray as `ray start --head` makes it: (its address, a function that kills its head)."""
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
-        options = ["--port", str(HEAD), "--num-cpus", "1", "--include-dashboard", "false"]
+        options = ["--port", str(HEAD), "--num-cpus", "8", "--include-dashboard", "false"]
         command = [*ray, "start", "--head", "--temp-dir", folder, *options]
         subprocess.run(command, env=ENVIRONMENT | FOR_RAY, check=True, stdout=subprocess.DEVNULL)
         try:

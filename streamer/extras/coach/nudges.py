@@ -31,9 +31,9 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "too_soft": ("level_dbfs", "dBFS"),
     "flat": ("pitch_sd_semitones", "semitones"),
 }
-# Share of `sureness` that is enough: with these, six nudges are false in 62 minutes of 45 readers
+# Nats of evidence that are enough: with these, six nudges are false in 62 minutes of 45 readers
 # (bench/coach.py of the tag 0.1.0, 2026-11).
-LIMITS: dict[Kind, float] = {"too_fast": 0.6, "too_slow": 0.95, "too_soft": 0.95, "flat": 1.35}
+LIMITS: dict[Kind, float] = {"too_fast": 6.0, "too_slow": 9.5, "too_soft": 9.5, "flat": 13.5}
 # Share of a change's octaves that is looked for. The network reports 0.7 to 0.8 of them. Half of
 # the usual movement should be nearer to flat than to usual. The whole octave of fast speech finds
 # twice the tempo sooner, and 1.5 times the tempo less often.
@@ -103,6 +103,7 @@ class Evidence:
 
 
 GAP_S = 5.0  # between any two nudges
+COOLDOWN_S = 20.0  # between two of one kind
 
 
 class Nudger:
@@ -111,7 +112,7 @@ class Nudger:
 
     def __init__(self, coach: Coach) -> None:
         self._coach = coach
-        self._evidence = {kind: Evidence(coach.sureness * LIMITS[kind]) for kind in MEASURES}
+        self._evidence = {kind: Evidence(LIMITS[kind]) for kind in MEASURES}
         self._since: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # when evidence began
         self._away: set[Kind] = set()  # told, and not yet back
         self._last: dict[Kind, float] = {}  # when each was told
@@ -125,7 +126,7 @@ class Nudger:
             return []
         for kind in KINDS:
             since = now.t_s - self._last.get(kind, -math.inf)
-            if kind in self._away or since < self._coach.cooldown_s:
+            if kind in self._away or since < COOLDOWN_S:
                 continue
             if (found := self._due(kind, now, usual)) is not None:
                 self._away.add(kind)

@@ -147,17 +147,6 @@ class Coach:
     filled_per_min: float = option(
         0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off", None, ge=0, le=60
     )
-    sureness: float = option(
-        10.0,
-        "nats of evidence that the voice has changed, for the first four kinds; more: later, "
-        "and right more often",
-        None,
-        ge=1,
-        le=100,
-    )
-    cooldown_s: float = option(
-        20.0, "seconds between two nudges of one kind, at least", None, ge=0, le=3600
-    )
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

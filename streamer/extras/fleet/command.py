@@ -40,9 +40,8 @@ def direct(options: DirectorOptions) -> int:
     if not options.replicas:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each, or another director's list")
     tls, key = door_of(options)
-    trust = trust_of(options)
-    roster = Roster(trust)
-    beside = partial(follow, roster, options.replicas, trust)
+    roster = Roster()
+    beside = partial(follow, roster, options.replicas)
     return anyio.run(run_director, options, tls, key, roster, beside)
 
 
@@ -52,12 +51,12 @@ def run(options: FleetOptions) -> int:
 
     from streamer.extras.fleet.on_ray import RayPlacement
 
-    config = read(options.config)
+    config = read(options.pipeline)
     tls, key = door_of(config.director)
     try:
         _check(config, key, options.down)
     except ConfigError as error:
-        raise ConfigError(f"{options.config}: {error}") from None
+        raise ConfigError(f"{options.pipeline}: {error}") from None
     except OSError as error:
         fail(cannot_listen(config.director, error, "director"))
         return 1
@@ -110,7 +109,7 @@ async def _run(
 
     door = config.director
     s = "s" if tls else ""
-    roster = Roster(trust_of(door))
+    roster = Roster()
     host = placement.own_host() if door.host in ANYWHERE else door.host
     plan = partial(plan_of, config, key, f"ws{s}://{shown_host(host)}:{door.port}")
     manager = Manager(placement, roster, config.kinds, plan, Scaling())
@@ -128,7 +127,7 @@ def plan_of(
     given = dict(table.given)
     if kind == "server" and config.verifier is not None and "cloud" not in given:
         given |= {"cloud": director, "cloud_key": key.partition(",")[0] if key else None}
-    given |= {"host": door.host, "port": table.placing.first_port + number - 1}
+    given |= {"host": door.host, "port": table.placing.port + number - 1}
     given |= {"name": f"{kind}-{number}", "api_key": key, "cert": door.cert, "key": door.key}
     given = {name: value for name, value in given.items() if value is not None}
     return ReplicaPlan(kind, given, "" if door.host in ANYWHERE else door.host)
@@ -154,14 +153,3 @@ async def run_director(
     return await run_opened(
         options, tls, opened(), lambda _, at: f"listening on ws{s}://{at} (a director)"
     )
-
-
-def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:
-    """TLS context for replicas with an authority of their own. Raises ConfigError."""
-    if options.ca is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=options.ca)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--ca {options.ca}: cannot be read ({why}); give a PEM file") from None

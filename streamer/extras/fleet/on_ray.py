@@ -103,8 +103,8 @@ class RayPlacement:
             name=name,
             get_if_exists=True,
             lifetime=None if self.is_local else "detached",
-            num_cpus=0 if self.is_local else placing.cpus,
-            num_gpus=placing.gpus,
+            num_cpus=0 if self.is_local else 1,
+            num_gpus=plan.given.get("device") == "cuda",
             max_restarts=-1,
             max_concurrency=CALLS,
             scheduling_strategy="SPREAD",
@@ -152,7 +152,9 @@ class RayPlacement:
                     await anyio.sleep(ASK_AGAIN_S)
         except TimeoutError:
             told = f"{name}: not ready within {START_S:g} s"
-            raise ReplicaLost(f"{told}; has Ray room for its cpus and gpus?") from None
+            raise ReplicaLost(
+                f"{told}; has Ray a processor for it, and a GPU if its device is cuda?"
+            ) from None
         except self._ray.exceptions.RayError as error:
             raise _lost(name, error) from None
 

@@ -19,7 +19,7 @@ from streamer.core.declare import (
     taken,
 )
 
-NO_KEYS = {"host", "port", "name", "rules"}  # set per replica; rules are for Python alone
+NO_KEYS = {"host", "name"}  # set per replica
 TABLES_OF_FILE = ("ray", "director", "server", "verifier")
 MAX_PORT = 65_535
 OF_THE_DIRECTOR = ("api_key", "cert", "key")  # they hold for all replicas
@@ -38,12 +38,6 @@ class DirectorOptions(AddressOptions):
         "director, whose list is followed",
         metavar="URL",
     )
-    ca: str | None = option(
-        None,
-        "PEM file of the authority that signed the replicas' certificates",
-        metavar="FILE",
-        unset="the system's",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +54,9 @@ class FleetOptions(Checked):
     """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them. Needs
     `pip install '.[scale]'`."""
 
-    config: str = option(REQUIRED, "what runs, and how many replicas", metavar="FILE")
+    pipeline: str = option(
+        REQUIRED, "fleet.toml: what runs, and how many replicas", metavar="FILE", positional=True
+    )
     down: bool = option(False, "drain and stop the replicas of a cluster, then exit")
 
 
@@ -80,19 +76,14 @@ class PlacingOptions(Checked):
 
     least: int = option(1, "fewest replicas", None, ge=0, le=1000)
     most: int = option(1, "most replicas", None, ge=1, le=1000)
-    first_port: int = option(
+    port: int = option(
         9100, "port of the first replica; each further one has the next port", None, ge=1, le=65_535
     )
-    cpus: float = option(1.0, "processors that Ray reserves for each", None, ge=0)
-    gpus: float = option(0.0, "GPUs that Ray reserves for each", None, ge=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
-        if self.gpus > 1 and self.gpus % 1:
-            told = "Ray shares one GPU, and keeps more of them whole"
-            raise ConfigError(f"gpus is {self.gpus:g}; {told}: give up to 1, or a whole number")
 
 
 TABLES = {"[ray]": RayOptions, "[server] and [verifier]": PlacingOptions}
@@ -161,15 +152,15 @@ def _check_ports(config: FleetConfig) -> None:
     """Raises ConfigError unless every possible replica has a port of its own."""
     ports = {"director": (config.director.port, config.director.port)}
     for name, kind in config.kinds.items():
-        first = kind.placing.first_port
+        first = kind.placing.port
         last = first + kind.placing.most - 1
         if last > MAX_PORT:
             told = f"{first} is too high for {kind.placing.most} replicas"
-            raise ConfigError(f"[{name}] first_port {told}; the last port is {MAX_PORT}")
+            raise ConfigError(f"[{name}] port {told}; the last port is {MAX_PORT}")
         for other, (low, high) in ports.items():
             if first <= high and low <= last:
                 told = f"{first} to {last} are its ports; [{other}] has {low} to {high}"
-                raise ConfigError(f"[{name}] {told}; choose another first_port")
+                raise ConfigError(f"[{name}] {told}; choose another port")
         ports[name] = (first, last)
 
 

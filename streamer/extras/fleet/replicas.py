@@ -11,7 +11,6 @@ import functools
 import hashlib
 import http.client
 import logging
-import ssl
 import time
 import urllib.request
 from collections import deque
@@ -135,10 +134,7 @@ def _weight(edge: str, replica: Known) -> bytes:
 class Roster:
     """`set` the addresses, `run` it, and read `answering`."""
 
-    def __init__(
-        self, tls: ssl.SSLContext | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._tls = tls
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[str, Known] = {}
 
@@ -191,7 +187,7 @@ class Roster:
         url = f"{known.address.replace('ws', 'http', 1)}/statusz"
         try:
             body = await anyio.to_thread.run_sync(
-                fetch, url, self._tls, limiter=limiter, abandon_on_cancel=True
+                fetch, url, limiter=limiter, abandon_on_cancel=True
             )
             status = _decode(body)
             if status.kind not in (SERVER, VERIFIER):
@@ -219,24 +215,23 @@ def _warn(address: str, kind: str, cause: object) -> None:
     _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
 
 
-def fetch(url: str, tls: ssl.SSLContext | None) -> bytes:
+def fetch(url: str) -> bytes:
     """The body of a GET.
 
     Raises OSError, also for a status other than success, SILENCE_S without an answer, an answer
     that is not HTTP, and a URL that is none.
     """
     try:
-        with _opener(tls).open(url, timeout=SILENCE_S) as answer:
+        with _opener().open(url, timeout=SILENCE_S) as answer:
             return bytes(answer.read(MAX_BYTES))
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url}: {error}") from None
 
 
-@functools.lru_cache(maxsize=1)  # a process has one trust
-def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+@functools.cache
+def _opener() -> urllib.request.OpenerDirector:
     """Ignores the environment's proxy, which is for the world outside."""
-    https = urllib.request.HTTPSHandler(context=tls)
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Listed(msgspec.Struct):
@@ -249,7 +244,7 @@ class Listed(msgspec.Struct):
 _decode_list = msgspec.json.Decoder(list[Listed]).decode
 
 
-async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | None) -> None:
+async def follow(roster: Roster, sources: Sequence[str]) -> None:
     """Keep `roster` at what `sources` say, until cancelled.
 
     sources: ws://HOST:PORT of a replica, or http://HOST:PORT of another director. A list that
@@ -262,7 +257,7 @@ async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | N
         for source in lists:
             url = source.rstrip("/").removesuffix(LIST) + LIST
             try:
-                lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url, tls))
+                lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url))
                 unread.discard(source)
             except (OSError, msgspec.MsgspecError) as error:
                 if source in unread and time.monotonic() - since > UNHEARD_S:

@@ -53,7 +53,7 @@ def load_few_bits(
             told(i + 1, len(names))
     except NotPrepared as reason:
         if str(reason):
-            way = "it is not used; `streamer models --prepare` writes it anew"
+            way = "it is not used; `streamer warm` writes it anew"
             warnings.warn(f"{prepared.at}: {reason}; {way}", ModelWarning, stacklevel=2)
         parts.clear()
         for name, part in parts_of(directory, shapes, engine):

@@ -12,8 +12,9 @@ class McpOptions(Checked):
     """Offer describe, measure and compare as tools, over stdin and stdout. Needs
     `pip install '.[mcp]'`."""
 
-    allow: tuple[str, ...] = option(
+    files: tuple[str, ...] = option(
         REQUIRED,
-        "folder whose recordings may be heard, with its subfolders; may be repeated",
+        "a folder whose recordings may be heard, with its subfolders",
         metavar="DIR",
+        positional=True,
     )

@@ -32,10 +32,10 @@ def run(options: McpOptions, given: dict[str, Any]) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
     if (why := missing("streamer mcp", "mcp")) is not None:
         raise ConfigError(why)
-    folders = [Path(folder).expanduser() for folder in options.allow]
+    folders = [Path(folder).expanduser() for folder in options.files]
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"--allow is {str(folder)!r}; that is no folder")
+            raise ConfigError(f"{folder} is no folder; give one that holds recordings")
     server(folders, Config(**given)).run()
     return 0
 

@@ -48,11 +48,11 @@ def tune(options: TuneOptions) -> tuple[Sequence[Score], State]:
     from streamer.model.engines.load import check_device
 
     who = speakers(options.speakers)
-    base = base_of(options.model)
+    base = base_of(options.cloud)
     check_device(options.device)
     with working(options, base.fingerprint) as work:
         check_disk(base.directory, Path(options.out))
-        turns = turns_of(options.recordings, options.turn_s, work, _cores())
+        turns = turns_of(options.files, work, _cores())
         learnt, held = split(turns, who, HELD, options.seed)
         data = Data(learnt, _spread(held, MOST_HELD), who)
         tell(data.summary())

@@ -41,6 +41,7 @@ from streamer.progress import Bar
 from streamer.recording import chunks_of
 from streamer.workers import Workers, each_done
 
+TURN_S = 30.0  # longer recordings are cut into turns of this length
 LEAST = 8  # turns: too few to learn and to evaluate with
 FILE_COLUMNS = ("file", "wav", "path")  # names of the recording's column in a table of speakers
 Row = dict[str, Any]
@@ -101,7 +102,7 @@ class Data:
         return f"learns from {learnt}; holds out {held}"
 
 
-def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list[Turn]:
+def turns_of(paths: Sequence[str], work: Path, jobs: int) -> list[Turn]:
     """Every turn that can be learnt from, by file. Turns of an earlier run in `work` are reused.
 
     Raises TuneError if there are too few turns or `work` cannot be written.
@@ -114,7 +115,7 @@ def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list
     try:
         folder = work / "features"
         folder.mkdir(exist_ok=True)
-        hear = partial(listen, turn_s=turn_s, folder=folder)
+        hear = partial(listen, folder=folder)
         jobs = min(jobs, len(files))
         with Bar("listening", len(files)) as bar, Workers(jobs) as pool:
             for row in each_done(pool, jobs, hear, iter(files), {}):
@@ -138,7 +139,7 @@ def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list
     return found
 
 
-def listen(file: str, turn_s: float, folder: Path) -> Row:
+def listen(file: str, folder: Path, turn_s: float = TURN_S) -> Row:
     """One recording's row: its turns, the number of silent ones, or the error.
 
     The log-mel of each turn goes into `folder`, and then the row, which is taken from there while
@@ -152,7 +153,7 @@ def listen(file: str, turn_s: float, folder: Path) -> Row:
         if kept.exists():
             found: Row = json.loads(kept.read_text("ascii"))
             return found
-        for turn in _turns_in(file, turn_s, folder, stamp):
+        for turn in _turns_in(file, folder, stamp, turn_s):
             row["num_silent"] += turn is None
             row["turns"] += [asdict(turn)] if turn else []
     except FileNotFoundError:
@@ -170,7 +171,7 @@ def _digest(name: str) -> str:
     return hashlib.blake2b(name.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def _turns_in(file: str, turn_s: float, folder: Path, stamp: str) -> Iterator[Turn | None]:
+def _turns_in(file: str, folder: Path, stamp: str, turn_s: float) -> Iterator[Turn | None]:
     """Turns in order; None for a turn without enough speech."""
     cutter = PartCutter(turn_s, measures=True)
     windows: list[MelWindow] = []

@@ -358,7 +358,7 @@ def _failures(training: Training) -> Iterator[None]:
     except (RuntimeError, MemoryError, OSError, SafetensorError, ValueError) as error:
         is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if is_memory or "can't allocate memory" in str(error):
-            way = "give a smaller --at-once or --turn-s, in another --out"
+            way = "give a smaller --at-once, in another --out"
             told = f"there is too little memory for step {training.state.global_step}; {way}"
         elif isinstance(error, OSError | SafetensorError) or "write" in str(error):
             told = f"{training._folder} cannot be read or written ({error!s:.120})"

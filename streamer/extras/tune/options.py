@@ -18,18 +18,15 @@ class TuneOptions(Checked):
     """Tune a model on recordings that are labelled by measures: adapters are learnt and merged.
     Needs `pip install '.[tune]'`."""
 
-    recordings: tuple[str, ...] = option(
+    files: tuple[str, ...] = option(
         REQUIRED,
         "recordings of people who speak, or directories of such; no text is needed",
         DATA,
         positional=True,
-        metavar="RECORDING",
+        metavar="FILE",
     )
-    model: str = option(
-        REQUIRED,
-        "the model to tune: a model directory, a hub id, or embedded (its cloud)",
-        RESULT,
-        metavar="SPEC",
+    cloud: str = option(
+        REQUIRED, "the model to tune: embedded, a directory, or a hub id", RESULT, metavar="SPEC"
     )
     out: str = option(
         REQUIRED,
@@ -43,9 +40,6 @@ class TuneOptions(Checked):
         "and speaker",
         DATA,
         metavar="HOW",
-    )
-    turn_s: float = option(
-        30.0, "longer recordings are cut into turns of this length, in seconds", DATA, ge=4, le=60
     )
     epochs: int = option(3, "passes over the turns", LEARNING, ge=1, le=1000)
     batch: int = option(16, "turns of a batch", LEARNING, ge=1, le=1024)

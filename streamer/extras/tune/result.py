@@ -197,7 +197,7 @@ def model_card(
     )
     how = ", ".join(
         f"{name} {getattr(options, name):g}"
-        for name in ("epochs", "batch", "learning_rate", "seed", "turn_s")
+        for name in ("epochs", "batch", "learning_rate", "seed")
     )
     turns = "\n".join(f"| {side} | {n} | {who} | {h:.2f} |" for side, n, who, h in sides)
     rows = "\n".join(

@@ -146,7 +146,7 @@ def _why(error: BaseException) -> str:
             return f"no answer within {CONNECT_S:g} s"
         case ssl.SSLCertVerificationError():
             told = f"its certificate does not verify ({error.verify_message.rstrip('.')})"
-            way = "name the PEM file of its authority with --cloud-ca, and the host as the "
+            way = "name the PEM file of its authority in SSL_CERT_FILE, and the host as the "
             return f"{told}; {way}certificate does"
     if _is_no_tls(error):
         ways = "give it --cert and --key, or take ws:// where the network is your own"

@@ -77,7 +77,6 @@ class Extensions(Struct, forbid_unknown_fields=True):
     measures: bool = False  # of the current turn, five times a second
     # those that sentences name, among the server's
     attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
-    profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # of the sentences, one of the server's; its first where it is left out
     language: Id | UnsetType | None = UNSET
     # the speaker's usual pitch in Hz, or "auto"; it needs events and measures
@@ -369,9 +368,8 @@ def _extended(
     elif asked.coach:
         coach = terms.coach or load("coach")()
     said = ""
-    if asked.attributes or asked.profile not in (UNSET, "full"):
-        names = ",".join(asked.attributes) if asked.attributes else None
-        said = chosen(names, asked.profile or "full", terms.may_say)
+    if asked.attributes:
+        said = chosen(",".join(asked.attributes), terms.may_say)
     language = asked.language or ""
     if language and language not in terms.spoken:
         known = " and ".join(terms.spoken)

@@ -15,7 +15,7 @@ from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
-COACH = Coach(cooldown_s=20, filled_per_min=6)
+COACH = Coach(filled_per_min=6)
 STEP_S = 0.2
 CHANGES = {
     "too_fast": {"tempo": 0.9},

@@ -106,6 +106,6 @@ async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
 
 async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
     placement = Placement()
-    kinds = of({"server": {}, "verifier": {"first_port": 9_200}}).kinds
+    kinds = of({"server": {}, "verifier": {"port": 9_200}}).kinds
     await drain_all(placement, ["verifier-1", "server-1", "server-2", "other-1"], kinds)
     assert [name for _, name in placement.log] == ["server-1", "server-2", "verifier-1"]

@@ -31,14 +31,14 @@ api_key = "alice,bob"
 [server]
 least = 2
 most = 2
-first_port = {1}
+port = {1}
 max_sessions = 2
 mode = "exact"
 verify_budget_s = 120
 [verifier]
 least = 2
 most = 2
-first_port = {2}
+port = {2}
 """
 
 
@@ -75,7 +75,7 @@ def fleet(tmp_path_factory):
     """The address of its director."""
     file = tmp_path_factory.mktemp("fleet") / "fleet.toml"
     file.write_text(TOML.format(*free_ports()))
-    command = [sys.executable, "-m", "streamer", "fleet", "--config", str(file)]
+    command = [sys.executable, "-m", "streamer", "fleet", str(file)]
     # a Ray that is there already, or should be, is left alone
     environment = ENVIRONMENT | {"RAY_ADDRESS": "127.0.0.1:1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -185,7 +185,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
     file = tmp_path / "fleet.toml"
     file.write_text('[ray]\naddress = "127.0.0.1:1"\n[server]\nmost = 1\n', "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "streamer", "fleet", "--config", file],
+        [sys.executable, "-m", "streamer", "fleet", file],
         capture_output=True,
         text=True,
         timeout=120,

@@ -44,7 +44,7 @@ def status(plan):
 
 
 def test_a_plan_is_a_command_and_no_key_stands_in_it():
-    given = {"allow_origin": ["https://a.org", "https://b.org"], "traces": False, "degrade": True}
+    given = {"allow_origin": ["https://a.org", "https://b.org"], "filled": False, "degrade": True}
     plan = ReplicaPlan("server", given | {"api_key": "alice", "cloud_key": "bob", "k": 3}, "h")
     found = vars(build_parser(["serve"]).parse_args(plan.words()))
     assert (found["allow_origin"], found["degrade"]) == (given["allow_origin"], True)

@@ -42,7 +42,7 @@ def logits_of(model, engine):
 @pytest.mark.parametrize("engine", ["int8", "int4"])
 def test_it_is_the_same_bits(model, home, engine, capsys):
     wanted = logits_of(model, engine)
-    assert main(["models", "--prepare", str(model), "--engine", engine]) == 0
+    assert main(["warm", "--cloud", str(model), "--engine", engine]) == 0
     at = prepared_of(model, engine).at
     assert capsys.readouterr().out.endswith(f" GB in {at}\n")
     assert list(at.parent.iterdir()) == [at]
@@ -74,7 +74,7 @@ def test_a_damaged_one_is_told_and_not_used(model, home, harm, name):
     if name == "prepared.json" and not (prepared.at / name).exists():
         assert np.array_equal(logits_of(model, "int8"), wanted)  # then nothing is there
         return
-    with pytest.warns(ModelWarning, match="--prepare") as told:
+    with pytest.warns(ModelWarning, match="streamer warm") as told:
         assert np.array_equal(logits_of(model, "int8"), wanted)
     assert "\n" not in str(told[0].message)
 
@@ -82,7 +82,7 @@ def test_a_damaged_one_is_told_and_not_used(model, home, harm, name):
 def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
     usage = shutil.disk_usage(home.parent)._replace(free=1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert main(["models", "--prepare", str(model)]) == 1
+    assert main(["warm", "--cloud", str(model), "--engine", "int8"]) == 1
     told = capsys.readouterr().err
     assert "GB are needed" in told
     assert "STREAMER_CACHE" in told
@@ -91,7 +91,7 @@ def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
 
 
 def begun(model):
-    """`--prepare` in a process of its own, which waits for a line behind its third part."""
+    """`streamer warm` in a process of its own, which waits for a line behind its third part."""
     code = """import sys
 from pathlib import Path
 from streamer.extras.large.prepared import Prepared
@@ -116,7 +116,7 @@ def test_a_run_keeps_others_out_and_what_it_leaves_when_killed_goes(model, home,
     """Also what another model's left, and before the disk is looked at: it may be all of it."""
     at = prepared_of(model).at
     with begun(model) as process:
-        assert main(["models", "--prepare", str(model)]) == 1
+        assert main(["warm", "--cloud", str(model), "--engine", "int8"]) == 1
         told = capsys.readouterr().err
         assert "is written by another run; wait for its end" in told
         assert told.count("\n") == 1

@@ -99,7 +99,7 @@ async def test_a_playlist_opens_no_other_file(folder, tmp_path):
 
 
 async def test_the_command_serves_over_stdio(folder):
-    arguments = ["-m", "streamer", "mcp", "--allow", str(folder), "--mode", "edge"]
+    arguments = ["-m", "streamer", "mcp", str(folder), "--mode", "edge"]
     async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
         found = await client.call_tool("describe", {"path": "slow_soft.wav"})
     assert found.structured_content["sentence"].endswith("。")

@@ -1,5 +1,8 @@
 """Turns as OpenTelemetry spans, by its own in-memory exporter."""
 
+import sys
+
+import pytest
 import soundfile
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -10,6 +13,8 @@ from websockets.asyncio.client import connect
 from wire import describe, running, session_update, text_of
 
 from streamer import Describer, Description, TurnCommitted, TurnFailed
+from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
+from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras import load
 from streamer.extras.otel.spans import EVERY_S, MAX_OPEN, Telling, _Turns, traced, tracing
@@ -121,3 +126,16 @@ def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
     assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2]
     turns.see(TurnFailed(3, "no verdict"))
     assert spans()[-1].status.status_code == StatusCode.ERROR
+
+
+def test_a_collector_s_address_turns_spans_on(monkeypatch):
+    """Without the exporter one line says which package is missing, before any model is loaded."""
+    for name in COLLECTORS:
+        monkeypatch.delenv(name, raising=False)
+    assert tracing_of_turns()("stream") == "stream"
+    for name in COLLECTORS:
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setitem(sys.modules, FOR_TRACES[1], None)
+        with pytest.raises(ConfigError, match=r"needs .*; .*pip install '\.\[otel\]'"):
+            tracing_of_turns()
+        monkeypatch.delenv(name)

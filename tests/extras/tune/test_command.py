@@ -45,7 +45,7 @@ def tune(capsys, *args):
 
 def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "peft", None)
-    status, told = tune(capsys, "x", "--model", "embedded", "--out", tmp_path / "mine")
+    status, told = tune(capsys, "x", "--cloud", "embedded", "--out", tmp_path / "mine")
     assert status == 2
     assert told == ("streamer: tune needs peft; in a clone of streamer: pip install '.[tune]'")
 
@@ -53,7 +53,7 @@ def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a run, as often as it is opened."""
-    given = TuneOptions(recordings=("x",), model="x", out=str(tmp_path / "mine"))
+    given = TuneOptions(files=("x",), cloud="x", out=str(tmp_path / "mine"))
     return lambda **changed: working(replace(given, **changed), "f")
 
 
@@ -94,7 +94,7 @@ def test_killed_and_run_again_it_gives_what_an_unbroken_run_gives(clips, tmp_pat
     """And what comes of it is a model: it speaks, its card says what it is, its gate can be
     calibrated."""
     usual = ("--batch", 2, "--epochs", 3, "--learning-rate", 0.001)
-    args = (clips, "--model", EDGE, *usual)
+    args = (clips, "--cloud", EDGE, *usual)
     whole = started(*args, "--out", tmp_path / "whole")
     _, told = whole.communicate(timeout=PATIENCE_S)
     assert whole.returncode == 0, told

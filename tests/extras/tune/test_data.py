@@ -86,7 +86,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     """Same windows, same ids: what is learnt is what is fed."""
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
-    row = listen(str(tmp_path / "long.wav"), 6.0, tmp_path)
+    row = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)
     turns = [Turn(**each) for each in row["turns"]]
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
@@ -116,7 +116,7 @@ def test_broken_and_silent_recordings_are_left_out_and_changed_ones_heard_again(
         soundfile.write(os.fsencode(file), speech.speech(3.5, i), 16_000)
     (clips / "broken.wav").write_bytes(b"RIFF but no recording")
     soundfile.write(clips / "silent.wav", np.zeros(48_000, np.float32), 16_000)
-    before = turns_of([str(clips)], 30.0, tmp_path, jobs=2)
+    before = turns_of([str(clips)], tmp_path, jobs=2)
     told = capsys.readouterr().err
     assert "1 of 10 recordings cannot be read" in told
     assert "broken.wav" in told
@@ -124,7 +124,7 @@ def test_broken_and_silent_recordings_are_left_out_and_changed_ones_heard_again(
     assert [t.file for t in before] == files
     features = {t.features: (tmp_path / "features" / t.features).stat() for t in before}
     soundfile.write(os.fsencode(files[0]), speech.speech(4.5, 20), 16_000)
-    after = turns_of([str(clips)], 30.0, tmp_path, jobs=1)
+    after = turns_of([str(clips)], tmp_path, jobs=1)
     assert after[1:] == before[1:]
     assert all((tmp_path / "features" / n).stat() == was for n, was in features.items())
     assert after[0].num_samples > before[0].num_samples
@@ -134,4 +134,4 @@ def test_broken_and_silent_recordings_are_left_out_and_changed_ones_heard_again(
     with pytest.raises(AudioError, match="became shorter"):
         list(samples_of([replace(after[0], num_samples=10**6)]))
     with pytest.raises(TuneError, match="8 are needed"):
-        turns_of(files[:1], 30.0, tmp_path, jobs=1)
+        turns_of(files[:1], tmp_path, jobs=1)

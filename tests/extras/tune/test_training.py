@@ -35,7 +35,7 @@ def turns(tmp_path_factory):
     found = []
     for i in range(6):
         soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
-        found += [Turn(**t) for t in listen(str(folder / f"{i}.wav"), 30.0, folder)["turns"]]
+        found += [Turn(**t) for t in listen(str(folder / f"{i}.wav"), folder)["turns"]]
     return found, folder
 
 
@@ -47,7 +47,7 @@ def examples(turns):
 
 
 def options(**given):
-    usual = {"recordings": ("x",), "model": "x", "out": "x", "batch": 2, "learning_rate": 1e-3}
+    usual = {"files": ("x",), "cloud": "x", "out": "x", "batch": 2, "learning_rate": 1e-3}
     return TuneOptions(**usual | given)
 
 

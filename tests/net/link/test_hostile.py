@@ -117,7 +117,7 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
     """A link so thin that the turn's audio is still on its way when its verdict is given up: no
     call, no upload, and no blame for the verifier; the turn does not stall again for each further
     block."""
-    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": BUDGET_S, "draft_ahead": 0}
+    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": BUDGET_S}
     pcm = SAMPLES[3].read_bytes()[44:]
     async with (
         Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
