@@ -1,12 +1,13 @@
 """How often the sentences are right on recordings of people.
 
-    python -m bench.people --data DIR [--noise DIR] [--num 100] [--only table|robust]
+    python -m bench.people --data DIR [--noise DIR] [--num 100] [--only table|robust|languages]
                            [--words models]
 
 DIR holds recordings and manifest.jsonl (bench/people_clips.py).
 
-    table    every attribute against what the labels measure, by mode, language, source, sex, length
-    robust   levels that change if the same speech is in noise, a room, a codec
+    table      every attribute against the labels, by mode, language, source, sex, length
+    robust     levels that change if the same speech is in noise, a room, a codec
+    languages  levels that Chinese and English sentences of the same recording say differently
 
 --noise takes a folder of sounds without speech and counts the ones called no speech.
 """
@@ -44,7 +45,8 @@ Say = Callable[[str, Sequence[np.ndarray], str], list[Description]]
 
 
 def speaker(**models: str) -> Say:
-    """A function (mode, sounds at 16 kHz, label) -> descriptions, by the public API."""
+    """A function (mode, sounds at 16 kHz, label) -> descriptions, by the public API. models: and
+    other options."""
 
     async def describe_all(mode: str, sounds: Sequence[np.ndarray], what: str) -> list[Description]:
         async with Describer.open(mode=mode, **models) as describer:
@@ -180,6 +182,16 @@ def against(
     return {"clips": len(clips), "levels changed": sum(shares.values()), **shares, "exact": exact}
 
 
+def language_rows(clips: Sequence[Clip], **models: str) -> list[Row]:
+    """Shares of recordings whose sentences in two languages say other levels, by mode."""
+    sounds, rows = [clip.samples for clip in clips], []
+    for mode in ("edge", "exact"):
+        both = [speaker(language=each, **models)(mode, sounds, each) for each in ("zh", "en")]
+        same = mean(float(a.attributes == b.attributes) for a, b in zip(*both, strict=True))
+        rows.append({"mode": mode, **against(clips, *both), "all equal": same})
+    return rows
+
+
 def noise_rows(folder: Path, say: Say) -> list[Row]:
     """Share of sounds without speech that are called so, by mode and subfolder."""
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SOUNDS)
@@ -200,20 +212,18 @@ def run_table(clips: Sequence[Clip], say: Say, name: str, modes: Sequence[str]) 
     said = {mode: say(mode, [clip.samples for clip in clips], mode) for mode in modes}
     rows, gaps = table_rows(clips, said), gap_rows(clips, said)
     header = ("group", "mode", "clips", "people", *ATTRIBUTES, "mean", "called no speech")
-    cells = [
-        (
-            f"{row['by']} {row['group']}",
-            *(row[key] for key in ("mode", "clips", "speakers")),
-            *("-" if row[n]["exact"] is None else row[n]["exact"] for n in ATTRIBUTES),
-            row["mean"],
-            row["called no speech"],
-        )
-        for row in rows
-        if row["by"] == "all" or row["mode"] in TOLD
-    ]
+    cells = []
+    for row in (row for row in rows if row["by"] == "all" or row["mode"] in TOLD):
+        exact = [row[n]["exact"] if row[n]["n"] else "-" for n in ATTRIBUTES]
+        first = [f"{row['by']} {row['group']}", row["mode"], row["clips"], row["speakers"]]
+        cells.append([*first, *exact, row["mean"], row["called no speech"]])
     print(table(header, cells))
     print(f"\nMean exact against the edge's, clip by clip\n\n{table_of(gaps)}")
     print("written:", write(name, [*rows, *gaps]))
+
+
+def show(title: str, name: str, rows: Sequence[Row], more: Sequence[Row] = ()) -> None:
+    print(f"\n{title}\n\n{table_of(rows)}\n\nwritten: {write(name, [*rows, *more])}")
 
 
 def main() -> None:
@@ -221,7 +231,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder of recordings and their manifest.jsonl")
     parser.add_argument("--noise", type=Path, help="a folder of recordings without speech")
     parser.add_argument("--num", type=int, help="recordings of --data; default all")
-    parser.add_argument("--only", choices=("table", "robust"))
+    parser.add_argument("--only", choices=("table", "robust", "languages"))
     parser.add_argument("--robust", type=int, default=60, help="recordings whose sound is changed")
     told = "of the sound, again for each; default all"
     parser.add_argument("--change", action="append", choices=CHANGES, help=told)
@@ -232,23 +242,25 @@ def main() -> None:
     options = options_of(parser)
     if options.data is None and options.noise is None:
         parser.error("give --data DIR, recordings with a manifest.jsonl, or --noise DIR")
-    say = speaker(edge=options.edge, cloud=options.cloud, words=options.words)
+    models = {"edge": options.edge, "cloud": options.cloud, "words": options.words}
+    say = speaker(**models)
     clips = recordings(options.data, options.num) if options.data else []
-    if clips and options.only != "robust":
+    if clips and options.only in (None, "table"):
         modes = TOLD if options.words == "models" else MODES
         run_table(clips, say, options.name, modes)
-    if clips and options.only != "table":
+    if clips and options.only in (None, "languages"):
+        rows = language_rows(clips, **models)
+        show("Levels that differ between the languages", f"{options.name}_languages", rows)
+    if clips and options.only in (None, "robust"):
         low, high = (SAMPLE_RATE * s for s in ROBUST_S)
         some = [c for c in clips if not c.is_joined and low <= len(c.samples) <= high]
         rows = robust_rows(some[: options.robust], say, options.change or tuple(CHANGES))
-        changes = [row for row in rows if "gap" not in row]
-        print(f"\nLevels that change\n\n{table_of(changes)}")
-        print(f"\nThe cloud against the edge\n\n{table_of(rows[len(changes) :])}")
-        print("written:", write(f"{options.name}_robust", rows))
+        gaps = [row for row in rows if "gap" in row]
+        print(f"\nThe cloud against the edge\n\n{table_of(gaps)}")
+        show("Levels that change", f"{options.name}_robust", rows[: -len(gaps)], gaps)
     if options.noise:
         rows = noise_rows(options.noise, say)
-        print(f"\nSounds without speech\n\n{table_of(rows)}")
-        print("written:", write(f"{options.name}_noise", rows))
+        show("Sounds without speech", f"{options.name}_noise", rows)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-SEXES = {
-    "male": "m",
-    "female": "f",
-    "m": "m",
-    "f": "f",
-    "male_masculine": "m",
-    "female_feminine": "f",
-}
 Facts = tuple[str, "Said"]
 
 
@@ -40,6 +32,11 @@ class Clone:
     text: Callable[[str], str]
 
 
+def sex_of(told: str) -> str:
+    """m or f, by the first letter; empty for other answers."""
+    return told[:1] if told[:1] in ("m", "f") else ""
+
+
 def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
     """validated.tsv: path, client_id, sentence, gender; the folder is the language where the
     source names none."""
@@ -55,9 +52,11 @@ def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
             io.StringIO(clone.text(table)), delimiter="\t", quoting=csv.QUOTE_NONE
         ):
             if row["path"] in clips:
-                sex = SEXES.get(row.get("gender") or "", "")
-                said = Said(row["client_id"], language, sex, row["sentence"] or "")
-                yield clips[row["path"]], said
+                sex = sex_of(row.get("gender") or "")
+                yield (
+                    clips[row["path"]],
+                    Said(row["client_id"], language, sex, row["sentence"] or ""),
+                )
 
 
 def speechocean(clone: Clone, source: dict) -> Iterator[Facts]:
@@ -83,7 +82,7 @@ def librispeech(clone: Clone, source: dict) -> Iterator[Facts]:
     sexes = {row[0].strip(): row[1].strip().lower() for row in rows}
     for path in clone.paths:
         who = path.split("/")[-1].split("-")[0]
-        yield path, Said(who, "en", SEXES.get(sexes.get(who, ""), ""))
+        yield path, Said(who, "en", sex_of(sexes.get(who, "")))
 
 
 def aishell1(clone: Clone, source: dict) -> Iterator[Facts]:

@@ -10,8 +10,7 @@ says has not changed, so its truth has not.
 import argparse
 import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,22 +20,16 @@ from bench.people_changes import Heard, babble, noise, opus, room, telephone
 from bench.people_clips import truth
 from pipelines.embedded.gate import half
 from pipelines.embedded.labels import Measures
-from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.people_held import trimmed
 from pipelines.embedded.rate_data import PLAUSIBLE
 from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
-from pipelines.embedded.sentences import LANGUAGES
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
-from streamer.assembly.models import Models
-from streamer.config import Config
 from streamer.model.audio.ear import measure
 
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
 REST_SHARE = 0.04  # each
 EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
-LONG_S = (10, 30, 55)
-OTHERS = tuple(LANGUAGES)[1:]  # languages beside the first
 SIDES = ("train", "calibrates", "checks")
 
 
@@ -80,23 +73,12 @@ def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) 
     return found
 
 
-def row_of(
-    clip: Clip, change: str, known: Measures, samples: np.ndarray, models: Sequence[Models]
-) -> dict:
-    """models: the pair in each language, whose opinions are asked for, of a recording as it is and
-    in noise."""
+def row_of(clip: Clip, change: str, known: Measures, samples: np.ndarray) -> dict:
     found = measure(samples.astype(np.float32))
     facts = {"side": side_of(clip), "speaker": clip.speaker[:16], "source": clip.source}
     true = {name: round(value, 5) for name, value in vars(known).items() if not np.isnan(value)}
-    language = clip.said.language
-    row = {**facts, "language": language, "change": change, "true": true, **found.as_json()}
-    if models and change in ("none", "noise"):
-        row["opinions"] = {
-            f"{role}{told}": opinions(one, samples, pair.plan.rules)
-            for told, pair in zip(("", *(f", {name}" for name in OTHERS)), models, strict=True)
-            for role, one in zip(("edge", "cloud"), pair.pair, strict=True)
-        }
-    return row
+    facts |= {"language": clip.said.language, "change": change, "true": true}
+    return facts | found.as_json()
 
 
 def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tuple]:
@@ -117,9 +99,7 @@ def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tu
         yield parts[0][0], joined, sum(n for *_, n in parts) if known else None
 
 
-def rows(
-    clones: Path, side: str, num: int, seed: int = 0, models: Sequence[Models] = ()
-) -> Iterator[dict]:
+def rows(clones: Path, side: str, num: int, seed: int = 0) -> Iterator[dict]:
     known, chance = table(), random.Random(seed)
     other = np.random.default_rng(seed).standard_normal(SAMPLE_RATE).astype(np.float32)
     for i, own in enumerate(tqdm(speakers(clones, side, num, seed), desc=side)):
@@ -130,13 +110,13 @@ def rows(
                 continue
             if not syllables or not PLAUSIBLE[0] < true.rate < PLAUSIBLE[1]:
                 true = Measures(**{**vars(true), "rate": np.nan, "arousal": np.nan})
-            yield row_of(clip, "none", true, samples, models)
+            yield row_of(clip, "none", true, samples)
             heard = disturbed(samples, true.loudness, other, 100 * i + k)
             for change, sound in heard.items():
                 of_sound = true
                 if change == "clipped":  # its loudness without clipping is unknown
                     of_sound = Measures(**{**vars(true), "loudness": np.nan, "arousal": np.nan})
-                yield row_of(clip, change, of_sound, sound, models)
+                yield row_of(clip, change, of_sound, sound)
             other = samples
 
 
@@ -147,16 +127,10 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=300, help="speakers")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each sound")
-    parser.add_argument("--opinions", action="store_true", help="ask the pair, too")
-    parser.add_argument("--edge", default="embedded")
-    parser.add_argument("--cloud", default="embedded")
     args = parser.parse_args()
-    config = Config(mode="gated", edge=args.edge, cloud=args.cloud)
-    spoken = [replace(config, language=name) for name in ("", *OTHERS)] if args.opinions else []
-    models = [Models(each, calibrates=True) for each in spoken]
     part = args.out.with_name(args.out.name + ".part")
     with part.open("w") as file:
-        for row in rows(args.clones, args.side, args.num, args.seed, models):
+        for row in rows(args.clones, args.side, args.num, args.seed):
             file.write(json.dumps(row) + "\n")
             file.flush()
     part.rename(args.out)

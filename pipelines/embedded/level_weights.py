@@ -1,14 +1,14 @@
-"""Fit the errors of the measures, and how much a model's opinion counts beside them.
+"""Fit the errors of the measures.
 
 In: JSON lines of level_rows.py. Out: streamer/core/measures/level_errors.json.
 
     python -m pipelines.embedded.level_rows --clones DIR --side train --out train.jsonl
-    python -m pipelines.embedded.level_rows --clones DIR --side calibrates --opinions --out cal.jsonl
-    python -m pipelines.embedded.level_weights train.jsonl cal.jsonl [--write]
+    python -m pipelines.embedded.level_rows --clones DIR --side calibrates --out cal.jsonl
+    python -m pipelines.embedded.level_weights train.jsonl cal.jsonl [--write FILE]
 
 Errors are fitted to training's people and to those held-out people who calibrate. But the rate's
-network and the models were trained on training's people, and are surer there than elsewhere. So the
-rate's error, arousal's and the exponents come from the people who calibrate alone.
+network was trained on training's people, and is surer there than elsewhere. So the errors of rate
+and arousal come from the people who calibrate alone.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from streamer.core.measures import levels as chances_of
 from streamer.core.measures.levels import (
     BOUNDS,
     ERRORS,
@@ -32,8 +31,6 @@ from streamer.core.measures.levels import (
     MeasureError,
     arousal_sum,
     features_of,
-    level_chances,
-    level_of,
     on_axis,
     values_of,
 )
@@ -52,41 +49,29 @@ SEEN, UNSEEN = 0.3, 0.05
 RIDGE = 2.0
 SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
 OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
-LEAST_OPINION = 0.1
-EVEN = 1e-4  # the least chance that a model gives a level
-# Exponents at most. Up to the fitted ones (0.17, 0.69, 0.38, 0.18 and 0.64) words are no more often
-# right, but the sentences in two languages more often say different levels.
-MOST_OPINION = {"rate": 0.06, "pitch": 0.5, "loudness": 0.2, "pauses": 0.1, "timbre": 0.5}
+# Exponents of a model's log-chances beside those of the measures, the same for both models. They
+# are chosen: fitted ones of 0.17 to 0.69 say no level more often rightly, and sentences in two
+# languages then more often say different levels.
+OPINION = {"rate": 0.06, "pitch": 0.5, "variation": 0.125, "loudness": 0.2, "pauses": 0.1}
+OPINION |= {"timbre": 0.5, "arousal": 0.115}
 Row = dict
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", help="of level_rows.py, to fit to")
-    parser.add_argument("--write", type=Path, nargs="?", const=ERRORS, metavar="FILE")
+    parser.add_argument("--write", type=Path, default=ERRORS, metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    found = fit([row for file in args.rows for row in read(file)])
-    if args.write:
-        write(found, args.write)
-
-
-def read(file: Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    lines = (line for file in args.rows for line in file.read_text("utf-8").splitlines())
+    write(fit([json.loads(line) for line in lines]), args.write)
 
 
 def fit(rows: Sequence[Row]) -> Learnt:
     apart = [row for row in rows if row["side"] != "train"]
     errors = {name: error_of(name, apart if name in OF_TEXT else rows) for name in MEASURES}
-    found = Learnt(errors, arousal_numbers(errors, apart), dict.fromkeys(BOUNDS, 1.0))
-    use(found)
-    return found._replace(opinion={name: exponent(name, apart) for name in BOUNDS})
-
-
-def use(found: Learnt) -> None:
-    """Let `level_chances` take these numbers, not those that ship."""
-    chances_of.learnt = lambda: found
+    return Learnt(errors, arousal_numbers(errors, apart), OPINION)
 
 
 def weight(row: Row) -> float:
@@ -166,29 +151,6 @@ def arousal_numbers(
     start = torch.tensor([0.0, math.log(0.55), math.log(0.005)])
     shift, factor, least = minimised(loss, start)
     return float(shift), float(np.exp(factor)), float(np.exp(least))
-
-
-def exponent(name: str, rows: Sequence[Row]) -> float:
-    """How much a model's log-chances count beside those of the measures: one number for both."""
-    told = [
-        (np.log(level_chances(_measures(row))[name]), np.log(np.maximum(own[name], EVEN)), row)
-        for row in rows
-        if name in row["true"] and name in level_chances(_measures(row))
-        for own in row.get("opinions", {}).values()
-        if name in own
-    ]
-    if not told:
-        return 1.0
-    measured, own = (torch.tensor(np.array(part)) for part in list(zip(*told, strict=True))[:2])
-    level = torch.tensor([level_of(name, row["true"][name]) for *_, row in told])
-    weights = torch.tensor([weight(row) for *_, row in told])
-
-    def loss(p: torch.Tensor) -> torch.Tensor:
-        chances = torch.log_softmax(measured + p[0] * own, 1)
-        return -(weights * chances[torch.arange(len(level)), level]).sum() + p[0] ** 2
-
-    best = round(float(minimised(loss, torch.tensor([0.3]))[0]), 3)
-    return min(MOST_OPINION.get(name, 1.0), max(LEAST_OPINION, best))
 
 
 def minimised(loss: object, start: torch.Tensor) -> np.ndarray:

@@ -101,15 +101,14 @@ def export(args: argparse.Namespace, edge: Path, cloud: Path) -> tuple[object, .
     return ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
 
 
-def weigh_levels(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
-    """The errors of the measures, and how much the models' opinions count beside them."""
+def weigh_levels(args: argparse.Namespace) -> None:
+    """The errors of the measures."""
     folder = args.cache / "levels"
     folder.mkdir(parents=True, exist_ok=True)
     rows = [folder / f"{side}.jsonl" for side in ("train", "calibrates")]
-    for file, more in zip(rows, ((), ("--opinions", *pair)), strict=True):
-        if not file.exists():
-            of = ("--clones", args.clones, "--side", file.stem, "--num", args.speakers)
-            run(("level_rows", *of, "--out", file, *more))
+    for file in (file for file in rows if not file.exists()):
+        of = ("--clones", args.clones, "--side", file.stem, "--num", args.speakers)
+        run(("level_rows", *of, "--out", file))
     run(("level_weights", *rows, "--write", args.measures / "level_errors.json"))
 
 
@@ -152,9 +151,8 @@ def train(args: argparse.Namespace) -> None:
     synthesise(args)
     if not args.without_people:
         count_syllables(args)
+        weigh_levels(args)
     pair = export(args, *learn(args))
-    if not args.without_people:
-        weigh_levels(args, pair)
     calibrate(args, pair)
     report(args, pair)
 

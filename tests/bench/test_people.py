@@ -10,7 +10,15 @@ import soundfile
 import speech
 from scipy.signal import correlate
 
-from bench.people import against, attribute, gap_rows, noise_rows, speaker, table_rows
+from bench.people import (
+    against,
+    attribute,
+    gap_rows,
+    language_rows,
+    noise_rows,
+    speaker,
+    table_rows,
+)
 from bench.people_changes import CHANGES, Heard
 from bench.people_clips import Clip, recordings, truth
 from pipelines.embedded.labels import Measures
@@ -134,6 +142,11 @@ def test_levels_are_counted_that_change(described):
     changed = [saying(clean[0], rate=None), saying(clean[1], rate=clean[1].attributes["rate"])]
     row = against([clip(0), clip(1)], clean, changed)
     assert (row["levels changed"], row["rate"], row["pitch"]) == (0.5, 0.5, 0.0)
+
+
+def test_both_languages_say_the_same_levels():
+    for row in language_rows([clip(0), clip(1)]):
+        assert (row["clips"], row["levels changed"], row["all equal"]) == (2, 0.0, 1.0)
 
 
 def test_noises_are_told_apart_from_speech(tmp_path, say):

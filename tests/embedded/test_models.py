@@ -5,19 +5,14 @@ import random
 
 import numpy as np
 import pytest
-import speech
 import torch
 
 from pipelines.embedded.batches import batch_of
 from pipelines.embedded.data import Turn
 from pipelines.embedded.export import export
-from pipelines.embedded.labels import NUM_LEVELS
-from pipelines.embedded.level_opinions import opinions
 from pipelines.embedded.model import SIZES, create, in_windows, tower
 from pipelines.embedded.prompted import Prompted, logits
 from pipelines.embedded.sentences import no_speech
-from streamer.assembly.models import Models
-from streamer.config import Config
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load, resolve
 
@@ -117,12 +112,3 @@ def spoken(model, prompted, mel):
     more = {"feature_attention_mask": torch.ones(1, len(mel), dtype=torch.long)}
     found = model.generate(ids, input_features=mel.T[None], max_new_tokens=64, **more)[0]
     return prompted.tokenizer.decode(found[ids.shape[1] :].tolist())
-
-
-@pytest.mark.parametrize("language", ["zh", "en"])
-def test_a_model_has_an_opinion_of_each_attribute_in_each_language(language):
-    models = Models(Config(mode="edge", language=language), calibrates=True)
-    edge, _ = models.pair
-    found = opinions(edge, speech.recording(0), models.plan.rules)
-    assert {name: len(chances) for name, chances in found.items()} == NUM_LEVELS
-    assert all(sum(chances) == pytest.approx(1, abs=0.01) for chances in found.values())

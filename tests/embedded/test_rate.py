@@ -74,9 +74,10 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
 
     monkeypatch.setattr(rate_fit, "set_rate", lambda *_: None)
     do("train", "--minutes", "0.01")
-    first = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["epoch"]
-    do("train", "--minutes", "0.05")
-    assert torch.load(tmp_path / "run" / "last.pt", weights_only=True)["epoch"] > first
+    first = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
+    do("train", "--minutes", str(first["seconds"] / 60 + 0.05))
+    last = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
+    assert last["epoch"] > first["epoch"]
     do("write")
     do("judge")
     assert "German" in capsys.readouterr().out

@@ -16,7 +16,6 @@ from people import FILTERS, clone_into
 from pipelines.embedded import people, recordings, synthesis, train
 from pipelines.embedded.gate import half
 from pipelines.embedded.rate_fit import is_apart
-from streamer.core.measures import levels
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
 
@@ -60,7 +59,6 @@ def done(monkeypatch):
             torch.set_default_dtype(torch.float32)
 
     monkeypatch.setattr(train, "run", run)
-    monkeypatch.setattr(levels, "learnt", levels.learnt)
     for module, name, value in (
         (train, "LENGTHS_S", (3,)),
         (synthesis, "SESSIONS_PER_SHARD", 2),
