@@ -9,25 +9,11 @@ import tempfile
 from pathlib import Path
 
 import torch
+from transformers import WhisperFeatureExtractor
 
 from pipelines.embedded import tokenizer
 from pipelines.embedded.model import SIZES, create
 from pipelines.embedded.sentences import LANGUAGES, attributes, no_speech
-
-EXTRACTOR = {
-    "feature_extractor_type": "WhisperFeatureExtractor",
-    "feature_size": 128,
-    "n_fft": 400,
-    "hop_length": 160,
-    "sampling_rate": 16000,
-    "chunk_length": 300,
-    "n_samples": 4800000,
-    "nb_max_frames": 30000,
-    "padding_value": 0.0,
-    "padding_side": "right",
-    "return_attention_mask": True,
-    "dither": 0.0,
-}
 
 
 def load_run(size: str, path: Path):
@@ -78,7 +64,8 @@ def export(model, name: str, out: Path) -> None:
         folder = Path(temporary)
         half.save_pretrained(folder)
         tokenizer.save(folder)
-        (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
+        sizes = {"feature_size": 128, "chunk_length": 300}
+        WhisperFeatureExtractor(**sizes, return_attention_mask=True).save_pretrained(folder)
         (folder / "streamer.json").write_text(
             json.dumps(card(name), ensure_ascii=False, indent=1) + "\n"
         )

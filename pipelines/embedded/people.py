@@ -7,7 +7,6 @@ is a phrase, with the pauses it has; what lies between two pauses is one more.
 
 import argparse
 import random
-import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import HAN, count, counted
-from pipelines.embedded.synthesis import GAP_S, Shard, resynthesise
+from pipelines.embedded.synthesis import GAP_S, Shard, left_out, resynthesise
 
 CLIPS_PER_SESSION = 6
 SESSIONS_PER_SHARD = 40
@@ -159,15 +158,10 @@ def write_shard(
     rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
     for number, chunk in enumerate(chunks):
         style = random.Random(rng.random())
-        try:
-            signal.alarm(60)
+        with left_out(f"{chunk[0].source} {chunk[0].path}", 60):
             parts = spoken(chunk, filters)
             for natural in (True, False) if parts else ():
                 add_session(shard, f"p{index}/{number}/{natural}", chunk, parts, natural, style)
-        except Exception as error:  # a clip that praat cannot do: the rest must go on
-            tqdm.write(f"{chunk[0].source} {chunk[0].path}: {type(error).__name__} {error}")
-        finally:
-            signal.alarm(0)
     shard.write()
 
 
@@ -217,11 +211,6 @@ def main() -> None:
     known = table()
     for line in missing(args.clones, known["source"] + known["noise"]):
         tqdm.write(line)
-
-    def hung(*_):
-        raise TimeoutError("hung")
-
-    signal.signal(signal.SIGALRM, hung)
     chunks, filters = sessions(args.clones, args.seed), known["filters"]
     if args.noise and not (args.noise / "breaths.npz").exists():
         write_noise(args.clones, args.noise, chunks[:150], filters, random.Random(args.seed))

@@ -1,13 +1,10 @@
 """Turns as rows of prefix, audio, suffix and answer, and the logits of the answers."""
 
-import json
 import random
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.embedded.data import Turn
@@ -31,15 +28,12 @@ class Rows(NamedTuple):
 class Prompted:
     """The ids around the audio, in each language, and the ids of answers."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder: a model whose own tokenizer, prompts and phrases are taken; else the recipe's."""
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json")) if folder else build()
-        card = json.loads((folder / "streamer.json").read_text("utf-8")) if folder else None
-        spoken = card_languages(card) if card else {name: spoken_in(name) for name in LANGUAGES}
+    def __init__(self) -> None:
+        self.tokenizer = build()
+        spoken = {name: spoken_in(name) for name in LANGUAGES}
         self.prefix = self._ids(spoken["zh"]["prompt"]["prefix"])
         self.suffixes = {name: self._ids(of["prompt"]["suffix"]) for name, of in spoken.items()}
         self.phrases = {name: of["attributes"] for name, of in spoken.items()}
-        self.no_speech = spoken["zh"]["no_speech"]
         self.end = self.tokenizer.token_to_id("<|im_end|>")
 
     def _ids(self, text: str) -> torch.Tensor:
@@ -103,11 +97,6 @@ def logits(model, embeddings: torch.Tensor, rows: Rows) -> torch.Tensor:
     table = torch.cat([known, embeddings.to(known.dtype)])
     hidden = hidden_states(model, F.embedding(rows.index, table), rows.positions)
     return model.lm_head(hidden.flatten(0, 1)[rows.at])
-
-
-def card_languages(card: dict) -> dict[str, dict]:
-    """The languages of a streamer.json, as `export.spoken` gives it."""
-    return {card.get("language", "zh"): card, **card.get("languages", {})}
 
 
 def clauses(words: list[str]) -> list[list[str]]:

@@ -25,6 +25,8 @@ from pipelines.embedded.layouts import LAYOUTS, Clone, Said
 from pipelines.embedded.speak import SAMPLE_RATE
 
 TABLE = Path(__file__).with_name("recordings.toml")
+OF_NOISE = {"min_bytes": 200, "min_seconds": 0.5, "max_seconds": 600.0}
+OF_NOISE |= {"min_level_dbfs": -90.0, "max_clipped": 1.0}
 
 
 @dataclass(frozen=True)
@@ -208,24 +210,12 @@ def decoded(chosen: list[Clip], filters: dict) -> Iterator[tuple[Clip, np.ndarra
 def noises(clones: Path) -> list[tuple[str, np.ndarray]]:
     """(path, samples at 16 kHz) of the noise sources that are there."""
     found = []
-    loose = {
-        "min_bytes": 200,
-        "min_seconds": 0.5,
-        "max_seconds": 600.0,
-        "min_level_dbfs": -90.0,
-        "max_clipped": 1.0,
-    }
     for row in table()["noise"]:
         git = git_folder(clones, row["repository"], row["commit"])
-        if git is None:
-            continue
-        blobs = listed(git, row["commit"])
-        with Blobs(git) as read:
-            for path in sorted(p for p in blobs if re.search(row["paths"], p)):
-                try:
-                    found.append((path, decode(read(blobs[path]), loose)))
-                except (ValueError, KeyError):
-                    continue
+        blobs = listed(git, row["commit"]) if git else {}
+        paths = sorted(path for path in blobs if re.search(row["paths"], path))
+        clips = [Clip(row["id"], path, blobs[path], git, Said("", ""), False) for path in paths]
+        found += [(clip.path, samples) for clip, samples in decoded(clips, OF_NOISE)]
     return found
 
 

@@ -6,9 +6,11 @@ session's phrases while training.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -128,29 +130,40 @@ class Shard:
         part.rename(self.path.with_suffix(".json"))
 
 
+@contextlib.contextmanager
+def left_out(name: str, seconds: int) -> Iterator[None]:
+    """A session that fails, or hangs for so long, is reported and left out: the rest must go on."""
+
+    def hung(*_: object) -> None:
+        raise TimeoutError("hung")
+
+    signal.signal(signal.SIGALRM, hung)
+    try:
+        signal.alarm(seconds)
+        yield
+    except Exception as error:  # espeak-ng or praat cannot do it
+        tqdm.write(f"{name}: {type(error).__name__} {error}")
+    finally:
+        signal.alarm(0)
+
+
 def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
     """Write one shard, deterministic in (seed, index); sessions that fail or hang are left out."""
     rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
     for number in range(SESSIONS_PER_SHARD):
         voice = rng.choice(pool)
         style = random.Random(rng.random())
-        try:
-            signal.alarm(40)
+        with left_out(voice.name, 40):
             samples, spans = session(voice, style)
             mel = raw_log_mel(samples)
             f0 = f0_track(samples, len(mel))
             heard = raw_log_mel(passed_on(samples, style)[0])
-        except Exception as error:  # a voice that espeak-ng or praat cannot do: the rest must go on
-            tqdm.write(f"{voice.name}: {type(error).__name__} {error}")
-            continue
-        finally:
-            signal.alarm(0)
-        for start, end, count in spans:
-            a, b = max(0, start // 160 - 1), min(len(mel), end // 160 + 2)
-            if b - a < 15 or (f0[a:b] > 0).mean() < 0.25 or frame_power(mel[a:b]).max() < 1e-5:
-                continue
-            row = {"session": f"{index}/{number}", "voice": voice.name, "syllables": count}
-            shard.add(row, mel=mel[a:b], f0=f0[a:b], heard=heard[a:b])
+            for start, end, count in spans:
+                a, b = max(0, start // 160 - 1), min(len(mel), end // 160 + 2)
+                if b - a < 15 or (f0[a:b] > 0).mean() < 0.25 or frame_power(mel[a:b]).max() < 1e-5:
+                    continue
+                row = {"session": f"{index}/{number}", "voice": voice.name, "syllables": count}
+                shard.add(row, mel=mel[a:b], f0=f0[a:b], heard=heard[a:b])
     shard.write()
 
 
@@ -163,11 +176,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-
-    def hung(*_):
-        raise TimeoutError("hung")
-
-    signal.signal(signal.SIGALRM, hung)
     for index in tqdm(
         range(args.first, args.first + args.num * args.step, args.step), desc="shards"
     ):

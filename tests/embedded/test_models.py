@@ -99,9 +99,9 @@ def silences():
 @pytest.mark.parametrize("role", ["edge", "cloud"])
 def test_the_shipped_models_know_when_nobody_speaks(role):
     """The second line of defence after voice activity."""
-    model, prompted = load_stock(resolve("embedded", role)), Prompted(resolve("embedded", role))
+    model, prompted = load_stock(resolve("embedded", role)), Prompted()
     said = [spoken(model, prompted, torch.from_numpy(mel)) for mel in silences()]
-    right = sum(text == prompted.no_speech for text in said)
+    right = said.count("".join(no_speech()))
     assert right >= 0.94 * len(said), said
 
 
