@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.core.description import TextDelta as TextDelta
     from streamer.core.measures.speech_measures import Measures as Measures
     from streamer.core.measures.speech_measures import SpeechMeasures as SpeechMeasures
-    from streamer.core.voice_words import voice_line as voice_line
-    from streamer.core.voice_words import voice_profile as voice_profile
+    from streamer.core.readings import voice_line as voice_line
+    from streamer.core.readings import voice_profile as voice_profile
     from streamer.describer import Describer as Describer
     from streamer.extras.coach.nudges import Nudge as Nudge
     from streamer.extras.coach.options import Baseline as Baseline
@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.stages.ports import SlowReader as SlowReader
     from streamer.stages.ports import TargetLost as TargetLost
     from streamer.stages.stream import LiveSession as LiveSession
-    from streamer.timeline.write import write_timeline as write_timeline
+    from streamer.timeline import write_timeline as write_timeline
 
 __version__ = "0.1.0"
 _HOMES = {  # module -> the public names that it has
@@ -91,8 +91,8 @@ _HOMES = {  # module -> the public names that it has
     ),
     "stages.ports": ("SlowReader", "TargetLost"),
     "stages.stream": ("LiveSession",),
-    "timeline.write": ("write_timeline",),
-    "core.voice_words": ("voice_line", "voice_profile"),
+    "timeline": ("write_timeline",),
+    "core.readings": ("voice_line", "voice_profile"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted([*_HOME_OF, "__version__"])

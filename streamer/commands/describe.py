@@ -20,7 +20,7 @@ from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.intervals import filled_pauses, measure_intervals, read_intervals
 from streamer.progress import Bar, clock
-from streamer.timeline.write import check_target, write_timeline
+from streamer.timeline import check_target, write_timeline
 
 
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:

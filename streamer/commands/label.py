@@ -31,6 +31,8 @@ from streamer.commands.label_table import (
 from streamer.commands.options import LabelOptions, reference_of
 from streamer.commands.process import (
     Failed,
+    Workers,
+    each_done,
     fail,
     interrupted_by_sigterm,
     pass_over,
@@ -41,7 +43,6 @@ from streamer.config import Config, ConfigError, combined
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.intervals import measured_with_warning, read_intervals
 from streamer.progress import Bar
-from streamer.workers import Workers, each_done
 
 WORDS = (
     *("preset", "k", "threshold", "draft", "edge", "cloud", "engine"),

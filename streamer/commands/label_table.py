@@ -18,8 +18,8 @@ from streamer.commands.process import plain
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
-from streamer.core.installed import missing
 from streamer.core.measures.speech_measures import PitchReference, SpeechMeasures, Voice, VoicePitch
+from streamer.extras import missing
 from streamer.intervals import Interval
 from streamer.model.devices import is_ours
 

@@ -17,11 +17,11 @@ from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError, combined
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
-from streamer.core.installed import missing
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.readings import ABSENT, UNITS
 from streamer.core.text.chinese import told
+from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed
 from streamer.stages.stream import LiveSession
 

@@ -1,4 +1,4 @@
-"""Start, output and end of a command. Only for a process of its own."""
+"""Start, output and end of a command, only for a process of its own; and its worker processes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import ctypes
 import errno
 import gc
 import io
+import itertools
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from streamer.config import Config
 from streamer.core.description import one_line
 
 if TYPE_CHECKING:
     from streamer.describer import Describer
+
 
 _as_python_does = warnings.formatwarning
 
@@ -229,3 +234,64 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
 KEPT = ", once; `streamer warm` does it ahead"
 NOT_KEPT = ", at every start"  # a warning of kernels/library.py has said why
+
+
+AHEAD = 2  # items for each process that wait for it
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """`num` processes with one kernel thread each. After the block all work is done; after an
+    error the processes are terminated, since their results are not needed."""
+
+    def __init__(self, num: int) -> None:
+        self._others = set(multiprocessing.active_children())
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(max(1, num), spawn, _begin)
+
+    def __enter__(self) -> ProcessPoolExecutor:
+        return self._pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+def each_done(
+    pool: ProcessPoolExecutor,
+    jobs: int,
+    call: Callable[[Item], Result],
+    items: Iterator[Item],
+    in_hand: dict[Future[Result], Item],
+) -> Iterator[Result]:
+    """Results of `call` on each item, as they are done; a few items are handed over ahead.
+
+    in_hand: the items that are not done. Raises the errors of `call`, and BrokenProcessPool.
+    """
+    while True:
+        for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
+            in_hand[pool.submit(call, item)] = item
+        if not in_hand:
+            return
+        for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
+            found = future.result()
+            del in_hand[future]
+            yield found
+
+
+def _begin() -> None:
+    """In a new process."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker holds both ends of the pool's queue, and would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -18,8 +18,7 @@ from streamer import __version__
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import fail, loading, opened, put
 from streamer.config import Config, ConfigError, combined
-from streamer.core.installed import missing
-from streamer.extras import load
+from streamer.extras import load, missing
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:

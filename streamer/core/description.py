@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
 from streamer.core.decoding.plan import Counts
-from streamer.core.installed import data_frame
-from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import (
     PitchReference,
     SpeechMeasures,
@@ -20,7 +20,7 @@ from streamer.core.measures.speech_measures import (
 )
 from streamer.core.readings import card, readings_of
 from streamer.core.rules.form import marks_of
-from streamer.core.timeline import TimedTurn, Timeline
+from streamer.core.timeline import Curves, TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "only {:.1f} s long: a description of such short speech is a guess, 3 s are enough"
@@ -309,3 +309,11 @@ def one_line(text: str) -> str:
     """Foreign text as one line that is safe for a terminal and a log: line breaks become blanks,
     control characters are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(_BREAKS))
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A DataFrame of pandas, or else of polars. Raises ImportError if neither is installed."""
+    for name in ("pandas", "polars"):
+        with suppress(ImportError):
+            return import_module(name).DataFrame(rows)
+    raise ImportError("a frame needs pandas or polars; install one of them")

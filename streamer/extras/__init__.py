@@ -25,9 +25,38 @@ ENTRY_POINTS = {
     "otel": "otel.spans:tracing",
     "tune": "tune.command:run",
 }
+# package -> the extra of pyproject.toml that brings it
+BRINGS = {
+    "torch": "torch",
+    "transformers": "torch",
+    "huggingface_hub": "torch",
+    "peft": "tune",
+    "ray": "scale",
+    "mcp": "mcp",
+    "opentelemetry.sdk.trace": "otel",
+    "opentelemetry.exporter.otlp.proto.http": "otel",
+    "matplotlib": "plot",
+    "pyarrow": "parquet",
+    "sounddevice": "listen",
+    "rich": "listen",
+}
 
 
 def load(name: str) -> Any:
     """Import and return the entry point `name` of ENTRY_POINTS."""
     module, _, attribute = ENTRY_POINTS[name].partition(":")
     return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def missing(purpose: str, *packages: str) -> str | None:
+    """One line that says which of `packages` cannot be imported, though `purpose` needs it, and how
+    to install it. None if all can be; then they are imported."""
+    for name in packages:
+        try:
+            import_module(name)
+        except ImportError:
+            extra = BRINGS[name]
+            return f"{purpose} needs {name}; in a clone of streamer: pip install '.[{extra}]'"
+        except OSError as error:  # a library of the system that it loads
+            return f"{purpose} needs {name}, which cannot be loaded ({error})"
+    return None

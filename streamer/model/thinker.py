@@ -20,11 +20,11 @@ from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.declare import EngineName
-from streamer.core.installed import missing
 from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra
+from streamer.extras import missing
 from streamer.model.checkpoint.card import (
     FILE,
     ModelCard,
@@ -32,8 +32,7 @@ from streamer.model.checkpoint.card import (
     read_card,
     warn_of_defaults,
 )
-from streamer.model.checkpoint.layout import BITS, check_layout, check_memory
-from streamer.model.checkpoint.shapes import Shapes, read_shapes
+from streamer.model.checkpoint.layout import BITS, Shapes, check_layout, check_memory, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, Told, check_files, load_arrays, quiet
 from streamer.model.devices import set_switch_interval

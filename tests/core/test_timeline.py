@@ -9,9 +9,8 @@ import pytest
 import webvtt
 from places import ROOT
 
-from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.timeline import TimedTurn, Timeline
+from streamer.core.timeline import Curves, TimedTurn, Timeline
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 MEASURES = SpeechMeasures(5.06, 210.4, 2.31, 8.0, -23.2, 20.0, 0.118, 2, 0.5, speech_s=3.0)

@@ -2,8 +2,7 @@
 
 import torch
 
-from streamer.model.checkpoint.layout import text_layout
-from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.checkpoint.layout import TextShape, text_layout
 
 
 def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):

@@ -21,8 +21,8 @@ import streamer
 from streamer import write_timeline
 from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline.plot import USUAL, font_for
-from streamer.timeline.write import check_target
+from streamer.timeline import check_target
+from streamer.timeline_plot import USUAL, font_for
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"

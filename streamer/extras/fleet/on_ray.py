@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from streamer.config import ConfigError
-from streamer.core.installed import missing
+from streamer.extras import missing
 from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.extras.fleet.replica import START_S, ReplicaHost, ReplicaLost, ReplicaPlan
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from streamer.extras.large.matrix import Matrix
 from streamer.extras.large.parts import REST, Part
 from streamer.extras.large.products import Layers, Weights
-from streamer.model.checkpoint.layout import EMBEDDING
-from streamer.model.checkpoint.shapes import AudioShape, TextShape
+from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, TextShape
 from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
 from streamer.model.engines.models import AudioTower, Layer, TextModel, own_weights
 from streamer.model.kernels.attention import COUNT, START

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from streamer.extras.large.matrix import Form, Matrix, pack
-from streamer.model.checkpoint.layout import EMBEDDING, bits_of
-from streamer.model.checkpoint.shapes import Shapes, TextShape
+from streamer.model.checkpoint.layout import EMBEDDING, Shapes, TextShape, bits_of
 from streamer.model.engines.load import Tensors
 
 Take = Callable[[str], Tensor]

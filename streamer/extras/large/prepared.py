@@ -27,8 +27,7 @@ from safetensors.torch import load_file, save_file
 from streamer.extras.large.engine import FewBitsText, FewBitsTower
 from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
-from streamer.model.checkpoint.layout import weight_bytes
-from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.layout import Shapes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
 from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamer.extras.large.layer import APART, PHASES, feed, times
 from streamer.extras.large.panels import SPARE
 from streamer.extras.large.tile import COLUMNS, LINE
-from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.checkpoint.layout import TextShape
 from streamer.model.devices import num_cores
 
 Floats = NDArray[np.float32]

@@ -11,8 +11,8 @@ import streamer
 from streamer import Describer, Description
 from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
-from streamer.core.installed import missing
-from streamer.core.voice_words import Language
+from streamer.core.readings import Language
+from streamer.extras import missing
 from streamer.extras.mcp.options import McpOptions
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from streamer.commands.process import put, tell
 from streamer.config import ConfigError
-from streamer.core.installed import missing
+from streamer.extras import missing
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.devices import is_ours

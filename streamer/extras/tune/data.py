@@ -24,7 +24,7 @@ import numpy as np
 
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
-from streamer.commands.process import Failed, fail
+from streamer.commands.process import Failed, Workers, each_done, fail
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
@@ -34,12 +34,11 @@ from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.audio.turns import PartCutter
 from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card
-from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.thinker import num_params_of, resolve, shapes_of
 from streamer.progress import Bar
 from streamer.recording import chunks_of
-from streamer.workers import Workers, each_done
 
 TURN_S = 30.0  # longer recordings are cut into turns of this length
 LEAST = 8  # turns: too few to learn and to evaluate with

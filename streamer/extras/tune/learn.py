@@ -34,7 +34,7 @@ from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import TuneError, Turn
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
-from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, load_weights, stock_config

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, on_grid
 from streamer.core.audio.trim import Span, Trim
-from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
+from streamer.core.timeline import Curves
 from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.pitch import PitchTrack, turn_track
 from streamer.model.audio.vad import Frame, VoiceActivity

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct, field
 
 from streamer.core.attributes import Profile, parse
 from streamer.core.decoding.plan import PRESETS, Gate, Preset
-from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.checkpoint.layout import TextShape
 from streamer.model.checkpoint.weights import ModelError, check_files
 
 FILE = "streamer.json"

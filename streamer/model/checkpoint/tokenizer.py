@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from streamer.core.installed import missing
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.shapes import Id
+from streamer.extras import missing
+from streamer.model.checkpoint.layout import Id
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 # A text is split by a pattern of Unicode's classes, which `re` lacks. So the pattern sees one

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.checkpoint.layout import TextShape
 
 
 def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import (
     ModelError,
     Told,

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streamer.model.checkpoint.shapes import AudioShape, TextShape
+from streamer.model.checkpoint.layout import AudioShape, TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.checkpoint.shapes import AudioShape, TextShape
+from streamer.model.checkpoint.layout import AudioShape, TextShape
 from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel, table_of
 

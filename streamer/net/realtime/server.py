@@ -17,10 +17,16 @@ from anyio.abc import TaskGroup
 from streamer.core.attributes import page_levels
 from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import ServerTerms
-from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
-from streamer.net.realtime.session import FAILED, CannotResume, ClientSession, OpenSession, Resume
+from streamer.net.realtime.session import (
+    FAILED,
+    CannotResume,
+    ClientSession,
+    Connection,
+    OpenSession,
+    Resume,
+)
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import decibel
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import Frames, TurnTrack
+from streamer.core.timeline import Curves
 
 
 def first_column(rows, speech):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
-from streamer.model.audio.window_ledger import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
+from streamer.model.listener import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
 
 
 def whole_features(x: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from places import ROOT
 from safetensors.torch import load_file, save, save_file
 
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.shapes import read_shapes
+from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.thinker import load
 

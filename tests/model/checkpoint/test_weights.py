@@ -10,7 +10,7 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamer.model.checkpoint.shapes import read_shapes
+from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import check_pair, load, resolve

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tiny_text import random_weights, shape_of
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.layout import _audio_ends, _audio_layer
-from streamer.model.checkpoint.shapes import AudioShape
+from streamer.model.checkpoint.layout import AudioShape, _audio_ends, _audio_layer
 from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights

@@ -12,8 +12,8 @@ from typing import Any
 from streamer.config import ConfigError
 from streamer.core.conversation import Conversation, conversation, marks_between
 from streamer.core.description import Description
-from streamer.core.installed import missing
 from streamer.core.timeline import Timeline, captions
+from streamer.extras import missing
 
 KINDS = (".json", ".vtt", ".textgrid", ".png")  # of the suffix in lower case
 NAMES = ".json, .vtt, .TextGrid or .png"
@@ -77,7 +77,7 @@ def _write(found: Sequence[Description], path: Path, kind: str) -> str | None:
     channels = [each.timeline for each in found if each.timeline is not None]
     between = conversation(found)
     if kind == ".png":
-        from streamer.timeline.plot import draw
+        from streamer.timeline_plot import draw
 
         return draw(channels, path, "" if between is None else str(between))
     if kind == ".vtt":
