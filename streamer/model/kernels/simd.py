@@ -20,9 +20,10 @@ from streamer.model.kernels.library import PANEL
 
 # Sums of a tile stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or 32 of
 # 4. Measured 2026-11: tiles of 16 lanes do 100 GFLOP/s where 8 lanes do 65 and MKL 55 to 90.
-# The width changes no sum's order, so no bit.
+# More than 8 rows need more addresses than x86-64 has registers: tiles of 12 took 1.2 to 1.7 times
+# as long for 64 rows. Width and rows change no sum's order, so no bit.
 _HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
-LANES, MAX_ROWS, MOST_ROWS = (16, 5, 12) if _HAS_AVX512 else (8, 3, 3)
+LANES, MAX_ROWS, MOST_ROWS = (16, 5, 8) if _HAS_AVX512 else (8, 3, 3)
 
 _FLOAT = ir.FloatType()
 _HALF = ir.HalfType()
