@@ -42,11 +42,7 @@ def ruled(raw: Floats, c: Constraint, vocabulary: Vocabulary, rules: Rules) -> F
     # CTRL, arXiv 1909.05858
     scores[c.penalised] = np.where(old > 0, old / penalty, old * penalty)
     scores[c.lowered] -= np.float32(c.bias)
-    if c.only is not None:  # a character is split: only what may follow its first half counts
-        kept = scores[c.only]
-        scores[:] = BANNED
-        scores[c.only] = kept
-    elif rules.clean:
+    if rules.clean:
         scores[vocabulary.never] = BANNED
     scores[c.never] = BANNED
     tiers = (c.commas, c.adjacency, c.ngram)

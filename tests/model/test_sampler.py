@@ -62,9 +62,7 @@ def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[f
     tiers = [constraint.commas, constraint.adjacency, constraint.ngram]
     while True:
         banned = {int(i) for ids in (constraint.never, *tiers) for i in ids}
-        if constraint.only is not None:
-            banned |= set(range(V)) - set(constraint.only.tolist())
-        elif rules.clean:
+        if rules.clean:
             banned |= set(np.flatnonzero(VOCABULARY.never).tolist())
         result = [-math.inf if i in banned else x for i, x in enumerate(scores)]
         if max(result) > -math.inf:

@@ -32,7 +32,6 @@ PIECE_SAMPLES = SAMPLE_RATE_HZ // 4
 # link; a recording is sent at 2 s per round trip.
 MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
 MAX_MESSAGES = 4_096  # of one websocket, down: a turn of 75 s in pieces of 100 ms has 1,000
-NUM_BEFORE = 3  # ids before the last one of a split character
 _BYTES = 4  # of a sample as it is kept
 
 
@@ -84,7 +83,6 @@ class EdgeTurn:
         self._sent: set[int] = set()  # their numbers, on this websocket
         self._run_from: int | None = None  # the verifier decodes alone from this number on
         self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
-        self._plausible = Plausible(terms.vocabulary if terms.rules.clean else None)
 
     @property
     def num_unheard(self) -> int:
@@ -205,7 +203,11 @@ class EdgeTurn:
         n_drafted = len(request.draft) if request is not None else 0
         if verdict.n_accepted > n_drafted:
             raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {n_drafted}")
-        self._plausible.check(verdict, request)
+        # terminals and pages show it: no escape code, line break or special id
+        known = self.terms.vocabulary if self.terms.rules.clean else None
+        if known is not None and known.never[verdict.next_id]:
+            told = f"the verifier chose id {verdict.next_id}, which the rules never allow"
+            raise RemoteFault(told)
         if is_early:
             if len(self._early) < wire.MAX_IDS:
                 self._early[verdict.number] = verdict
@@ -215,39 +217,6 @@ class EdgeTurn:
 
     def _is_of_run(self, number: int) -> bool:
         return self._run_from is not None and number >= self._run_from
-
-
-class Plausible:
-    """Whether the rules allow the ids that a verifier chose, since terminals and pages show them.
-
-    By the rules that both sides share, a verifier never chooses an escape code, a line break, a
-    special id, or bytes that complete an invalid character. vocabulary: None where the rules allow
-    any id.
-    """
-
-    def __init__(self, vocabulary: Vocabulary | None) -> None:
-        self._vocabulary = vocabulary
-        # answer's length after a verdict -> its last ids; 176 at most
-        self._last: dict[int, tuple[int, ...]] = {}
-        self._length = 0  # after the last verdict
-
-    def check(self, verdict: Verdict, request: VerifyRequest | None) -> None:
-        """request: None in a run that the verifier decodes alone. Raises RemoteFault."""
-        vocabulary = self._vocabulary
-        if vocabulary is None:
-            return
-        base = self._length
-        told = tuple[int, ...]()
-        if request is not None:
-            base = request.base
-            told = (*request.unverified, *request.draft[: verdict.n_accepted])
-        before = (*self._last.get(base, ()), *told)[-NUM_BEFORE:]
-        if not vocabulary.may_follow(before, verdict.next_id):
-            raise RemoteFault(
-                f"the verifier chose id {verdict.next_id}, which the rules never allow there"
-            )
-        self._length = base + len(told) + 1
-        self._last[self._length] = (*before, verdict.next_id)[-NUM_BEFORE:]
 
 
 PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # after a failure; the last one from then on

@@ -4,8 +4,8 @@ A rule is a pure function of the ANSWER's ids, never of the prompt, whose words 
 So it needs no undo when a block is rolled back (docs/decoding.md). It is applied to logits
 by model/sampler.py. These rules are for models without a form of the sentence (form.py).
 
-`breaks` states the rules on texts. It is asked only about ids that may break one: those with a
-mark, once per state of the text (a count, a word), and those that begin as the text ends.
+The rules are stated on texts. Only ids that may break one are looked at: those with a mark, once
+per state of the text (a count, a word), and those that begin as the text ends.
 """
 
 from __future__ import annotations
@@ -58,32 +58,18 @@ class Constraint:
     bias: float
     recent: tuple[int, ...]  # the last `loop_window` answer ids
     fallback: int  # an EOS id
-    # a split character is open: no other ids than these, in place of the mask
-    only: Ids | None = None
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
     """The constraint on the id after `answer`, which holds no id of the prompt."""
     answer = list(answer)
-    text, pending = vocabulary.read(answer)
-    only = None
-    if pending and rules.clean:
-        allowed = vocabulary.fragments.allowed(pending)
-        only = _array(i for i, _ in allowed)
-        broken = [(i, breaks(vocabulary, rules, text, piece, len(answer))) for i, piece in allowed]
-        early, commas, lowered, adjacency = (
-            _array(i for i, kinds in broken if kind in kinds)
-            for kind in ("early", "commas", "lowered", "adjacency")
-        )
-    else:
-        early, commas, lowered = _by_marks(vocabulary, rules, text, len(answer))
-        early = _array({*early.tolist(), *_banned(vocabulary, rules, text, len(answer))})
-        adjacency = _repeated(vocabulary, text) if rules.adjacency else _array()
+    text = vocabulary.text_of(answer)
+    early, commas, lowered = _by_marks(vocabulary, rules, text, len(answer))
     return Constraint(
         index=len(answer),
-        never=early,
+        never=_array({*early.tolist(), *_banned(vocabulary, rules, text, len(answer))}),
         commas=commas,
-        adjacency=adjacency,
+        adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(),
         ngram=_array(_ngram(vocabulary, rules, answer)),
         penalised=_array(_penalised(vocabulary, rules, answer)),
         penalty=rules.repetition_penalty,
@@ -91,23 +77,12 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         bias=rules.end_bias,
         recent=_recent(vocabulary, rules, answer, text),
         fallback=vocabulary.fallback,
-        only=only,
     )
 
 
-def breaks(vocabulary: Vocabulary, rules: Rules, text: str, piece: str, index: int) -> set[str]:
-    """The rules that `piece` after `text` would break: "early" (always banned), "commas",
-    "adjacency", "lowered".
-
-    index: place in the answer of the id whose text is `piece`.
-    """
-    broken = _breaks_marks(rules, text, piece, index)
-    if rules.adjacency and _repeats(vocabulary, text, piece):
-        broken.add("adjacency")
-    return broken
-
-
-def _breaks_marks(rules: Rules, text: str, piece: str, index: int) -> set[str]:
+def _broken(rules: Rules, text: str, piece: str, index: int) -> set[str]:
+    """The rules on marks that `piece` after `text` would break: "early" (always banned), "commas",
+    "lowered". index: place in the answer of the id whose text is `piece`."""
     broken = set()
     if index < rules.min_new_tokens - 1 and not SENTENCE_ENDS.isdisjoint(piece):
         broken.add("early")
@@ -147,11 +122,11 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
     `comma_gap` of content after the last punctuation, and an end less than `end_gap` after it."""
 
     def marked() -> list[int]:
-        return [i for i, body in enumerate(vocabulary.bodies) if MARKED.search(body)]
+        return [i for i, body in enumerate(vocabulary.texts) if MARKED.search(body)]
 
     def make() -> tuple[Ids, Ids, Ids]:
         broken = [
-            (i, _breaks_marks(rules, text, vocabulary.bodies[i], index))
+            (i, _broken(rules, text, vocabulary.texts[i], index))
             for i in vocabulary.cached("marked", marked)
             if not (rules.clean and vocabulary.never[i])
         ]
@@ -194,7 +169,7 @@ def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
     begun = _MARKUP.sub("", line).lower() if len(line) <= 64 else line
     if not any(role.startswith(begun) for role in ROLES if role != begun):
         return ()
-    bodies = enumerate(vocabulary.bodies)
+    bodies = enumerate(vocabulary.texts)
     found: Sequence[int] = vocabulary.cached(
         ("role", begun), lambda: [i for i, body in bodies if body and _ROLE.match(begun + body)]
     )
@@ -206,18 +181,18 @@ def _repeated(vocabulary: Vocabulary, text: str) -> Ids:
 
     def starts() -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for i, body in enumerate(vocabulary.bodies):
+        for i, body in enumerate(vocabulary.texts):
             if body:
                 found.setdefault(first_word(body) or body[0], []).append(i)
         return found
 
     def triples() -> list[int]:
-        return [i for i, body in enumerate(vocabulary.bodies) if _is_triple(body)]
+        return [i for i, body in enumerate(vocabulary.texts) if _is_triple(body)]
 
     word = last_word(text)
     end = (word if text.endswith(" ") else f" {word}") if word else text[-1:]
     likely = vocabulary.cached("starts", starts).get(end, ())
-    again = [i for i in likely if _repeats(vocabulary, text, vocabulary.bodies[i])]
+    again = [i for i in likely if _repeats(vocabulary, text, vocabulary.texts[i])]
     return _array({*vocabulary.cached("triples", triples), *again})
 
 
@@ -226,11 +201,7 @@ def _is_triple(body: str) -> bool:
 
 
 def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[int]:
-    """Ids that would complete an n-gram which the content history already holds.
-
-    Fragments of characters are not content: three of them spell one rare character, which may stand
-    twice.
-    """
+    """Ids that would complete an n-gram which the content history already holds."""
     if not rules.ngram:
         return ()
     history = [i for i in answer if vocabulary.has_content[i]]

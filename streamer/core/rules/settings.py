@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.text.vocabulary import SENTENCE_ENDS, Vocabulary
+from streamer.core.text.vocabulary import Vocabulary
 
 ALL = "all"  # in the place of attributes' names: those that the card has
 # The least value of a setting, otherwise 0. Divisors of logits: in float32 a smaller one would make
@@ -71,7 +71,7 @@ class Rules:
     loop_global: bool = True
     loop_min_ids: int = 8  # report 3
     loop_max_period: int = 8  # ... for some p up to this; its own test missed its own cycle
-    # never: specials, role words, line breaks, text after an end, split characters
+    # never: specials, role words, line breaks, text after an end, ids that are no text
     clean: bool = True
     # Each sentence names these attributes once each, and no other, by the phrases of the model's
     # card: their names with commas between them, or "all" of the card; "" is any sentence
@@ -134,7 +134,7 @@ def stop(
     """Whether the answer ends with `candidate` after `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
         return EOS
-    if len(answer) >= rules.min_new_tokens - 1 and _ends_sentence(vocabulary, answer, candidate):
+    if len(answer) >= rules.min_new_tokens - 1 and vocabulary.ends[candidate]:
         return SENTENCE
     if rules.loop_global and completes_loop(rules, answer, candidate):
         return LOOP
@@ -168,12 +168,6 @@ def first_stop(
             if stopped is not None:
                 return at, stopped
     return None
-
-
-def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:
-    if vocabulary.invalid[candidate]:
-        return not SENTENCE_ENDS.isdisjoint(vocabulary.piece(answer, candidate))
-    return bool(vocabulary.ends[candidate])
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:

@@ -1,4 +1,4 @@
-"""The text of ids: the vocabulary's table, characters, fragments of characters, text deltas.
+"""The text of ids: the vocabulary's table, characters, text deltas.
 
 Imports nothing else of ours.
 """

@@ -22,9 +22,9 @@ from streamer.core.link.wire import PATH as VERIFY
 from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Known, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
-from streamer.net.service.http import answer
+from streamer.net.service.http import ClientSocket, answer
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.net.service.service import ClientSocket, Query, Service
+from streamer.net.service.service import Query, Service
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"

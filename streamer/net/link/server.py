@@ -24,9 +24,10 @@ from streamer.core.decoding.plan import Refusal
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
-from streamer.net.service.service import ClientSocket, Query, Service
+from streamer.net.service.service import Query, Service
 from streamer.stages.ports import Judge
 
 HOLD_S = 30.0

@@ -28,9 +28,9 @@ from streamer.net.realtime.session import (
     Resume,
 )
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
-from streamer.net.service.http import answer, read_page
+from streamer.net.service.http import ClientSocket, answer, read_page
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import ClientSocket, Query, Service
+from streamer.net.service.service import Query, Service
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"

@@ -23,8 +23,8 @@ from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Action, Conversation, Do
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error, to_beta
+from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import ClientSocket
 from streamer.stages.events import NothingToCommit, SessionOptions
 from streamer.stages.stream import LiveSession
 

@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -32,28 +31,23 @@ from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from streamer.net.service.admission import HANDSHAKE_S, Admission, HttpRefusal, ReplicaStatus, busy
+from streamer.net.service.admission import Admission, HttpRefusal, ReplicaStatus, busy
 from streamer.net.service.http import (
-    END,
-    PLAIN,
-    UPGRADE,
+    CLOSE_S,
+    ClientSocket,
     answer,
     for_method,
     is_websocket,
     refused,
     url_of,
-    without_body,
 )
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Notices, RateLimit, notice
 
-CLOSE_S = 2.0
 # Limits on messages that the handler has not taken yet, and on their bytes in the kernel (which
 # doubles them). Larger buffers only hide a slow server, and keep a lost client alive.
 MAX_QUEUE = 1
 RECEIVE_BYTES = 128 << 10
-LARGE_BYTES = 256 << 10  # a message of this size delays the pong after it
-HEAD_BYTES = 8 << 10  # websockets refuses longer heads
 MAX_WAITING = 1_024  # connections before their upgrade; one more closes the oldest
 MAX_UPGRADES = 2  # of one round of the event loop: 0.7 ms each
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
@@ -77,108 +71,6 @@ class Address:
     host: str = "127.0.0.1"
     port: int = 8765
     tls: ssl.SSLContext | None = None
-
-
-class ClientSocket(ServerConnection):
-    """One client's connection, from its first byte.
-
-    It starts TLS itself: asyncio would show a connection only after the TLS handshake, when an idle
-    one can no longer be counted and closed.
-    """
-
-    def __init__(self, service: Service, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        # the key that admitted it
-        self.tenant = ""
-        self._service = service
-        # websockets knows the transport; before, TLS is not established
-        self._is_open = False
-        # the request until its head is whole, then None
-        self._head: bytearray | None = bytearray()
-        # a plain request is answered, and what follows it is not read: a body, or further requests
-        self._drops_rest = False
-        self._securing: asyncio.Task[None] | None = None
-        self._late: asyncio.TimerHandle | None = None  # the deadline of the request's head
-
-    @property
-    def num_arrived(self) -> int:
-        """Bytes of a large message that is arriving, 0 for none; the client's pong may have to wait
-        for its end."""
-        num = len(self.protocol.reader.buffer)
-        return num if num > LARGE_BYTES else 0
-
-    def connection_made(self, transport: Any) -> None:
-        self._service.handshake_begins(self, transport)
-        if self._service.tls is None:
-            self._open(transport)
-        else:
-            self._securing = self.loop.create_task(self._secure(transport, self._service.tls))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._service.handshake_ends(self)
-        if self._late is not None:
-            self._late.cancel()
-        if self._is_open:
-            super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._drops_rest:
-            return
-        if self._head is not None:
-            self._head += data
-            end = self._head.find(END)
-            is_long = len(self._head) >= HEAD_BYTES or not self._head[:1].isalpha()
-            if not self._is_open or not self._head or (end < 0 and not is_long):
-                return
-            data, self._head = bytes(self._head), None
-            head = data[: end + len(END)] if end >= 0 else b""
-            bare = without_body(head)
-            if bare is not None or (PLAIN.match(head) and UPGRADE not in head.lower()):
-                data, self._drops_rest = bare or head, True
-            elif head:
-                self.transport.pause_reading()
-                self._service.upgrade_in_turn(self, partial(self._upgrade, data))
-                return
-        super().data_received(data)
-
-    def _upgrade(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            super().data_received(data)
-            self.transport.resume_reading()
-
-    def eof_received(self) -> bool | None:  # type: ignore[override]
-        if self._drops_rest and self._service.tls is None:
-            # a client may say no more, and wait for the answer
-            self.loop.call_later(CLOSE_S, self.transport.close)
-            return True
-        if self._head and self._is_open:
-            data, self._head = bytes(self._head), None
-            super().data_received(data)
-        if self._is_open:
-            super().eof_received()
-        return None
-
-    def _open(self, transport: Any) -> None:
-        self._is_open = True
-        self._late = self.loop.call_later(HANDSHAKE_S, self._is_late)
-        super().connection_made(transport)
-        self.data_received(b"")  # the request may have come with the end of the TLS handshake
-
-    def _is_late(self) -> None:
-        if self._head is not None:
-            self.transport.abort()
-
-    async def _secure(self, transport: Any, tls: ssl.SSLContext) -> None:
-        try:
-            secured = await self.loop.start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-            )
-        except OSError:  # no TLS, or too late
-            secured = None
-        if secured is None:
-            self._service.handshake_ends(self)
-        else:
-            self._open(secured)
 
 
 class Service(ABC):

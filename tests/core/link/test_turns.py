@@ -19,6 +19,7 @@ from streamer.core.link.edge_turn import (
 )
 from streamer.core.link.verifier_turn import Broken, VerifierTurn
 from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.text.vocabulary import Vocabulary
 
 TERMS = DecodingTerms(VOCABULARY.fingerprint, VOCABULARY.num_ids, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
@@ -219,3 +220,26 @@ def test_an_edge_that_does_not_fit_learns_why(told):
         assert len(str(broken.value)) <= 200, "it fits into a Rejected"
     with pytest.raises(Broken, match="came back with other rules"):
         served_with(0).resume(wire.Open(**(fields | {"sampling": (0.5, 1.0, 0)})))
+
+
+TOLD = Vocabulary.build(
+    ["音".encode(), "音\n".encode(), b"\x1b", b"\x9b", b"<eos>", b"<audio>"], [4, 5], [4]
+)
+
+
+@pytest.mark.parametrize("chosen", range(6))
+def test_an_id_that_clean_rules_never_choose_is_the_verifiers_fault(chosen):
+    """Terminals show it: a line break, an escape code or half of one, a special id."""
+    for rules, is_fault in ((Rules(), chosen in (1, 2, 3, 5)), (Rules(clean=False), False)):
+        terms = replace(TERMS, rules=rules, vocabulary=TOLD, num_ids=6)
+        turn = EdgeTurn(bytes(16), terms)
+        turn.hear(sound(320))
+        turn.finish({})
+        connect(turn)
+        turn.ask(FIRST)
+        list(iter(turn.next_message, None))
+        if not is_fault:
+            assert turn.receive(wire.Judged(1, 0, chosen)) == Verdict(1, 0, chosen)
+            continue
+        with pytest.raises(RemoteFault, match=f"id {chosen}, which the rules never allow"):
+            turn.receive(wire.Judged(1, 0, chosen))

@@ -24,7 +24,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import COMMIT, http, running, serving, session_update, text_of, until
 
-from streamer.net.realtime import connection, journal
+from streamer.net.realtime import journal, session
 from streamer.net.realtime.server import PATH
 from streamer.net.service.service import MAX_WAITING
 
@@ -38,10 +38,10 @@ FLOODS = {"pings": frame(PING, b"ping") * 20_000, "events": frame(TEXT, b"{}") *
 @pytest.fixture
 def impatient(monkeypatch):
     """Clients that do not read are cut off within a second."""
-    assert connection.PROBE_S + 2 * connection.EVERY_S + connection.PATIENCE_S < 20, "as documented"
-    monkeypatch.setattr(connection, "PATIENCE_S", 0.4)
-    monkeypatch.setattr(connection, "EVERY_S", 0.05)
-    monkeypatch.setattr(connection, "PROBE_S", 0.2)
+    assert session.PROBE_S + 2 * session.EVERY_S + session.PATIENCE_S < 20, "as documented"
+    monkeypatch.setattr(session, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(session, "EVERY_S", 0.05)
+    monkeypatch.setattr(session, "PROBE_S", 0.2)
     monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
 
 
@@ -104,7 +104,7 @@ async def test_a_large_message_that_arrives_slowly_is_waited_for():
                 600_000, 640_000, 1_000
             ):  # 5 times the patience, and no wait for anything
                 raw.writer.write(data[at : at + 1_000])
-                await anyio.sleep(connection.PATIENCE_S / 8)
+                await anyio.sleep(session.PATIENCE_S / 8)
             raw.writer.write(data[640_000:])
             while b"binary_not_enabled" not in await raw.until(TEXT):
                 pass
