@@ -37,7 +37,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
     ),
     "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),
-    "otel": (named("core"), named("opentelemetry")),
+    "otel": (named("core net"), named("opentelemetry")),
     "fleet": (
         named("net core commands config"),
         named("anyio websockets msgspec prometheus_client ray"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -144,12 +144,7 @@ async def run_director(
     taken."""
     from streamer.extras.fleet.director import Director
 
-    s = "s" if tls else ""
+    def told(_: Director, at: str) -> str:
+        return f"listening on ws{'s' if tls else ''}://{at} (a director)"
 
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Director]:
-        yield Director(roster, key, beside)
-
-    return await run_opened(
-        options, tls, opened(), lambda _, at: f"listening on ws{s}://{at} (a director)"
-    )
+    return await run_opened(options, tls, nullcontext(Director(roster, key, beside)), told)

@@ -18,10 +18,9 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 import streamer
 from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFailed
 from streamer.core.readings import readings_of
+from streamer.net.service.notices import Notices
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
-EVERY_S = 60.0  # between two lines on the collector
-_notices = logging.getLogger("streamer.notice")
 MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one
 TOLD = (
     *("stop_reason", "mode", "language", "audio_s", "ttft_ms", "total_ms", "n_tokens"),
@@ -65,13 +64,11 @@ def _sending() -> TracerProvider:
 
 class Telling(SpanExporter):
     """Exports by `inner`, and tells the operator in one line that the collector went away, or is
-    there again, at most once in EVERY_S."""
+    there again."""
 
     def __init__(self, inner: SpanExporter, clock: Callable[[], float] = time.monotonic) -> None:
         self._inner = inner
-        self._clock = clock
-        self._is_there = True  # as it was logged
-        self._logged_at = -EVERY_S
+        self._notices = Notices(clock)
         self._num_lost = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -81,20 +78,11 @@ class Telling(SpanExporter):
             found = SpanExportResult.FAILURE
         is_there = found is SpanExportResult.SUCCESS
         self._num_lost += 0 if is_there else len(spans)
-        if is_there != self._is_there and self._clock() - self._logged_at >= EVERY_S:
-            self._log(is_there)
-        return found
-
-    def _log(self, is_there: bool) -> None:
         where = getattr(self._inner, "_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")
-        if is_there:
-            _notices.warning(
-                f"the collector at {where} is there again; {self._num_lost} spans lost"
-            )
-            self._num_lost = 0
-        else:
-            _notices.warning(f"no collector takes spans at {where}; they are lost until one does")
-        self._is_there, self._logged_at = is_there, self._clock()
+        back = f"the collector at {where} is there again; {self._num_lost} spans lost so far"
+        gone = f"no collector takes spans at {where}; they are lost until one does"
+        self._notices.state(is_there, back if is_there else gone)
+        return found
 
     def shutdown(self) -> None:
         self._inner.shutdown()

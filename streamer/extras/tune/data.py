@@ -80,24 +80,19 @@ class Data:
     held: Sequence[Turn]
     who: Callable[[str], str]
 
-    @property
-    def num_speakers(self) -> tuple[int, int]:
-        """(learnt from, held out)"""
-        learnt, held = ({self.who(turn.file) for turn in side} for side in (self.learnt, self.held))
-        return len(learnt), len(held)
-
-    @property
-    def hours(self) -> tuple[float, float]:
-        """(learnt from, held out)"""
-        learnt, held = (sum(turn.num_samples for turn in side) for side in (self.learnt, self.held))
-        return learnt / SAMPLE_RATE_HZ / 3600, held / SAMPLE_RATE_HZ / 3600
+    def sides(self) -> list[tuple[int, int, float]]:
+        """(turns, speakers, hours) to learn from, and of those held out."""
+        return [
+            (
+                len(turns),
+                len({self.who(turn.file) for turn in turns}),
+                sum(turn.num_samples for turn in turns) / SAMPLE_RATE_HZ / 3600,
+            )
+            for turns in (self.learnt, self.held)
+        ]
 
     def summary(self) -> str:
-        nums = (len(self.learnt), len(self.held))
-        learnt, held = (
-            f"{n} turns of {speakers} speakers, {hours:.2f} h"
-            for n, speakers, hours in zip(nums, self.num_speakers, self.hours, strict=True)
-        )
+        learnt, held = (f"{n} turns of {who} speakers, {h:.2f} h" for n, who, h in self.sides())
         return f"learns from {learnt}; holds out {held}"
 
 

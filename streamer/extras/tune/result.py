@@ -184,13 +184,6 @@ def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str)
 def model_card(
     base: Base, data: Data, state: State, found: Sequence[Score], options: TuneOptions
 ) -> str:
-    sides = zip(
-        ("learnt from", "held out"),
-        map(len, (data.learnt, data.held)),
-        data.num_speakers,
-        data.hours,
-        strict=True,
-    )
     known = ", ".join(
         f"{name} {sum(turn.levels[name] is not None for turn in data.learnt)}"
         for name in data.learnt[0].levels
@@ -199,7 +192,8 @@ def model_card(
         f"{name} {getattr(options, name):g}"
         for name in ("epochs", "batch", "learning_rate", "seed")
     )
-    turns = "\n".join(f"| {side} | {n} | {who} | {h:.2f} |" for side, n, who, h in sides)
+    sides = zip(("learnt from", "held out"), data.sides(), strict=True)
+    turns = "\n".join(f"| {side} | {n} | {who} | {h:.2f} |" for side, (n, who, h) in sides)
     rows = "\n".join(
         f"| {s.attribute} | {s.num} | {s.before:.3f} | {s.after:.3f} | {s.usual:.3f} |"
         for s in found

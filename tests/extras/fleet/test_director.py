@@ -39,7 +39,7 @@ async def directing(*addresses, api_key=None, sources=()):
     """A director over these: (its websocket address, its roster)."""
     roster = Roster()
     roster.set(a.removesuffix("/v1/realtime") for a in addresses)
-    beside = partial(follow, roster, sources, None) if sources else anyio.sleep_forever
+    beside = partial(follow, roster, sources) if sources else anyio.sleep_forever
     port = asyncio.get_running_loop().create_future()
     director = Director(roster, api_key, beside)
     task = asyncio.create_task(director.run(Address(port=0), port.set_result))

@@ -17,7 +17,8 @@ from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras import load
-from streamer.extras.otel.spans import EVERY_S, MAX_OPEN, Telling, _Turns, traced, tracing
+from streamer.extras.otel.spans import MAX_OPEN, Telling, _Turns, traced, tracing
+from streamer.net.service.notices import EVERY_S
 from streamer.stages.events import SessionOptions
 
 
@@ -114,7 +115,7 @@ def test_a_collector_that_is_away_is_one_line(caplog):
     assert told.startswith("no collector takes spans at")
     assert lines(True, 2) == lines(False, 30) == []
     (told,) = lines(True, 2 + EVERY_S)
-    assert told.endswith("is there again; 6 spans lost")
+    assert told.endswith("is there again; 6 spans lost so far")
     assert len(away.get_finished_spans()) == 9
 
 
