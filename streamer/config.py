@@ -144,9 +144,6 @@ class Config:
         le=600,
         unset="5 in gated, 30 in exact and cloud",
     )
-    degrade: bool = option(
-        False, "exact goes on unverified instead of ending with an error", ELSEWHERE
-    )
     num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
 
     def __post_init__(self) -> None:
@@ -233,7 +230,6 @@ class Config:
             gate=gate,
             rules=rules.saying(self.said),
             verify_budget_s=budget_s,
-            degrade=self.degrade,
         )
 
     def for_jobs(self, jobs: int) -> Config:
@@ -318,5 +314,4 @@ class Options(TypedDict, total=False):
     cloud_key: str | None
     cloud_audio: Literal["eager", "lazy"]
     verify_budget_s: float | None
-    degrade: bool
     num_slots: int

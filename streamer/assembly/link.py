@@ -68,10 +68,9 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
         raise ModelError(config.cloud, told)
     vocabulary = first.vocabulary
     plan = models.plan
-    goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
     is_eager = config.cloud_audio == "eager"
     tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
-    given = (tls, is_eager, plan.verify_budget_s, goes_on)
+    given = (tls, is_eager, plan.verify_budget_s, plan.mode == "gated")
     verifier = VerifierAddress(config.cloud, key, *given)
     terms = DecodingTerms(
         vocabulary.fingerprint,

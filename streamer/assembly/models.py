@@ -259,7 +259,7 @@ def doubts_of(config: Config, card: ModelCard, said: str) -> Iterator[str]:
         yield f"{made_for} greedy decoding; leave temperature out"
     if config.draft != "incremental":
         yield f"{made_for} our own drafter; leave draft out"
-    if config.threshold not in (None, own.gate.entropy):
+    if (config.threshold or 0.0) > (own.gate.entropy or 0.0):
         way = "leave threshold out, or run streamer calibrate"
         yield f"{made_for} another threshold than {config.threshold:g}; {way}"
     if said not in [FORMS[profile] for profile in promise.profiles]:

@@ -196,7 +196,7 @@ class AnswerStage:
         limit_s = spec.plan.verify_budget_s
         why = requests.lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
         stands = "the committed text stands; " if spec.sequence.n_committed else ""
-        return f"{why}; {stands}take --mode gated or --degrade to go on without it"
+        return f"{why}; {stands}take --mode gated to go on without it"
 
 
 class TurnRequests:

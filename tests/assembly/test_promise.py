@@ -51,6 +51,7 @@ ALONE = (
         ({}, []),
         ({"preset": "quality"}, []),
         ({"k": 4}, []),
+        ({"threshold": 0.0}, []),  # it verifies more
         ({"mode": "exact", "k": 9}, []),
         ({"mode": "edge", "threshold": 1.0}, []),
         ({"cloud": "none", "k": 9}, []),
@@ -60,11 +61,8 @@ ALONE = (
         ({"k": 7}, [f"{PROMISE} k 4, not 7; leave k out"]),
         ({"temperature": 0.8}, [f"{PROMISE} greedy decoding; leave temperature out"]),
         (
-            {"threshold": 0.5},
-            [
-                f"{PROMISE} another threshold than 0.5; leave threshold out, or run streamer "
-                "calibrate"
-            ],
+            {"threshold": 5.0},
+            [f"{PROMISE} another threshold than 5; leave threshold out, or run streamer calibrate"],
         ),
     ],
 )

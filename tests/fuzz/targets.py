@@ -271,7 +271,7 @@ def read_toml(data: bytes) -> None:
 
 def toml_seeds() -> Seeds:
     yield b'mode = "gated"\ncloud = "ws://127.0.0.1:8766"\ncloud_audio = "lazy"\nthreshold = 2.5\n'
-    yield b'mode = "exact"\nk = 4\ntemperature = 0.7\ntop_p = 0.9\nseed = 3\ndegrade = true\n'
+    yield b'mode = "exact"\nk = 4\ntemperature = 0.7\ntop_p = 0.9\nseed = 3\n'
     yield b'[tool]\nx = 1979-05-27T07:32:00Z\ny = [1, 2.0, "a"]\n'
 
 

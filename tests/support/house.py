@@ -85,7 +85,7 @@ class House:
 
     async def _serve(self, ready):
         plan = self._decoding.plan
-        goes_on = plan.mode == "gated" or plan.degrade
+        goes_on = plan.mode == "gated"
         terms = DecodingTerms(
             VOCABULARY.fingerprint,
             VOCABULARY.num_ids,

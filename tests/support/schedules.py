@@ -2,8 +2,7 @@
 done, and an AssertionError where the history is not whole.
 
 The same seed draws the same speech, options and faults; when they hit is the machine's. In exact
-and cloud every answer is that of a run without faults. In gated, and in exact that may degrade, each
-id is what its model says behind those before it: the cloud where it is called verified, else the
+and cloud every answer is that of a run without faults. In gated each id is what its model says behind those before it: the cloud where it is called verified, else the
 edge.
 """
 
@@ -42,7 +41,7 @@ MAX_TICKS = 1_200  # a safety net: a schedule takes a second or two
 FOREVER_S = 1e9
 SHORT_S = 0.15
 WAIT_S = 5.0  # for a client that is held up, until the next fault comes all the same
-KINDS = ("exact", "cloud", "gated", "exact, degrade")
+KINDS = ("exact", "cloud", "gated", "gated, all blocks")
 
 
 @dataclass(frozen=True)
@@ -93,12 +92,11 @@ def draw(seed: int) -> Schedule:
     plan = Plan(
         kind.split(",")[0],
         k=chance.randint(1, 6),
-        gate=Gate(entropy=1.2),
+        gate=Gate(entropy=0.0 if "all" in kind else 1.2),
         rules=rules,
         verify_budget_s=FOREVER_S if kind in ("exact", "cloud") else SHORT_S,
         ahead=chance.choice([0, 3, 12]),
         credits=chance.randint(1, 4),
-        degrade="degrade" in kind,
     )
     sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed)])
     noise = np.random.default_rng(seed)

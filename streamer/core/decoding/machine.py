@@ -164,7 +164,7 @@ class Speculator:
     @property
     def _may_go_on(self) -> bool:
         """Whether ids that the target does not verify are committed all the same."""
-        return self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade)
+        return self.plan.mode == "gated"
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """An action; None where something was committed or closed, and there may be more to do."""

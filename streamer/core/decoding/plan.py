@@ -258,7 +258,6 @@ class Plan:
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted after the oldest block on its way
     credits: int = 1  # blocks that may be on their way
-    degrade: bool = False  # exact, too, goes on unverified
 
 
 @dataclass(slots=True)

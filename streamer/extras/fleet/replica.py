@@ -59,11 +59,11 @@ class ReplicaPlan:
 
     def _flags(self) -> Iterator[str]:
         for name, value in self.given.items():
-            if name in SECRETS or value is False:
+            if name in SECRETS:
                 continue
             flag = f"--{name.replace('_', '-')}"
             for one in value if isinstance(value, list | tuple) else [value]:
-                yield flag if one is True else f"{flag}={one}"
+                yield f"{flag}={one}"
 
 
 class ReplicaHost:

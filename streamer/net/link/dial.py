@@ -43,7 +43,7 @@ class VerifierAddress:
     """The address of a verifier, and how to use it.
 
     eager: send audio while someone speaks, else only when a verdict is wanted. budget_s: for a
-    verdict. goes_on: without one (gated, or exact that may degrade).
+    verdict. goes_on: without one, in mode gated.
     """
 
     url: str

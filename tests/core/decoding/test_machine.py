@@ -15,6 +15,7 @@ from streamer.core.decoding.plan import (
     Done,
     DraftMore,
     Emit,
+    Gate,
     Pace,
     Plan,
     Refusal,
@@ -75,22 +76,23 @@ def test_a_correction_replaces_the_rest_of_the_block():
     assert counts.verified_share == 1.0
 
 
-@pytest.mark.parametrize("degrade", [False, True])
-def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(degrade):
+@pytest.mark.parametrize("mode", ["exact", "gated"])
+def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     """A refusal buys no time."""
-    plan = Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0, degrade=degrade)
+    plan = Plan(mode=mode, k=1, gate=Gate(entropy=0.0), rules=RELAXED, verify_budget_s=2.0)
+    goes_on = mode == "gated"
     machine = Speculator(plan, VOCABULARY, started())
     assert machine.next(0.0) == DraftMore(1)
     machine.sequence.extend([4])
-    machine.drafted([4], [CALM])
+    machine.drafted([4], [Signal(1.0, -0.1)])
     asked = machine.next(1.0)
     assert isinstance(asked, Verify)
     machine.refused(Refusal(asked.request.number, "prefix"))
     assert isinstance(machine.next(1.2), Verify)
     assert machine.next(1.5) == Wait(3.0)
-    assert machine.next(3.0) == (Emit((4,), verified=False) if degrade else Done("error"))
-    assert machine.sequence.answer == [4] * degrade
-    assert (machine.num_failures, machine.counts.blocks_unverified) == (1, degrade)
+    assert machine.next(3.0) == (Emit((4,), verified=False) if goes_on else Done("error"))
+    assert machine.sequence.answer == [4] * goes_on
+    assert (machine.num_failures, machine.counts.blocks_unverified) == (1, goes_on)
 
 
 def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:

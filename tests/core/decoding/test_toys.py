@@ -162,7 +162,6 @@ def plan_of(chance: random.Random) -> Plan:
         chance.choice([0.05, 0.5]),
         chance.choice([0, 1, 2, 3, 24]),
         chance.randint(1, 4),
-        chance.random() < 0.5,
     )  # type: ignore[arg-type]
 
 

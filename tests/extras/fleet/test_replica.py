@@ -44,11 +44,10 @@ def status(plan):
 
 
 def test_a_plan_is_a_command_and_no_key_stands_in_it():
-    given = {"allow_origin": ["https://a.org", "https://b.org"], "filled": False, "degrade": True}
+    given = {"allow_origin": ["https://a.org", "https://b.org"]}
     plan = ReplicaPlan("server", given | {"api_key": "alice", "cloud_key": "bob", "k": 3}, "h")
     found = vars(build_parser(["serve"]).parse_args(plan.words()))
-    assert (found["allow_origin"], found["degrade"]) == (given["allow_origin"], True)
-    assert found["k"] == 3
+    assert (found["allow_origin"], found["k"]) == (given["allow_origin"], 3)
     assert not {"alice", "bob"} & set(" ".join(plan.words()).split())
     assert plan.environment() == {"STREAMER_API_KEY": "alice", "STREAMER_CLOUD_KEY": "bob"}
 

@@ -51,13 +51,13 @@ async def turn(describer, file, found, name):
 
 def check(name, found, one):
     """one: what the cloud says. gated: the deltas are the text; it went on after at most one
-    budget. degraded: the cloud's text as far as it was there, then the edge's own, marked. strict:
+    budget, the cloud's text as far as it was there, then the edge's own, marked. strict:
     the whole text, or one clear line and the text's beginning."""
     text, ids, verified, end = found
     if isinstance(end, TurnFailed):
         assert name == "strict", end
         assert f"within {BUDGET_S:g} s" in end.message
-        assert "--degrade" in end.message
+        assert "--mode gated" in end.message
         assert "\n" not in end.message
     else:
         assert (end.text, list(end.ids)) == (text, ids)
@@ -66,7 +66,6 @@ def check(name, found, one):
         case "gated":
             assert end.stall_ms < 1000 * (BUDGET_S + SPARE_S)
             assert end.n_accepted <= end.n_uploaded
-        case "degraded":
             n = verified.index(False) if False in verified else len(ids)
             assert ids[:n] == one["ids"][:n], "committed text never changes"
         case "strict" if isinstance(end, TurnFailed):
@@ -88,14 +87,13 @@ def check(name, found, one):
 )
 async def test_a_verifier_is_harmed_at_any_moment(wanted, harm, times):
     """Killed, and a fresh process is in its place while exact still waits: exact goes on where it
-    was, gated and --degrade do not wait for it. Stopped, and continued when those are through, or
+    was, gated does not wait for it. Stopped, and continued when those are through, or
     in a third of the turns while they still wait."""
     chance = random.Random(times)
     budget = {"verify_budget_s": BUDGET_S}
     ways = {
         "exact": {"mode": "exact", "verify_budget_s": 120},  # a process may start slowly
         "gated": {"mode": "gated", "threshold": 0.0, **budget},
-        "degraded": {"mode": "exact", "degrade": True, **budget},
     }
     if harm == "stopped":
         ways["strict"] = {"mode": "exact", **budget}
@@ -130,11 +128,9 @@ async def test_a_verifier_is_harmed_at_any_moment(wanted, harm, times):
                 check(name, found[name], wanted["exact"][file.name])
 
 
-@pytest.mark.parametrize(
-    "options", [{"mode": "exact", "degrade": True}, {"mode": "gated", "threshold": 0.0}]
-)
-async def test_without_a_verifier_a_turn_costs_one_budget_and_the_next_one_nothing(options):
-    async with near(free_port(), verify_budget_s=0.5, **options) as describer:
+async def test_without_a_verifier_a_turn_costs_one_budget_and_the_next_one_nothing():
+    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.5}
+    async with near(free_port(), **options) as describer:
         found = await describer.describe(SAMPLES[0])
         assert (found.stop_reason, found.verified_share) == ("sentence", 0.0)
         assert found.stall_ms < 3_000, "one budget, and then it asks no more"

@@ -111,7 +111,7 @@ async def test_what_the_server_says_is_chinese_too(page):
     away = turn_warning(
         Counts(blocks_unverified=2), "gated", 1.0, "the verifier at ws://a:1", "it is slow", faults
     )
-    lost = "no verdict of the verifier at ws://a:1 within 5 s (Connection refused); take --mode gated or --degrade to go on without it"
+    lost = "no verdict of the verifier at ws://a:1 within 5 s (Connection refused); take --mode gated to go on without it"
     say = "async (text) => (await import('./words.js')).say('told', text)"
     async with page() as guest:
         assert await guest.page.evaluate(say, away) == away
