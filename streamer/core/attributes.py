@@ -97,29 +97,6 @@ def level_names(spoken: Mapping[str, Phrases]) -> LevelNames:
     return found
 
 
-def page_levels(spoken: Mapping[str, Phrases]) -> dict[str, list[dict[str, Any]]]:
-    """attribute -> levels for the page, each {"name", "english", "phrases"}.
-
-    name: the Chinese one, or the first one. english: "" where it is unknown. phrases: those of all
-    languages.
-    """
-    return {
-        attribute: [
-            {
-                "name": next(filter(None, names.values()), ""),
-                "english": names["en"] or "",
-                "phrases": [
-                    phrase
-                    for phrases in spoken.values()
-                    for phrase in phrases[attribute][level]["phrases"]
-                ],
-            }
-            for level, names in enumerate(levels)
-        ]
-        for attribute, levels in level_names(spoken).items()
-    }
-
-
 def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
     """The level of each of ATTRIBUTES in `text`; None where no phrase of it occurs.
 
@@ -246,16 +223,10 @@ def parting(phrase: str, attribute: str, phrases: Phrases) -> int:
 
 
 def _pieces_in(pieces: Sequence[SaidToken], begin: int, end: int) -> list[SaidToken]:
-    """Those that complete characters `begin` up to `end`. One without text is half a character: it
-    goes with the next one that has some."""
-    found: list[SaidToken] = []
-    silent: list[SaidToken] = []
-    at = 0
+    """Those that complete characters `begin` up to `end`."""
+    found, at = [], 0
     for piece in pieces:
-        silent.append(piece)
-        if piece.text:
-            if at < end and at + len(piece.text) > begin:
-                found += silent
-            at += len(piece.text)
-            silent = []
+        if at < end and at + len(piece.text) > begin:
+            found.append(piece)
+        at += len(piece.text)
     return found

@@ -144,11 +144,6 @@ def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart() -> None:
     assert masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
 
 
-def test_half_a_character_goes_with_the_half_that_completes_it() -> None:
-    said = pieces(("语速", -4), ("", -1), ("极", -2), ("", -8), ("快", -16), ("", -32))
-    assert masses_of(said, SPOKEN)["rate"] == -27
-
-
 def test_what_is_not_known_is_not_told() -> None:
     """A phrase with one unknown log-probability gives its attribute no confidence."""
     assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1

@@ -54,17 +54,14 @@ def level_of(name: str, value: float) -> int:
     return int(np.searchsorted(BOUNDS[name], value))
 
 
-def standardised(
-    rate: float, pitch: float, variation: float, loudness: float, pauses: float
-) -> list[float]:
-    """About zero mean and unit range, in the order of WEIGHTS."""
-    return [
-        np.log2(rate / 4.9) / 0.5,
-        np.log2(pitch / 160) / 0.5,
-        np.log2(variation / 1.75) / 0.9,
-        (loudness + 29) / 9.0,
-        (min(pauses, 0.4) - 0.1) / 0.12,
-    ]
+def standardised(*values: float) -> list[float]:
+    """The measures of WEIGHTS in their order, each with about zero mean and unit range."""
+    found = []
+    for name, value in zip(WEIGHTS, values, strict=True):
+        slope, offset = TERMS[name]
+        at = float(on_axis(name, [value])[0])
+        found.append(slope * ((min(at, MOST_PAUSES) if name == "pauses" else at) - offset))
+    return found
 
 
 def arousal_of(z: list[float]) -> float:
@@ -98,7 +95,7 @@ FEATURES = ("constant", "length", "noise", "no noise known", "clipping")
 CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measure
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
-# The term of each measure in arousal: slope and offset on its axis (`levels.standardised`).
+# The term of each measure in arousal: slope and offset on its axis.
 TERMS = {
     "rate": (2.0, math.log2(4.9)),
     "pitch": (2.0, math.log2(160)),

@@ -105,7 +105,6 @@ class Part:
     ) -> Heard:
         """The item for these windows and samples."""
         mel = self.mel
-        is_update = provisional is not None and self.measurer is not None
         return Heard(
             self.turn,
             tuple(windows),
@@ -114,7 +113,7 @@ class Part:
             provisional,
             samples,
             self.num_samples,
-            self.measurer.so_far if is_update and self.measurer else None,
+            self.measurer.so_far if provisional is not None and self.measurer else None,
         )
 
     def finish(

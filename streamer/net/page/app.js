@@ -13,7 +13,7 @@ const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
 const at = (id) => document.getElementById(id);
 const view = new View();
-const screen = { view, list: null, coach: null, attributes: null };
+const screen = { view, list: null, coach: null };
 let spoken = []; // languages of the server's sentences
 let listening = null; // the job of the microphone
 let isOpening = false;
@@ -190,10 +190,9 @@ async function start() {
   chooseLanguage();
   const files = ["attributes.json", "languages.json", "chinese.json"];
   const [attributes, languages, chinese] = await Promise.all(files.map(read));
-  screen.attributes = attributes;
   spoken = languages;
   learnTexts(chinese);
-  screen.list = new List(at("attributes"), screen.attributes);
+  screen.list = new List(at("attributes"), attributes);
   screen.coach = new CoachView(screen.list);
   wire();
 }

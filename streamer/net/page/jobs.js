@@ -10,7 +10,7 @@ const ANSWER_S = 30; // for the last sentence
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, list, coach, attributes}. server: {url, key, wantsLive, language, coach: of session.streamer; or none}.
+  // screen: {view, list, coach}. server: {url, key, wantsLive, language, coach: of session.streamer; or none}.
   // sound: {name, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));

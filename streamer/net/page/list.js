@@ -51,11 +51,13 @@ export class List {
   #measures = null; // as they are shown
   drawn = () => {}; // called after each change
 
-  // found: the server's attributes.json, attribute -> levels of {name, english, phrases}.
+  // found: the server's attributes.json, attribute -> names of its levels by language, null where one is unknown.
   constructor(body, found) {
     this.#levels = found;
     for (const [attribute, name] of Object.entries(ROWS)) {
-      (found[attribute] ?? []).forEach((level, i) => learn(`l-${attribute}-${i}`, level.english, level.name));
+      (found[attribute] ?? []).forEach((names, i) => {
+        learn(`l-${attribute}-${i}`, names.en ?? "", names.zh ?? Object.values(names).find(Boolean) ?? "");
+      });
       const number = element("b");
       const usual = element("small");
       const unit = name === null ? element("span") : told("span", [FORMS[name].unit]);
@@ -127,30 +129,4 @@ export class List {
   #place(attribute, level) {
     return level === null ? 0 : ((level + 0.5) / this.#levels[attribute].length).toFixed(4);
   }
-}
-
-// A sentence read back, as streamer/core/attributes.py does: attribute -> level or null. Longest phrase first, then
-// leftmost, without overlap: 不太快 is not read as 快, and low not in slow.
-export function parse(text, attributes) {
-  const found = Object.fromEntries(Object.keys(attributes).map((attribute) => [attribute, null]));
-  const taken = new Array(text.length).fill(false);
-  for (const { phrase, attribute, level } of longestFirst(attributes)) {
-    for (let at = text.indexOf(phrase); at >= 0; at = text.indexOf(phrase, at + 1)) {
-      const end = at + phrase.length;
-      const isInWord = INSIDE.test(text.slice(Math.max(0, at - 1), at + 1)) || INSIDE.test(text.slice(end - 1, end + 1));
-      if (isInWord || taken.slice(at, end).includes(true)) continue;
-      taken.fill(true, at, end);
-      found[attribute] ??= level;
-    }
-  }
-  return found;
-}
-
-const INSIDE = /^(?!.*\p{Script=Han})\p{L}\p{L}$/u; // two letters, neither of them Han
-
-function longestFirst(attributes) {
-  const all = Object.entries(attributes).flatMap(([attribute, levels]) =>
-    levels.flatMap(({ phrases }, level) => phrases.map((phrase) => ({ phrase, attribute, level }))),
-  );
-  return all.sort((a, b) => b.phrase.length - a.phrase.length);
 }

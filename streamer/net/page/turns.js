@@ -1,8 +1,5 @@
 // Shows a session's events. `settled` is called when every committed turn is answered.
 
-import { parse } from "./list.js";
-
-
 // The last commit is the second of two: nothing is left for it, and its answer says that all is committed. The first one
 // gets no answer if voice activity has just ended its turn.
 const LAST = "last";
@@ -19,7 +16,7 @@ export class Turns {
   #describedS = 0;
   #isHearing = false; // another turn has begun
   #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
-  #soFar = null; // {text, heard_s}: the sentence of the turn in hand that is shown
+  #soFar = null; // the live update of the turn in hand that is shown
   #isLastKnown = false; // every turn has been committed
   #hasText = false; // some turn gave a sentence
   #hasFailed = false; // the last turn, and its message is shown
@@ -27,8 +24,8 @@ export class Turns {
 
   // sound: {name of a recording or null, idle: the status between turns, seconds of a recording or null}.
   // on: {settled(), failed(message)}.
-  constructor({ view, list, coach, attributes }, sound, on) {
-    Object.assign(this, { view, list, coach, attributes, sound, on });
+  constructor({ view, list, coach }, sound, on) {
+    Object.assign(this, { view, list, coach, sound, on });
   }
 
   // Another session, without the turns of the last one.
@@ -95,9 +92,9 @@ export class Turns {
 
   // Sentence and numbers of one time: the last ones within it.
   #showSoFar() {
-    const { text, heard_s: seconds } = this.#soFar;
+    const { attributes, heard_s: seconds } = this.#soFar;
     const known = this.#measures.filter((measures) => measures.heard_s <= seconds + TOLERANCE_S).at(-1);
-    this.list.showSoFar(parse(text, this.attributes), known?.so_far ?? null, seconds.toFixed(0));
+    this.list.showSoFar(attributes, known?.so_far ?? null, seconds.toFixed(0));
   }
 
   // A part of a recording may end while the rest is still being sent.
@@ -119,12 +116,12 @@ export class Turns {
   #delta(event) {
     if (this.#item !== event.item_id) {
       this.view.begin();
+      this.list.show({}, null); // until the sentence is whole
       this.#text = "";
     }
     this.#item = event.item_id;
     this.#text += event.text;
     this.view.append(event.text);
-    this.list.show(parse(this.#text, this.attributes), null);
   }
 
   #described(found) {

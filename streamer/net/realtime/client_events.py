@@ -367,9 +367,7 @@ def _extended(
         coach = load("coach").of(asked.coach, terms.coach)
     elif asked.coach:
         coach = terms.coach or load("coach")()
-    said = ""
-    if asked.attributes:
-        said = chosen(",".join(asked.attributes), terms.may_say)
+    said = chosen(",".join(asked.attributes), terms.may_say) if asked.attributes else ""
     language = asked.language or ""
     if language and language not in terms.spoken:
         known = " and ".join(terms.spoken)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from streamer.core.attributes import parse
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
@@ -167,7 +168,11 @@ class Conversation:
             case Cleared():
                 self.turns.cleared()
                 return [{"type": "input_audio_buffer.cleared"}]
-            case LiveUpdate() | Measures():
+            case LiveUpdate():
+                spoken = self._terms.spoken
+                phrases = spoken.get(self.options.language or next(iter(spoken), ""), {})
+                return [s.live_update(item, event, parse(event.text, phrases))]
+            case Measures():
                 return [s.extension(item, event, 0.0)]
         return self._answered(item, event)
 

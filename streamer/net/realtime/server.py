@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from streamer.core.attributes import page_levels
+from streamer.core.attributes import level_names
 from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import ServerTerms
 from streamer.net.realtime.conversation import Conversation
@@ -80,7 +80,7 @@ class RealtimeServer(Service):
         self._places: dict[str, Place] = {}  # by their sessions' ids
         self._group: TaskGroup
         told = {
-            "/attributes.json": page_levels(self._terms.spoken),
+            "/attributes.json": level_names(self._terms.spoken),
             "/languages.json": list(self._terms.spoken),
             "/chinese.json": texts("warnings"),
             "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},

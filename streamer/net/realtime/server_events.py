@@ -14,7 +14,7 @@ from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOpti
 
 Event = dict[str, Any]
 Metadata = dict[str, str] | None
-Ours = TextDelta | Description | LiveUpdate | Measures | CoachEvent
+Ours = TextDelta | Description | Measures | CoachEvent
 MODEL = "streamer"
 CANCELLED: Event = {"type": "cancelled", "reason": "client_cancelled"}
 FAILED: Event = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
@@ -218,9 +218,6 @@ def extension(item_id: str, found: Ours, before_s: float) -> Event:
         case TextDelta():
             row = {"text": found.text, "ids": list(found.ids), "verified": found.verified}
             return {"type": "streamer.delta", **place, **row, "at_ms": round(found.at_ms, 3)}
-        case LiveUpdate():
-            row = {"text": found.text, "heard_s": round(found.heard_s, 3)}
-            return {"type": "streamer.live_update", **place, **row}
         case Measures():
             return {"type": "streamer.measures", **place, **found.as_json()}
         case CoachEvent():
@@ -233,6 +230,12 @@ def extension(item_id: str, found: Ours, before_s: float) -> Event:
         left_out |= {"measures", "confidence"}
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", **place, "description": row}
+
+
+def live_update(item_id: str, found: LiveUpdate, levels: dict[str, int | None]) -> Event:
+    """levels: those that its sentence says, as the `attributes` of a description."""
+    row = {"text": found.text, "attributes": levels, "heard_s": round(found.heard_s, 3)}
+    return {"type": "streamer.live_update", "item_id": item_id, **row}
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:

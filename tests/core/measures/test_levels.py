@@ -15,14 +15,10 @@ from streamer.core.measures.levels import (
     LEAST_CHANCE,
     MEASURES,
     NUM_LEVELS,
-    TERMS,
-    WEIGHTS,
     level_chances,
     level_of,
     level_weights,
     levels_of,
-    on_axis,
-    standardised,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import check_weights
@@ -118,12 +114,3 @@ def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
         assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
     unknown = replace(excited, rate_syllables_per_s=None)
     assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()
-
-
-def test_terms_of_arousal_are_those_of_its_definition() -> None:
-    at = [3.7, 210.0, 2.3, -33.0, 0.2]
-    ours = [
-        TERMS[name][0] * (float(on_axis(name, [value])[0]) - TERMS[name][1])
-        for name, value in zip(WEIGHTS, at, strict=True)
-    ]
-    assert ours == pytest.approx(standardised(*at))
