@@ -15,6 +15,7 @@ from typing import get_args
 import pytest
 from documents import PAGES, anchors_of, blocks, links_of, name_of, sentences_of, without_code
 from places import ROOT, SAMPLES
+from processes import ended
 
 import streamer
 from streamer import LiveSession
@@ -96,10 +97,8 @@ def test_console_says_what_is_shown(block):
         command, _, shown = part.partition("\n")
         words = shlex.split(command)
         assert words[0] == "streamer", f"{command}: mark it, or let it begin with streamer"
-        done = subprocess.run(
-            [sys.executable, "-m", *words], capture_output=True, cwd=ROOT, env=ENVIRONMENT
-        )
-        assert (done.returncode, done.stdout.decode()) == (0, shown)
+        done = ended(sys.executable, "-m", *words, cwd=ROOT, env=ENVIRONMENT)
+        assert (done.returncode, done.stdout) == (0, shown)
 
 
 def commands_of(code):
@@ -149,13 +148,8 @@ def test_the_pictures_are_what_the_script_draws():
 def test_the_site_builds_without_a_warning(tmp_path):
     """`make docs`, where the site's builder is installed: strict, so a broken link ends it."""
     pytest.importorskip("mkdocs")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=ENVIRONMENT,
-    )
+    build = ("mkdocs", "build", "--strict", "--site-dir", tmp_path)
+    done = ended(sys.executable, "-m", *build, cwd=ROOT, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert "speculat" in (tmp_path / "search/search_index.json").read_text("utf-8")
 

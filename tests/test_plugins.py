@@ -4,10 +4,10 @@ own, which has those programs."""
 import json
 import os
 import re
-import subprocess
 
 import pytest
 from places import ROOT, SAMPLES, SUPPORT
+from processes import ended
 
 import streamer
 
@@ -26,11 +26,8 @@ def run():
     path = os.pathsep.join(map(str, [*ours, ROOT]))
 
     def run(script):
-        command = [python, script, SAMPLES[0]]
-        environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=WITHIN_S, env=environment
-        )
+        env = {**os.environ, "PYTHONPATH": path}
+        done = ended(python, script, SAMPLES[0], env=env, timeout=WITHIN_S)
         assert done.returncode == 0, done.stderr[-4_000:]
         return done.stdout.splitlines()[-1]
 

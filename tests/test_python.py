@@ -4,7 +4,6 @@ options, names."""
 import json
 import os
 import pickle
-import subprocess
 import sys
 from dataclasses import fields, replace
 from inspect import signature
@@ -12,6 +11,7 @@ from typing import get_type_hints
 
 import pytest
 from places import ROOT
+from processes import ended
 
 import streamer
 from streamer import AudioError, Config, ConfigError, Description
@@ -126,8 +126,7 @@ def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
     if code == FORK and not hasattr(os, "fork"):
         pytest.skip("there is no fork")
     code = code.format(sample=str(samples[0]), options=options)
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = ended(sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert (len(lines), len(set(lines)) <= 1) == (num_lines, True)
@@ -199,8 +198,7 @@ def test_a_type_checker_refuses_a_wrong_option(tmp_path):
         'with streamer.open(mode="foo") as d:\n'
         '    print(d.describe("a.wav").text)\n'
     )
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = ended(sys.executable, "-m", "mypy", "--follow-imports=silent", tmp_path, cwd=ROOT)
     wrong = [line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line]
     assert wrong == ["3", "4", "5"], done.stdout
 

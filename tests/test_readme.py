@@ -12,6 +12,7 @@ import soundfile
 from documents import block_of, blocks
 from far import free_port
 from places import ROOT
+from processes import ended, python
 from speech import SAMPLES
 
 from streamer.core.attributes import ATTRIBUTES, ENGLISH
@@ -34,15 +35,9 @@ def test_the_live_examples_take_a_file_s_own_rate_and_one_channel(code, tmp_path
     # one process for all three: a process that starts costs as much as a sentence
     run = f"import os\nfor i in '012':\n    os.chdir(i)\n    exec({code!r}, {{}})\n"
     run += "    os.chdir('..')\n    print('END', flush=True)"
-    done = subprocess.run(
-        [sys.executable, "-c", run],
-        capture_output=True,
-        cwd=tmp_path,
-        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+    out = python(run, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
     # a live update may be left out in a hurry
-    told = [each.splitlines()[-1] for each in done.stdout.decode().split("END\n")[:3]]
+    told = [each.splitlines()[-1] for each in out.split("END\n")[:3]]
     assert told[0] == told[1] != told[2]
 
 
@@ -77,8 +72,7 @@ def test_the_way_over_tls_is_the_way(tmp_path):
     given = {"cwd": tmp_path, "env": ENVIRONMENT | {"PYTHONPATH": str(ROOT), "PATH": path}}
 
     def run(line):
-        command = ["sh", "-c", line]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, **given)
+        done = ended("sh", "-c", line, **given)
         return done.returncode, done.stdout, done.stderr
 
     assert run(make)[0] == 0

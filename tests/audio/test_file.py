@@ -20,6 +20,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
+from processes import ended
 from sound_files import UNREADABLE, encoded, hear, noise, refusal
 
 from streamer.audio.file import BLOCK_SAMPLES, AudioError, open_audio
@@ -269,8 +270,7 @@ except AudioError as error:
 
 def say(data: bytes | None, path: str = "-") -> str:
     stdin = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-    command = [sys.executable, "-c", SAY, path]
-    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, **stdin)
+    done = ended(sys.executable, "-c", SAY, path, check=True, cwd=ROOT, text=False, **stdin)
     assert done.stderr == b""
     return done.stdout.decode().strip()
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import soundfile
-from processes import ENVIRONMENT, streamer
+from processes import ENVIRONMENT, ended, streamer
 
 from streamer.commands.process import told_of
 
@@ -191,33 +191,26 @@ def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words
     given = [str(samples["ab".index(w)]) if w in ("a", "b") else w for w in words.split()]
     given += map(str, models) if given[0] == "describe" else ()
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "streamer", *given]
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=120, text=True
-        )
+        done = ended(sys.executable, "-m", "streamer", *given, stdout=full)
     told = "stdout cannot be written (No space left on device); make room, or write elsewhere"
     assert (done.returncode, done.stderr) == (1, f"streamer: {told}\n")
 
 
-def run(*words, **pipes):
-    command = [sys.executable, "-m", "streamer", "describe", "-v", "--mode", "edge"]
-    command += map(str, words)
-    return subprocess.run(command, **pipes, env=ENVIRONMENT, timeout=120, text=True)
+EDGE = (sys.executable, "-m", "streamer", "describe", "-v", "--mode", "edge")
 
 
 @needs_full
 def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
     """Nor does it change the exit status: 1, for the file that is none."""
     with open("/dev/full", "w") as full:
-        done = run(tmp_path / "none.wav", samples[0], stdout=subprocess.PIPE, stderr=full)
+        done = ended(*EDGE, tmp_path / "none.wav", samples[0], stderr=full)
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_closed_stream_leads_nowhere(samples, number):
     """As `>&-` and `2>&-` close it. Text for one never comes on the other."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    done = run(samples[0], **pipes, preexec_fn=lambda: os.close(number))
+    done = ended(*EDGE, samples[0], preexec_fn=lambda: os.close(number))
     assert done.returncode == 0
     shown = [done.stdout.count("说话人"), done.stderr.count("first text after")]
     assert shown == ([0, 1] if number == 1 else [1, 0])
@@ -241,7 +234,7 @@ def test_too_little_memory_for_libraries_is_one_line(samples, limit_kb):
     command = ["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", sys.executable]
     command += ["-m", "streamer", "describe", samples[0]]
     env = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    done = ended(*command, env=env)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("streamer: a module cannot be loaded (")
 

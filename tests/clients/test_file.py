@@ -13,7 +13,7 @@ import pytest
 import soundfile
 from patience import PATIENCE_S
 from places import ROOT
-from processes import ENVIRONMENT, listening
+from processes import ENVIRONMENT, ended, listening
 from speech import SAMPLES, speech
 from tls import certificate
 from wire import describe_files, http, serving
@@ -24,9 +24,7 @@ CLIENT = ROOT / "clients" / "streamer_client.py"
 
 
 def client(*arguments, **environment):
-    command = [sys.executable, CLIENT, "file", *map(str, arguments)]
-    options = {"capture_output": True, "text": True, "timeout": 60}
-    done = subprocess.run(command, env=ENVIRONMENT | environment, **options)
+    done = ended(sys.executable, CLIENT, "file", *arguments, env=ENVIRONMENT | environment)
     return done.returncode, done.stdout, done.stderr
 
 

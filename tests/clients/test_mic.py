@@ -3,7 +3,6 @@ hardware, and only that."""
 
 import asyncio
 import signal
-import subprocess
 import sys
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ import pytest
 from fake_microphone import environment, line
 from patience import PATIENCE_S
 from places import ROOT
+from processes import ended
 from speech import SAMPLES
 from wire import serving, url_of
 
@@ -69,10 +69,8 @@ async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, l
 
 def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
-        command = [sys.executable, CLIENT, "mic", *arguments]
         env = environment(tmp_path, SAMPLES[1], **more)
-        options = {"capture_output": True, "text": True, "timeout": PATIENCE_S}
-        done = subprocess.run(command, env=env, **options)
+        done = ended(sys.executable, CLIENT, "mic", *arguments, env=env)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         return done.stderr
 

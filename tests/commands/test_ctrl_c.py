@@ -14,6 +14,7 @@ import pytest
 import soundfile
 from patience import PATIENCE_S, wait_for
 from places import SAMPLES
+from processes import ended
 
 from streamer.commands.label import ENDED
 
@@ -35,12 +36,7 @@ runpy.run_module("streamer", run_name="__main__")
 
 @pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.process"])
 def test_while_modules_are_imported(module: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", AT_IMPORT, module, "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ended(sys.executable, "-c", AT_IMPORT, module, "--help")
     assert (done.returncode, done.stderr) == (130, "")
 
 

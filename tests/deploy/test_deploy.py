@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from places import ROOT
+from processes import ended
 from wire import all_metrics
 
 from streamer.cli import build_parser
@@ -75,7 +75,7 @@ def checkers():
 def test_a_file_is_well_formed_by_its_own_tool(name, command):
     if command is None:
         pytest.skip(f"{name} is not installed")
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = ended(*command)
     told = done.stdout + done.stderr
     assert (done.returncode, "WARN" in told.upper()) == (0, False), told
 

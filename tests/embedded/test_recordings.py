@@ -2,13 +2,13 @@
 told in one line if missing."""
 
 import shutil
-import subprocess
 import sys
 import tomllib
 
 import numpy as np
 import pytest
 from people import FILTERS, SENTENCES, say
+from processes import ended
 
 from pipelines.embedded.labels import speech_frames
 from pipelines.embedded.recordings import TABLE, clips, decoded, git_folder, held_out, missing
@@ -55,16 +55,8 @@ def test_a_clone_that_is_missing_or_at_another_commit_is_told_in_one_line(cloned
 
 
 def test_training_without_recordings_says_what_to_do(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pipelines.embedded.train",
-        "--cache",
-        tmp_path / "cache",
-        "--clones",
-        tmp_path,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    words = ("--cache", tmp_path / "cache", "--clones", tmp_path)
+    done = ended(sys.executable, "-m", "pipelines.embedded.train", *words)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert str(tmp_path) in line

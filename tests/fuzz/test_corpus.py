@@ -2,13 +2,13 @@
 is read again here, and in the long run each reader is fuzzed anew (tests/fuzz/run.py)."""
 
 import random
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from mutate import KINDS, mutate
+from processes import ended
 from targets import CORPUS, TARGETS
 
 RUN = Path(__file__).parent / "run.py"
@@ -43,11 +43,6 @@ def test_what_is_nearly_right_is_read_or_refused(name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzed_by_coverage(name, request):
     seconds = request.config.getoption("--fuzz-seconds")
-    done = subprocess.run(
-        [sys.executable, RUN, name, "--seconds", str(seconds)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    words = (RUN, name, "--seconds", seconds)
+    done = ended(sys.executable, *words, errors="replace", timeout=None)
     assert done.returncode == 0, done.stderr[-4_000:]

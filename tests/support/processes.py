@@ -19,19 +19,22 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8",
 WITHIN_S = 300  # no command in a test takes as long
 
 
+def ended(*command, **options):
+    """A program that has ended, with its output and errors as text. options: of subprocess.run."""
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    usual |= {"env": ENVIRONMENT, "timeout": WITHIN_S}
+    return subprocess.run([*map(str, command)], **usual | options)
+
+
 def streamer(*arguments, stdin=None):
     """(exit status, stdout, stderr) of `streamer` with these arguments."""
-    command = [sys.executable, "-m", "streamer", *map(str, arguments)]
-    options = {"capture_output": True, "env": ENVIRONMENT, "timeout": WITHIN_S}
-    done = subprocess.run(command, input=stdin, **options)
+    done = ended(sys.executable, "-m", "streamer", *arguments, input=stdin, text=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def python(code, *arguments, **options):
     """stdout of a program that ends well. options: of subprocess.run."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    options = {"env": ENVIRONMENT, "timeout": WITHIN_S, "text": True, "check": True} | options
-    return subprocess.run(command, stdout=subprocess.PIPE, **options).stdout
+    return ended(sys.executable, "-c", code, *arguments, stderr=None, check=True, **options).stdout
 
 
 @contextlib.contextmanager

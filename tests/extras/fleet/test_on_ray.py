@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 import soundfile
 from patience import wait_for
-from processes import ENVIRONMENT
+from processes import ENVIRONMENT, streamer
 from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -184,14 +184,7 @@ async def _outlive(kill_head):
 def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
     file = tmp_path / "fleet.toml"
     file.write_text('[ray]\naddress = "127.0.0.1:1"\n[server]\nmost = 1\n', "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "streamer", "fleet", file],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=ENVIRONMENT,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "joining Ray at 127.0.0.1:1" in done.stderr
-    assert "[ray] no Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in done.stderr
+    status, _, err = streamer("fleet", file)
+    assert status == 2
+    assert "joining Ray at 127.0.0.1:1" in err
+    assert "[ray] no Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in err

@@ -6,11 +6,11 @@ import os
 import resource
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 from streamer import __main__
 from streamer.model.kernels import library
@@ -35,7 +35,7 @@ def test_nothing_of_the_working_directory_is_read(door, tmp_path):
     (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
     for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):
         (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
-    done = subprocess.run(DOORS[door], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = ended(*DOORS[door], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert not [*tmp_path.rglob("it_ran"), *tmp_path.rglob("*.nb?")]
@@ -116,9 +116,7 @@ def run(folder, code=NUMBERS, limit=None, **more):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     env = os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"} | more
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, preexec_fn=limited
-    )
+    done = ended(sys.executable, "-c", code, env=env, preexec_fn=limited)
     return done.stdout.strip(), done.stderr
 
 
@@ -161,7 +159,7 @@ def test_a_full_disk_is_one_line(kept):
 def test_compiling_loads_no_blas_that_loops_for_ever_without_memory():
     """scipy's, which numba looks for. With `ulimit -v 400000` a start hung in it."""
     code = "import sys, streamer.model.kernels.build as _; print('scipy.linalg' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = ended(sys.executable, "-c", code)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import soxr
 from places import ROOT, SAMPLES, SUPPORT
+from processes import ended
 from tls import certificate
 from wire import serving
 
@@ -35,8 +36,7 @@ def installed(home, *command):
 
 def run(command, **environment):
     """The object that a client's script prints."""
-    env = os.environ | environment
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, env=env)
+    done = ended(*command, timeout=WITHIN_S, env=os.environ | environment)
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["errors"] == []
