@@ -4,10 +4,10 @@
     python -m pipelines.embedded.gate fit --edge EDGE --cloud CLOUD FILE...
     python -m pipelines.embedded.gate check FILE...
 
-`clips` writes recordings of half the held-out people; half 0 calibrates, half 1 checks. `fit` runs
-`streamer calibrate` and copies the edge's thresholds into the cloud's card. `check` prints the loss
-at these thresholds, by length, on recordings that calibrated nothing: the share of a recording's
-blocks that are not sent up though the cloud would have changed them.
+`clips` writes recordings of half the held-out people to FOLDER/wav; half 0 calibrates, half 1
+checks. `fit` runs `streamer calibrate` and copies the edge's thresholds into the cloud's card.
+`check` prints the loss at these thresholds, by length, on recordings that calibrated nothing: the
+share of a recording's blocks that are not sent up though the cloud would have changed them.
 """
 
 import argparse
