@@ -81,7 +81,7 @@ def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
             told = "[ray] address is local: that fleet ends with the command that started it"
             raise ConfigError(f"{told} (Ctrl-C); --down is for a cluster's")
         return
-    if config.server is not None:
+    if "server" in config.kinds:
         given = plan_of(config, key, "ws://127.0.0.1", "server", 1).given
         try:
             options = ServeOptions(**taken(ServeOptions, given))
@@ -125,7 +125,7 @@ def plan_of(
     """The plan of a kind's replica of this number. Servers find verifiers through the director."""
     table, door = config.kinds[kind], config.director
     given = dict(table.given)
-    if kind == "server" and config.verifier is not None and "cloud" not in given:
+    if kind == "server" and "verifier" in config.kinds and "cloud" not in given:
         given |= {"cloud": director, "cloud_key": key.partition(",")[0] if key else None}
     given |= {"host": door.host, "port": table.placing.port + number - 1}
     given |= {"name": f"{kind}-{number}", "api_key": key, "cert": door.cert, "key": door.key}

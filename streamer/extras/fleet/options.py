@@ -86,6 +86,10 @@ class PlacingOptions(Checked):
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
 
 
+OWNERS: dict[str, tuple[Any, ...]] = {
+    "verifier": (VerifierOptions,),
+    "server": (ServeOptions, Config),
+}
 TABLES = {"[ray]": RayOptions, "[server] and [verifier]": PlacingOptions}
 
 
@@ -99,18 +103,11 @@ class KindOptions:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """All of fleet.toml. server, verifier: None without such a table."""
+    """All of fleet.toml. kinds: those that run, verifiers first, since servers connect to them."""
 
     ray: RayOptions
     director: DirectorOptions
-    server: KindOptions | None
-    verifier: KindOptions | None
-
-    @property
-    def kinds(self) -> dict[str, KindOptions]:
-        """Kinds that run, by name; verifiers first, since servers connect to them."""
-        both = {"verifier": self.verifier, "server": self.server}
-        return {name: kind for name, kind in both.items() if kind is not None}
+    kinds: Mapping[str, KindOptions]
 
 
 def read(path: str | Path) -> FleetConfig:
@@ -127,15 +124,12 @@ def of(tables: Mapping[str, Any]) -> FleetConfig:
             raise ConfigError(f"unknown table [{name}]{meant}; known are {known}")
         if not isinstance(table, dict):
             raise ConfigError(f"{name} is no table; write [{name}] above its keys")
-    if not {"server", "verifier"} & tables.keys():
+    kinds = {name: _kind(name, tables[name]) for name in OWNERS if name in tables}
+    if not kinds:
         raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
-    config = FleetConfig(
-        _table(RayOptions, tables, "ray"),
-        _table(DirectorOptions, tables, "director"),
-        _kind(ServeOptions, Config, tables, "server"),
-        _kind(VerifierOptions, None, tables, "verifier"),
-    )
-    _check_director(config.director)
+    ray, director = _table(RayOptions, tables, "ray"), _table(DirectorOptions, tables, "director")
+    config = FleetConfig(ray, director, kinds)
+    _check_director(director)
     _check_ports(config)
     return config
 
@@ -173,12 +167,9 @@ def _table(owner: Any, tables: Mapping[str, Any], name: str) -> Any:
         raise ConfigError(f"[{name}] {error}") from None
 
 
-def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOptions | None:
-    if name not in tables:
-        return None
-    table = tables[name]
-    owners = [PlacingOptions, owner, *([more] if more else [])]
-    known = sorted({f.name for each in owners for f in fields(each)} - NO_KEYS)
+def _kind(name: str, table: Mapping[str, Any]) -> KindOptions:
+    owners = OWNERS[name]
+    known = sorted({f.name for each in (PlacingOptions, *owners) for f in fields(each)} - NO_KEYS)
     for key in table:
         if key in OF_THE_DIRECTOR:
             told = "stands in [director], and holds for all replicas"
@@ -189,7 +180,7 @@ def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOp
     placing = taken(PlacingOptions, table)
     given = {key: value for key, value in table.items() if key not in placing}
     try:
-        for each in owners[1:]:
+        for each in owners:
             each(**taken(each, given))
         return KindOptions(PlacingOptions(**placing), given)
     except ConfigError as error:

@@ -19,7 +19,7 @@ from streamer.config import ConfigError
 from streamer.extras import missing
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
-from streamer.model.devices import is_ours
+from streamer.model.devices import is_ours, num_cores
 
 if TYPE_CHECKING:
     from streamer.extras.tune.data import Base
@@ -52,7 +52,7 @@ def tune(options: TuneOptions) -> tuple[Sequence[Score], State]:
     check_device(options.device)
     with working(options, base.fingerprint) as work:
         check_disk(base.directory, Path(options.out))
-        turns = turns_of(options.files, work, _cores())
+        turns = turns_of(options.files, work, num_cores())
         learnt, held = split(turns, who, HELD, options.seed)
         data = Data(learnt, _spread(held, MOST_HELD), who)
         tell(data.summary())
@@ -60,12 +60,6 @@ def tune(options: TuneOptions) -> tuple[Sequence[Score], State]:
         from streamer.extras.tune.result import finish
 
         return finish(base, data, state, options, work), state
-
-
-def _cores() -> int:
-    from streamer.model.devices import num_cores
-
-    return num_cores()
 
 
 def _spread(turns: Sequence[Turn], most: int) -> list[Turn]:
