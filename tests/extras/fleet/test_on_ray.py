@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 import soundfile
@@ -19,7 +17,7 @@ from processes import ENVIRONMENT, streamer
 from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn
 from speech import SAMPLES
 from websockets.asyncio.client import connect
-from wire import ANSWER, COMMIT, describe_files, session_update, text_of
+from wire import ANSWER, COMMIT, describe_files, http, session_update, text_of
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
 pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
@@ -53,14 +51,7 @@ def free_ports():
 
 def get(url, path, key=None):
     """(status, body) of a GET."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    request = urllib.request.Request(url + path, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    return http(url, path, {"Authorization": f"Bearer {key}"} if key else None)[:2]
 
 
 def replicas(url, kind):
