@@ -24,90 +24,59 @@ from streamer.extras import load
 HELP_ALL = "--help-all"
 
 
+EXTRAS = ("fleet", "director", "tune", "mcp")
+WITH_CONFIG = ("describe", "compare", "listen", "label", "serve", "mcp")
+# MODULE:FUNCTION of `streamer.commands`, where it is not NAME:run
+PLACES = {"verifier": "serve:run_verifier", "samples": "models:copy_samples", "warm": "models:warm"}
+
+
 @dataclass(frozen=True)
 class Command:
-    """One command. place: MODULE:FUNCTION of `streamer.commands`; None: an extra of this name.
-
-    With has_config, the function takes the options and those of Config, otherwise the options.
-    """
+    """One command: a module of `streamer.commands`, or an extra."""
 
     name: str
     help: str
     example: str
-    place: str | None
-    has_config: bool = False
+
+    @property
+    def has_config(self) -> bool:
+        """Whether its function takes the options of Config, too."""
+        return self.name in WITH_CONFIG
 
     @property
     def options(self) -> Any:
         """The class of its options, whose docstring describes the command."""
-        if self.place is None:
+        if self.name in EXTRAS:
             return load(f"{self.name}.options")
         options = import_module("streamer.commands.options")
         return getattr(options, f"{self.name.capitalize()}Options")
 
     def run(self) -> Callable[..., Any]:
-        if self.place is None:
+        if self.name in EXTRAS:
             run: Callable[..., Any] = load(self.name)
             return run
-        module, _, name = self.place.partition(":")
+        module, _, name = PLACES.get(self.name, f"{self.name}:run").partition(":")
         found: Callable[..., Any] = getattr(import_module(f"streamer.commands.{module}"), name)
         return found
 
 
 DIRECTED = "director --replicas ws://10.0.0.7:8765 --replicas ws://10.0.0.8:8765"
+TUNED = "tune clips --cloud Qwen2.5-Omni-3B --out mine"
 _ALL = (
-    ("describe", "describe recordings", "describe clip.wav --measures", "describe:run", True),
-    (
-        "compare",
-        "two takes: what differs, and by how much",
-        "compare before.wav after.wav",
-        "compare:run",
-        True,
-    ),
-    ("listen", "describe the microphone, in this terminal", "listen", "listen:run", True),
-    (
-        "label",
-        "a table of many recordings: levels, measures, sentences",
-        "label clips --out labels.csv",
-        "label:run",
-        True,
-    ),
-    (
-        "serve",
-        "a page to speak to, and OpenAI Realtime, on one port",
-        "serve --live-updates 3",
-        "serve:run",
-        True,
-    ),
-    (
-        "verifier",
-        "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
-        "verifier --host 0.0.0.0 --api-key secret",
-        "serve:run_verifier",
-    ),
-    (
-        "fleet",
-        "many servers and verifiers on Ray, at one address",
-        "fleet pipelines/fleet.toml",
-        None,
-    ),
-    ("director", "send clients on to servers and verifiers that run elsewhere", DIRECTED, None),
-    (
-        "calibrate",
-        "derive a gate's thresholds from a risk",
-        "calibrate clips --risk 0.05 --out myedge",
-        "calibrate:run",
-    ),
-    (
-        "tune",
-        "adapt a large model to pitch, rate and pauses, on your recordings",
-        "tune clips --cloud Qwen2.5-Omni-3B --out mine",
-        None,
-    ),
-    ("mcp", "tools for agents, by the Model Context Protocol", "mcp recordings", None, True),
-    ("models", "list the models and devices here", "models --json", "models:run"),
-    ("samples", "recordings and a client to try", "samples --out here", "models:copy_samples"),
-    ("warm", "prepare the first run: kernels, or a large model", "warm", "models:warm"),
+    ("describe", "describe recordings", "describe clip.wav --measures"),
+    ("compare", "two takes: what differs, and by how much", "compare before.wav after.wav"),
+    ("listen", "describe the microphone, in this terminal", "listen"),
+    ("label", "a table of many recordings, with levels and measures", "label clips --out t.csv"),
+    ("serve", "a page to speak to, and OpenAI Realtime, on one port", "serve --live-updates 3"),
+    ("verifier", "be the cloud of edges elsewhere", "verifier --host 0.0.0.0 --api-key secret"),
+    ("fleet", "servers and verifiers on Ray, at one address", "fleet pipelines/fleet.toml"),
+    ("director", "send clients on to servers and verifiers that run elsewhere", DIRECTED),
+    ("calibrate", "derive a gate from a risk", "calibrate clips --risk 0.05 --out myedge"),
+    ("tune", "adapt a large model to pitch, rate and pauses, on your recordings", TUNED),
+    ("mcp", "tools for agents, by the Model Context Protocol", "mcp recordings"),
+    ("models", "list the models and devices here", "models --json"),
+    ("samples", "recordings and a client to try", "samples --out here"),
+    ("warm", "prepare the first run: kernels, or a large model", "warm"),
 )
 COMMANDS = {row[0]: Command(*row) for row in _ALL}
 

@@ -21,6 +21,8 @@ from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
 BANNED = -math.inf
+END_BIAS = np.float32(8.0)  # under a sentence end that comes early; fix report 5
+LOOP_TOP, LOOP_TEMPERATURE = 5, 0.8  # of a draw in place of a local loop; fix report 3
 LEAST_LOG = -1e4  # 0 * -inf is not a number
 Floats = NDArray[np.float32]
 
@@ -38,10 +40,10 @@ def ruled(raw: Floats, c: Constraint, vocabulary: Vocabulary, rules: Rules) -> F
     dropped, then adjacency, then commas; at last EOS is left."""
     scores = raw.copy()
     old = scores[c.penalised]
-    penalty = np.float32(c.penalty)
+    penalty = np.float32(rules.repetition_penalty)
     # CTRL, arXiv 1909.05858
     scores[c.penalised] = np.where(old > 0, old / penalty, old * penalty)
-    scores[c.lowered] -= np.float32(c.bias)
+    scores[c.lowered] -= END_BIAS
     if rules.clean:
         scores[vocabulary.never] = BANNED
     scores[c.never] = BANNED
@@ -63,7 +65,7 @@ def pick(scores: Floats, c: Constraint, sampling: Sampling, rules: Rules) -> int
     else:
         token = _draw(scores, c.index, sampling)
     if rules.loop_local and c.recent.count(token) >= rules.loop_count:
-        token = _redraw(scores, c.index, sampling, rules)
+        token = _redraw(scores, c.index, sampling)
     return token
 
 
@@ -94,10 +96,10 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     return np.sort(order[before < top_p * total])
 
 
-def _redraw(scores: Floats, index: int, sampling: Sampling, rules: Rules) -> int:
-    """Among the top 5 at T 0.8, with the same noise as every other draw at this place."""
-    top = np.argsort(-scores, kind="stable")[: rules.loop_top]
-    heated = scores[top].astype(np.float64) / rules.loop_temperature
+def _redraw(scores: Floats, index: int, sampling: Sampling) -> int:
+    """Among LOOP_TOP ids at LOOP_TEMPERATURE, with the noise of all draws at this place."""
+    top = np.argsort(-scores, kind="stable")[:LOOP_TOP]
+    heated = scores[top].astype(np.float64) / LOOP_TEMPERATURE
     return int(top[np.argmax(heated + gumbel(sampling.seed, index, top))])
 
 

@@ -53,12 +53,11 @@ settings_of_rules = st.builds(
 def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[float]:
     """One row in Python's words, tier by tier."""
     scores = [float(np.float32(x)) for x in logits]
+    penalty = rules.repetition_penalty
     for i in constraint.penalised:
-        scores[i] = (
-            scores[i] / constraint.penalty if scores[i] > 0 else scores[i] * constraint.penalty
-        )
+        scores[i] = scores[i] / penalty if scores[i] > 0 else scores[i] * penalty
     for i in constraint.lowered:
-        scores[i] -= constraint.bias
+        scores[i] -= 8.0
     tiers = [constraint.commas, constraint.adjacency, constraint.ngram]
     while True:
         banned = {int(i) for ids in (constraint.never, *tiers) for i in ids}

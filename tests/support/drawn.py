@@ -15,13 +15,10 @@ SPLIT = [b"\xe9\xbe", b"\x98", b"\x99", b"\xe9"]
 rules_of_any_kind = st.builds(
     Rules,
     repetition_penalty=st.sampled_from([1.0, 1.22, 0.7]),
-    penalty_window=st.sampled_from([0, 1, 5, 128]),
     adjacency=st.booleans(),
     ngram=st.integers(0, 4),
     comma_gap=st.integers(0, 5),
     end_gap=st.integers(0, 8),
-    end_bias=st.sampled_from([0.0, 8.0]),
-    end_since=st.sampled_from(["sentence", "punctuation"]),
     min_new_tokens=st.integers(0, 16),
     max_new_tokens=st.integers(1, 24),
     loop_local=st.booleans(),

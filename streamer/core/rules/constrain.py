@@ -34,6 +34,7 @@ from streamer.core.text.vocabulary import (
 # The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
+PENALTY_WINDOW = 128  # ids of the answer; fix report 4
 _MARKUP = re.compile(r"^[\W_]+")
 _TRIPLE = re.compile(r"(.)\1\1", re.DOTALL)
 
@@ -52,10 +53,8 @@ class Constraint:
     commas: Ids
     adjacency: Ids
     ngram: Ids
-    penalised: Ids  # logits divided by `penalty` where positive, multiplied where negative
-    penalty: float
-    lowered: Ids  # logits less `bias`
-    bias: float
+    penalised: Ids  # logits divided by the rules' penalty where positive, else multiplied
+    lowered: Ids  # logits less END_BIAS
     recent: tuple[int, ...]  # the last `loop_window` answer ids
     fallback: int  # an EOS id
 
@@ -72,9 +71,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(),
         ngram=_array(_ngram(vocabulary, rules, answer)),
         penalised=_array(_penalised(vocabulary, rules, answer)),
-        penalty=rules.repetition_penalty,
         lowered=lowered,
-        bias=rules.end_bias,
         recent=_recent(vocabulary, rules, answer, text),
         fallback=vocabulary.fallback,
     )
@@ -94,7 +91,7 @@ def _broken(rules: Rules, text: str, piece: str, index: int) -> set[str]:
                 broken.add("commas")
         elif not is_ended and "early" not in broken:
             is_ended = True
-            if content_since(said, _ends_of(rules), rules.end_gap) < rules.end_gap:
+            if content_since(said, SENTENCE_ENDS, rules.end_gap) < rules.end_gap:
                 broken.add("lowered")
     return broken
 
@@ -136,9 +133,9 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
         )
         return early, commas, lowered
 
-    limits = rules.comma_gap, rules.end_gap, rules.end_since, rules.clean
+    limits = rules.comma_gap, rules.end_gap, rules.clean
     since_comma = content_since(text, PUNCTUATION, rules.comma_gap)
-    since_end = content_since(text, _ends_of(rules), rules.end_gap)
+    since_end = content_since(text, SENTENCE_ENDS, rules.end_gap)
     counts = min(since_comma, rules.comma_gap), min(since_end, rules.end_gap)
     is_in_word = text != "" and is_letter(text[-1])
     is_early = index < rules.min_new_tokens - 1
@@ -146,10 +143,6 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
         ("marks", limits, counts, is_in_word, is_early), make
     )
     return found
-
-
-def _ends_of(rules: Rules) -> frozenset[str]:
-    return SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION
 
 
 def _banned(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Iterable[int]:
@@ -212,9 +205,9 @@ def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[
 
 
 def _penalised(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[int]:
-    if rules.repetition_penalty == 1.0 or not rules.penalty_window:
+    if rules.repetition_penalty == 1.0:
         return ()
-    return {i for i in answer[-rules.penalty_window :] if vocabulary.is_pure_han[i]}
+    return {i for i in answer[-PENALTY_WINDOW:] if vocabulary.is_pure_han[i]}
 
 
 def _recent(vocabulary: Vocabulary, rules: Rules, answer: list[int], text: str) -> tuple[int, ...]:

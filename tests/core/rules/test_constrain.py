@@ -80,7 +80,7 @@ def test_rules_off_bans_nothing() -> None:
     "wrong",
     [
         *({"repetition_penalty": value} for value in (1e-300, 0.0, -1.0, float("nan"))),
-        *({"loop_temperature": 1e-45}, {"ngram": -1}, {"end_since": "word"}, {"loop_top": 0}),
+        *({"ngram": -1}, {"loop_count": 0}),
     ],
 )
 def test_rules_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
@@ -115,10 +115,8 @@ def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
     ends = [i for i, c in enumerate(piece) if c in SENTENCE_ENDS]
     if ends and index < rules.min_new_tokens - 1:
         broken.add("early")
-    elif ends:
-        marks = SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION
-        if content(last_clause(text + piece[: ends[0]], marks)) < rules.end_gap:
-            broken.add("lowered")
+    elif ends and content(last_clause(text + piece[: ends[0]], SENTENCE_ENDS)) < rules.end_gap:
+        broken.add("lowered")
     whole, start = text + piece, len(text)
     for run in re.finditer(r"(.)\1+", whole, re.DOTALL):
         if not is_han(run[1]) or run.end() <= start:
@@ -139,10 +137,8 @@ rule_settings = st.sampled_from(few_rules) | st.builds(
     Rules,
     comma_gap=st.integers(1, 6),
     end_gap=st.integers(1, 10),
-    end_since=st.sampled_from(["sentence", "punctuation"]),
     min_new_tokens=st.integers(0, 20),
     ngram=st.integers(0, 4),
-    penalty_window=st.integers(0, 12),
     clean=st.booleans(),
 )
 
@@ -175,6 +171,5 @@ def test_history_rules_equal_a_count_by_hand(answer: list[int], rules: Rules) ->
     tail = tuple(history[len(history) - n + 1 :]) if n and len(history) >= n - 1 else None
     wanted = {gram[-1] for gram in grams if gram[:-1] == tail}
     assert set(constraint.ngram.tolist()) == wanted
-    window = answer[len(answer) - min(rules.penalty_window, len(answer)) :]
-    pure = {i for i in window if (t := VOCABULARY.texts[i]) and all(map(is_han, t))}
+    pure = {i for i in answer if (t := VOCABULARY.texts[i]) and all(map(is_han, t))}
     assert set(constraint.penalised.tolist()) == pure
