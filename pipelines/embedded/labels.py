@@ -22,15 +22,13 @@ from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.measures.frames import (
     BRIGHT_HZ,
     FRAMES_PER_S,
+    HOP_SAMPLES,
     MIN_FRAMES,
     SPEECH_SAMPLES,
     VOICE_HZ,
     active_level,
-    frame_power,
-    on_mel_frames,
-    pause_frames,
+    frame_powers,
     pitch_stats,
-    span_of,
     speaking,
 )
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
@@ -141,3 +139,26 @@ def probabilities(samples: np.ndarray) -> np.ndarray:
 def speech_frames(samples: np.ndarray) -> np.ndarray:
     """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool."""
     return on_mel_frames(speaking(probabilities(samples)), -(-len(samples) // 160))
+
+
+def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
+    """Mean square of the signal in a band [n_frames], of `raw` [n_frames, 128] log10 mel power."""
+    return frame_powers(raw, (low_hz, high_hz))[0]
+
+
+def span_of(talking: np.ndarray) -> tuple[int, int]:
+    """First frame of speech, and the one after the last. Raises IndexError where there is none."""
+    first, last = np.flatnonzero(talking)[[0, -1]]
+    return int(first), int(last) + 1
+
+
+def pause_frames(silent: np.ndarray) -> np.ndarray:
+    """Lengths, in frames, of the stretches of `silent` that are long enough for a pause."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
+    lengths = edges[1::2] - edges[::2]
+    return lengths[lengths >= PAUSE_FRAMES]
+
+
+def on_mel_frames(flags: np.ndarray, num_frames: int) -> np.ndarray:
+    """Flags of 32 ms as flags of 10 ms [num_frames]: a frame has that of its first sample."""
+    return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]

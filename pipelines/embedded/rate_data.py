@@ -20,12 +20,12 @@ import torch
 from tqdm import tqdm
 
 from pipelines.embedded import recordings
-from pipelines.embedded.labels import paused_frames, speech_frames
+from pipelines.embedded.labels import paused_frames, span_of, speech_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.phones import phones
 from pipelines.embedded.syllables import count
 from streamer.core.measures.density import in_bands
-from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, span_of
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 
 CLIPS_PER_FILE = 400
 LEAST_FRAMES = 120  # of speech

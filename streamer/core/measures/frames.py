@@ -32,14 +32,9 @@ _FFT_SAMPLES = 400
 _HANN_POWER = 150  # sum of the window's squares
 
 
-def frame_power(raw: Floats, low_hz: float = 0.0, high_hz: float = 8000.0) -> Floats:
-    """Mean square of the signal in a band [n_frames], of `raw` [n_frames, 128] log10 mel power."""
-    return frame_powers(raw, (low_hz, high_hz))[0]
-
-
 def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
-    """That of several bands, [n_frames] each, for less than one by one. A frame's bits depend on
-    that frame alone."""
+    """Mean squares of the signal in bands, [n_frames] each, of `raw` [n_frames, 128] log10 mel
+    power. A frame's bits depend on that frame alone."""
     if len(raw) == 1:  # numpy adds up a lone row in another order
         return [both[:1] for both in frame_powers(np.repeat(raw, 2, 0), *bands_hz)]
     mels = 10.0 ** raw.astype(np.float32) / band_peak()
@@ -69,19 +64,6 @@ def level_of_speech(power: Floats, level_db: Floats) -> float:
     return float(10 * np.log10(power[loud].mean() + 1e-12))
 
 
-def span_of(talking: Flags) -> tuple[int, int]:
-    """First frame of speech, and the one after the last. Raises IndexError where there is none."""
-    first, last = np.flatnonzero(talking)[[0, -1]]
-    return int(first), int(last) + 1
-
-
-def pause_frames(silent: Flags) -> NDArray[np.int64]:
-    """Lengths, in frames, of the stretches of `silent` that are long enough for a pause."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
-    lengths = edges[1::2] - edges[::2]
-    return lengths[lengths >= PAUSE_FRAMES]
-
-
 def speaking(probability: Floats, state: bool = False) -> Flags:
     """Whether somebody speaks in each frame of voice activity [n]: on at .5, off under .35.
 
@@ -92,11 +74,6 @@ def speaking(probability: Floats, state: bool = False) -> Flags:
         state = p >= (SPEECH_OFF if state else SPEECH_ON)
         states.append(state)
     return np.array(states, bool)
-
-
-def on_mel_frames(flags: Flags, num_frames: int) -> Flags:
-    """Flags of 32 ms as flags of 10 ms [num_frames]: a frame has that of its first sample."""
-    return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]
 
 
 @functools.cache
