@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from sessions import free_of
 from sound_files import wav
-from speech import RATE_HZ, recording, speech
+from speech import RATE_HZ, pcm, recording, speech
 
 from streamer import Describer, Description, Measures, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
@@ -32,10 +32,6 @@ async def edge(tiny_models):
         yield describer
 
 
-def pcm_of(samples):
-    return (samples * 32767).astype("<i2").tobytes()
-
-
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
 async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
     tiny_models, samples, mode, most
@@ -45,7 +41,7 @@ async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
     async with Describer.open(mode=mode, k=4, **tiny_models) as describer:
         result = await describer.describe(samples[0], deltas.append)
         async with describer.session(16_000) as session:
-            await session.feed(pcm_of(speech(4, 1)))
+            await session.feed(pcm(speech(4, 1)))
             await session.commit()
             live = [event async for event in session if isinstance(event, TextDelta)]
     assert result.text == "".join(delta.text for delta in deltas)
@@ -107,7 +103,7 @@ async def test_the_attributes_that_a_recording_and_a_session_ask_for(samples):
             assert d.said == ATTRIBUTES[:-1]
             found = [await d.describe(samples[0]), await d.describe(samples[0], attributes="rate")]
             async with d.session(attributes="timbre, pitch") as session:
-                await session.feed(pcm_of(recording(0)))
+                await session.feed(pcm(recording(0)))
                 await session.commit()
                 found += [event async for event in session if isinstance(event, Description)]
             named = [[n for n, level in r.attributes.items() if level is not None] for r in found]

@@ -17,11 +17,10 @@ from sessions import (
     feed_in_pieces,
     free_of,
     one_turn,
-    pcm,
     session_of,
     slots_free,
 )
-from speech import recording, speech
+from speech import pcm, recording, speech
 
 from bench.arms import models_of, opened
 from streamer import Describer, Description, TextDelta

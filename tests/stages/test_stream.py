@@ -9,8 +9,8 @@ from functools import partial
 
 import anyio
 import pytest
-from sessions import Between, Passing, pcm, session_of, slots_free
-from speech import RATE_HZ, speech
+from sessions import Between, Passing, session_of, slots_free
+from speech import RATE_HZ, pcm, speech
 from toy_parts import Decoding, toy_parts
 
 from bench.arms import models_of, opened

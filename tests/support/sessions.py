@@ -83,10 +83,6 @@ def free_of(describer):
     return slots_free(describer._models)
 
 
-def pcm(*parts):
-    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
-
-
 async def feed_in_pieces(session, data, seed):
     """Bytes cut at random, odd ones too."""
     chance, at = random.Random(seed), 0

@@ -31,6 +31,11 @@ def speech(seconds: float, seed: int = 0, crescendo: bool = False) -> np.ndarray
     return samples * np.linspace(0.01, 1.0, n, dtype=np.float32) if crescendo else samples
 
 
+def pcm(*parts: np.ndarray) -> bytes:
+    """PCM16 of samples, joined."""
+    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
+
+
 def cuts(n: int, seed: int) -> list[slice]:
     """0..n cut at random places, short and long pieces mixed."""
     chance = np.random.default_rng(seed)

@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack
 import anyio
 import numpy as np
 from places import ROOT
-from sessions import pcm
-from speech import recording
+from speech import pcm, recording
 from wire import in_process
 
 from streamer import Describer, Description

@@ -99,10 +99,6 @@ def all_metrics():
     return [server.metrics.text().decode() for server in servers]
 
 
-def pcm(samples):
-    return (samples * 32767).astype("<i2").tobytes()
-
-
 def session_update(rate=16_000, vad=None, **extensions):
     audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": vad}}
     session = {"type": "realtime", "audio": audio, "streamer": extensions}

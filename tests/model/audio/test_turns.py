@@ -3,17 +3,13 @@ client says."""
 
 import numpy as np
 import pytest
-from speech import RATE_HZ, speech
+from speech import RATE_HZ, pcm, speech
 
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
 from streamer.model.audio.turns import PartCutter, TurnCutter
 from streamer.model.audio.vad import TurnRule
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
-
-
-def pcm(*parts):
-    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
 
 
 def hear(hearing, data, pieces, commits=()):

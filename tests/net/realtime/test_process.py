@@ -15,7 +15,7 @@ from fake_session import opening
 from patience import EXIT_S
 from patience import until as wait_until
 from processes import memory_mb, started
-from speech import SAMPLES, speech
+from speech import SAMPLES, pcm, speech
 from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
@@ -24,7 +24,6 @@ from wire import (
     COMMIT,
     describe,
     http,
-    pcm,
     running,
     serving,
     session_update,

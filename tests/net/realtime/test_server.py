@@ -13,20 +13,9 @@ import soxr
 import tiny
 from documents import block_of
 from patience import PATIENCE_S
-from speech import RATE_HZ, SAMPLES, speech
+from speech import RATE_HZ, SAMPLES, pcm, speech
 from websockets.asyncio.client import connect
-from wire import (
-    ANSWER,
-    COMMIT,
-    describe,
-    http,
-    pcm,
-    serving,
-    session_update,
-    text_of,
-    until,
-    validate,
-)
+from wire import ANSWER, COMMIT, describe, http, serving, session_update, text_of, until, validate
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import from_g711
