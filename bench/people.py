@@ -27,9 +27,9 @@ import numpy as np
 
 from bench.common import mean, options_of, progress, table, table_of, write
 from bench.people_changes import CHANGES, Heard
-from bench.people_clips import Clip, read, recordings
+from bench.people_clips import Clip, recordings
 from pipelines.embedded.labels import ATTRIBUTES
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speak import SAMPLE_RATE, read
 from streamer import Describer, Description
 
 MODES = ("edge", "cloud", "gated", "exact")

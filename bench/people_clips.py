@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
-import soxr
 
 from bench.common import progress
 from pipelines.embedded.labels import Measures, f0_track, measure, speech_frames
 from pipelines.embedded.mel import raw_log_mel
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speak import SAMPLE_RATE, read
 
 MANIFEST = "manifest.jsonl"
 OF_TEXT = ("rate", "arousal")  # unknown without the number of syllables
@@ -116,15 +114,6 @@ def chosen(rows: Sequence[dict[str, Any]], num: int | None) -> list[dict[str, An
         chance.shuffle(own)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*speakers))
     return [row for row in turns if row is not None][:num]
-
-
-def read(file: Path) -> np.ndarray:
-    """A file's samples, mono, at 16 kHz."""
-    samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
-    mono = samples.mean(1)
-    if rate == SAMPLE_RATE:
-        return mono
-    return soxr.resample(mono, rate, SAMPLE_RATE).astype(np.float32)
 
 
 def clip_of(row: dict[str, Any], samples: np.ndarray) -> Clip:

@@ -14,7 +14,6 @@ from scipy.signal import butter, correlate, fftconvolve, sosfilt
 
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import from_g711
 
 SHARES = {"none": 0.34, "mp3": 0.24, "opus": 0.22, "telephone": 0.20}
 
@@ -99,8 +98,7 @@ def passed_on(samples: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]
 
 def telephone_call(samples: np.ndarray) -> np.ndarray:
     """mu-law at 8 kHz, as a session hears it."""
-    file = io.BytesIO()
     narrow = np.clip(soxr.resample(samples, SAMPLE_RATE, 8000), -1, 1).astype(np.float32)
-    soundfile.write(file, narrow, 8000, format="RAW", subtype="ULAW")
+    coded, _ = coded_as(narrow, 8000, "WAV", "ULAW")
     chunker = Chunker(8000)
-    return np.concatenate([chunker.push(from_g711(file.getvalue(), "pcmu")), chunker.finish()])
+    return np.concatenate([chunker.push(coded), chunker.finish()])

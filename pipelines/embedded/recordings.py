@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-import soxr
 
 from pipelines.embedded.layouts import LAYOUTS, Clone, Said
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speak import SAMPLE_RATE, read
 
 TABLE = Path(__file__).with_name("recordings.toml")
 OF_NOISE = {"min_bytes": 200, "min_seconds": 0.5, "max_seconds": 600.0}
@@ -178,10 +177,9 @@ def decode(data: bytes, filters: dict) -> np.ndarray:
     if len(data) < filters["min_bytes"]:
         raise ValueError("no audio in it: missing, or a pointer to a large file")
     try:
-        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        samples = read(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
         raise ValueError(f"cannot be decoded: {error}") from error
-    samples = soxr.resample(samples.mean(1), rate, SAMPLE_RATE).astype(np.float32)
     if not filters["min_seconds"] <= len(samples) / SAMPLE_RATE <= filters["max_seconds"]:
         raise ValueError("too short or too long")
     if 10 * np.log10(np.mean(samples**2) + 1e-12) < filters["min_level_dbfs"]:

@@ -4,6 +4,7 @@ import io
 import random
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import soundfile
@@ -103,18 +104,16 @@ def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.nda
         spoken = ["flite", "-voice", voice.variant, "--setf", stretch, "-t", text]
         spoken += ["-o", "/dev/stdout"]
     done = subprocess.run(spoken, capture_output=True, timeout=TIMEOUT_S, check=True)
-    return _decode(done.stdout)
+    return read(io.BytesIO(done.stdout))
 
 
-def _decode(wav: bytes) -> np.ndarray:
-    # espeak-ng writes a placeholder length into the header when it streams: read the samples
-    # ourselves.
-    with soundfile.SoundFile(io.BytesIO(wav)) as file:
-        rate = file.samplerate
-        samples = file.read(dtype="float32")
+def read(file: Path | io.BytesIO) -> np.ndarray:
+    """A recording's samples, mono, at 16 kHz."""
+    samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
+    mono = samples.mean(1)
     if rate == SAMPLE_RATE:
-        return samples
-    return soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
+        return mono
+    return soxr.resample(mono, rate, SAMPLE_RATE).astype(np.float32)
 
 
 def trim(samples: np.ndarray, margin_db: float = 30.0) -> np.ndarray:
