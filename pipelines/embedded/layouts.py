@@ -115,6 +115,14 @@ def kerstin(clone: Clone, source: dict) -> Iterator[Facts]:
         yield path, Said("kerstin", "de", "f", texts.get(path.split("/")[-1].split(".")[0], ""))
 
 
+def kathleen(clone: Clone, source: dict) -> Iterator[Facts]:
+    """Each .wav has its text beside it, one woman."""
+    for path in clone.paths:
+        if path.endswith(".wav"):
+            text = clone.text(path[:-4] + ".txt").strip()
+            yield path, Said("kathleen", "en", "f", text)
+
+
 def unnamed(clone: Clone, source: dict) -> Iterator[Facts]:
     """Nobody says who speaks, or what: each file counts as a speaker of its own."""
     for path in clone.paths:
@@ -123,5 +131,14 @@ def unnamed(clone: Clone, source: dict) -> Iterator[Facts]:
 
 LAYOUTS = {
     f.__name__: f
-    for f in (common_voice, speechocean, librispeech, aishell1, aishell3, kerstin, unnamed)
+    for f in (
+        common_voice,
+        speechocean,
+        librispeech,
+        aishell1,
+        aishell3,
+        kerstin,
+        kathleen,
+        unnamed,
+    )
 }

@@ -54,7 +54,9 @@ def from_clones(clones: Path, seed: int) -> list[recordings.Clip]:
     found = [
         clip
         for source in recordings.table()["source"]
-        for clip in recordings.clips(clones, source)
+        for clip in recordings.clips(
+            clones, source | {"cap": source.get("rate_cap", source["cap"])}
+        )
         if not clip.held and clip.said.text
     ]
     random.Random(seed).shuffle(found)

@@ -1,13 +1,15 @@
 """Train the syllable network, judge it, and write density.npz.
 
     python -m pipelines.embedded.rate_fit train --data DIR/rate --noise DIR/noise --out DIR/rate-run
-                                                [--init streamer/core/measures/density.npz]
+                                                [--teacher] [--init DIR/earlier-run]
     python -m pipelines.embedded.rate_fit judge --data DIR/rate-held --run DIR/rate-run
     python -m pipelines.embedded.rate_fit write --data DIR/rate --run DIR/rate-run
 
 `train` reads what `rate_data` wrote, again at each epoch, and resumes from last.pt; with --init it
-goes on from weights, whose channels may be fewer. One training speaker in 14, and half the clips of the one German voice, are kept apart: the mixture of the two
-counts is fitted on them. `judge` prints the errors by group of languages.
+goes on from another run. Where `rate_teacher` has counted the clips, it learns those counts, too.
+With --teacher it trains such a teacher. One training speaker in 14, and half the clips of the one
+German voice, are kept apart: the mixture of the two counts is fitted on them. `judge` prints the
+errors by group of languages.
 """
 
 import argparse
@@ -20,9 +22,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipelines.embedded.rate_net import CHANNELS, Conditions, Net, begun, masked, padded
+from pipelines.embedded.rate_teacher import Teacher
 from streamer.core.measures.density import WEIGHTS
 from streamer.core.measures.frames import FRAMES_PER_S
 
@@ -33,6 +36,9 @@ WARM, FLAT = 0.05, 0.35  # shares of the time: learning rate rises, and begins t
 AVERAGE = 0.998  # of the weights, per step
 WORST = 1.5  # syllables/s; a larger error says that the text of the clip is wrong
 DOUBTED = 0.1  # the part of the error over WORST that counts
+TAUGHT = 0.65  # of the target rate is the teachers' where they counted, the rest is the text's
+APART = 1.2  # syllables/s; further from the teachers, a text is not what was said
+AROUND = 7  # steps over which the teachers' counts are compared: 0.21 s
 OFTEN = {"German": 3, "English": 2}  # times an epoch
 LEARNERS, MANY = "speechocean762", "common-voice-59"
 
@@ -44,15 +50,23 @@ class Clips:
         self.rows: list[dict] = []
         for listing in sorted(folder.glob("*.json")):
             bands = np.load(listing.with_suffix(".bands.npy"), mmap_mode="r")
-            speech = np.load(listing.with_suffix(".speech.npy"), mmap_mode="r")
+            tracks, taught = _tracks(listing)
             first = 0
             for row in json.loads(listing.read_text("utf-8")):
                 at = slice(first, row["end"])
-                self.rows.append(row | {"bands": bands[at], "speech": speech[at]})
+                self.rows.append(row | {"bands": bands[at], "tracks": tracks[at], "taught": taught})
                 first = row["end"]
 
     def kept(self, apart: bool) -> list[dict]:
         return [row for row in self.rows if is_apart(row) == apart]
+
+
+def _tracks(listing: Path) -> tuple[np.ndarray, bool]:
+    """Speech and the teachers' syllables of each frame [n, 2], and whether teachers counted."""
+    speech = np.load(listing.with_suffix(".speech.npy"))
+    file = listing.with_suffix(".taught.npy")
+    counted = np.load(file) if file.exists() else np.zeros(len(speech))
+    return np.stack([speech, counted], 1).astype(np.float32), file.exists()
 
 
 def is_apart(row: dict) -> bool:
@@ -86,28 +100,50 @@ def epoch_of(rows: list[dict], chance: np.random.Generator) -> Iterator[list[dic
         yield [repeated[j] for j in batches[i]]
 
 
-def losses(net: Net, rows: list[dict], conditions: Conditions, ctc: float) -> tuple[Tensor, list]:
+def losses(
+    net: nn.Module, rows: list[dict], conditions: Conditions, ctc: float
+) -> tuple[Tensor, list]:
     """CTC per phone, and the error of the rate by each head, on these clips and one of noise that
     has no syllables; with the parts as numbers."""
-    played = [conditions(row["bands"], row["speech"]) for row in rows]
+    played = [conditions(row["bands"], row["tracks"]) for row in rows]
     num = max(len(bands) for bands, *_ in played)
-    rows = [*rows, {"seconds": num / FRAMES_PER_S, "syllables": 0, "phones": []}]
-    played.append((conditions.no_speech(num), np.ones(num, bool), 1.0))
-    steps, here, speech = padded([(bands, spoken) for bands, spoken, _ in played])
+    empty = {"seconds": num / FRAMES_PER_S, "syllables": 0, "phones": [], "taught": False}
+    rows = [*rows, empty]
+    played.append((conditions.no_speech(num), np.tile([1.0, 0.0], (num, 1)), 1.0))
+    steps, here, tracks = padded([(bands, each) for bands, each, _ in played])
     said, density = net(masked(steps, here, conditions.chance), here)
+    counts = [density, begun(said)] if ctc else [density]
+    speech, counted = tracks.unbind(2)
     tempo = torch.tensor([each[2] for each in played], dtype=torch.float32)
     seconds = torch.tensor([row["seconds"] for row in rows]) / tempo
     rate = torch.tensor([float(row["syllables"]) for row in rows]) / seconds
-    counts = [density, begun(said)] if ctc else [density]
+    taught = torch.tensor([row["taught"] for row in rows])
+    rate = torch.where(taught, _between(rate, (counted * speech).sum(1) / seconds), rate)
     off = [((count * speech).sum(1) / seconds - rate).abs() for count in counts]
     off = [torch.where(each < WORST, each, WORST + DOUBTED * (each - WORST)) for each in off]
     loss = 0.5 * off[0].mean() + (0.15 * off[1].mean() if ctc else 0.0)
+    if taught.any():
+        counting = here * taught[:, None]
+        near = [_around(count * speech) - _around(counted * speech) for count in counts]
+        parts = [(each.abs() * counting).sum() / counting.sum() for each in near]
+        loss = loss + 1.5 * parts[0] + 0.5 * sum(parts[1:])
     known = [i for i, row in enumerate(rows) if row["phones"]]
     phones = torch.zeros(())
     if known and ctc:
         phones = per_phone(said[known], here[known], [rows[i]["phones"] for i in known])
         loss = loss + ctc * phones
     return loss, [phones.item(), off[0].mean().item(), off[-1].mean().item()]
+
+
+def _between(text: Tensor, taught: Tensor) -> Tensor:
+    """The rate to learn: of the text and of the teachers, or theirs alone where they differ far."""
+    both = (1 - TAUGHT) * text + TAUGHT * taught
+    return torch.where((text - taught).abs() < APART, both, taught)
+
+
+def _around(counts: Tensor) -> Tensor:
+    """Syllables in the steps around each [batch, n]."""
+    return AROUND * F.avg_pool1d(counts[:, None], AROUND, 1, AROUND // 2)[:, 0]
 
 
 def per_phone(said: Tensor, here: Tensor, phones: list[list[int]]) -> Tensor:
@@ -121,14 +157,15 @@ def per_phone(said: Tensor, here: Tensor, phones: list[list[int]]) -> Tensor:
 
 
 @torch.no_grad()
-def read(net: Net, rows: list[dict]) -> np.ndarray:
+def read(net: nn.Module, rows: list[dict]) -> np.ndarray:
     """Rates by the begun nuclei and by the density [n, 2], syllables/s, without play."""
     found = np.zeros((len(rows), 2))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]["bands"]))
     for first in range(0, len(order), BATCH):
         at = order[first : first + BATCH]
-        clips = [(rows[i]["bands"].astype(np.float32), rows[i]["speech"]) for i in at]
-        steps, here, speech = padded(clips)
+        clips = [(rows[i]["bands"].astype(np.float32), rows[i]["tracks"]) for i in at]
+        steps, here, tracks = padded(clips)
+        speech = tracks[..., 0]
         said, density = net(steps, here)
         seconds = torch.tensor([rows[i]["seconds"] for i in at])
         for column, count in enumerate((begun(said), density)):
@@ -162,9 +199,9 @@ def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    net, average = Net(args.channels), Net(args.channels)
+    net, average = (Teacher() if args.teacher else Net(args.channels) for _ in range(2))
     if args.init:
-        begin_with(net, args.init, Clips(args.data).kept(False))
+        net.load_state_dict(opened(args.init).state_dict())
     average.load_state_dict(net.state_dict())
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
     last, epoch, earlier = args.out / "last.pt", 0, 0.0
@@ -179,6 +216,8 @@ def train(args: argparse.Namespace) -> None:
         conditions = Conditions(args.noise, args.seed + epoch)
         clips = Clips(args.data)
         net.train()
+        if args.init and not args.teacher:  # what is counted must not move with a batch
+            net.norms.eval()
         figures = []
         for rows in epoch_of(clips.kept(False), conditions.chance):
             done = (time.monotonic() - began) / (60 * args.minutes)
@@ -202,14 +241,6 @@ def train(args: argparse.Namespace) -> None:
         tell(args.out, epoch, state["seconds"], figures, average, clips.kept(True))
 
 
-def begin_with(net: Net, file: Path, rows: list[dict]) -> None:
-    """Let a network count as the weights of `file` do, normed by some of these clips."""
-    with np.load(file) as held:
-        net.take({name: held[name] for name in held.files})
-    clips = [(row["bands"].astype(np.float32), row["speech"]) for row in rows[: 8 * BATCH]]
-    net.normalise(*padded(clips)[:2])
-
-
 def set_rate(optimiser: torch.optim.Optimizer, done: float, most: float = RATE) -> None:
     """Learning rate at a share `done` of the time: up, flat, and along a cosine to nearly 0."""
     falling = 0.5 * (1 + np.cos(np.pi * max(0.0, done - FLAT) / (1 - FLAT)))
@@ -218,14 +249,14 @@ def set_rate(optimiser: torch.optim.Optimizer, done: float, most: float = RATE) 
 
 
 @torch.no_grad()
-def towards(average: Net, net: Net) -> None:
+def towards(average: nn.Module, net: nn.Module) -> None:
     for mine, its in zip(average.state_dict().values(), net.state_dict().values(), strict=True):
         if mine.is_floating_point():
             mine.lerp_(its, 1 - AVERAGE)
 
 
 def tell(
-    out: Path, epoch: int, seconds: float, figures: list, average: Net, apart: list[dict]
+    out: Path, epoch: int, seconds: float, figures: list, average: nn.Module, apart: list[dict]
 ) -> None:
     """One line of the learning curve, on a part of the clips that are kept apart."""
     apart = apart[:600]
@@ -239,9 +270,9 @@ def tell(
         log.write(line + "\n")
 
 
-def opened(run: Path) -> Net:
+def opened(run: Path) -> nn.Module:
     weights = torch.load(run / "last.pt", weights_only=True)["average"]
-    net = Net(weights["head.weight"].shape[1])
+    net = Net(weights["head.weight"].shape[1]) if "layers.0.weight" in weights else Teacher()
     net.load_state_dict(weights)
     return net.eval()
 
@@ -267,6 +298,8 @@ def write(args: argparse.Namespace) -> None:
     mixture = mixture_of(found, rows)
     np.save(args.run / "mixture.npy", mixture)
     print(mixture, table(found @ mixture, rows))
+    if isinstance(net, Teacher):  # it teaches, and does not ship
+        return
     arrays = net.arrays() | {"mixture": mixture}
     np.savez(args.weights, **{name: value.astype(np.float16) for name, value in arrays.items()})
 
@@ -282,7 +315,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40.0, help="of the clock")
     parser.add_argument("--ctc", type=float, default=1.0, help="weight of the phones; 0: without")
     parser.add_argument("--channels", type=int, default=CHANNELS)
-    parser.add_argument("--init", type=Path, help="weights to go on from, as density.npz")
+    parser.add_argument("--teacher", action="store_true", help="a larger network, to teach others")
+    parser.add_argument("--init", type=Path, help="a run to go on from, with as many channels")
     parser.add_argument("--rate", type=float, default=RATE, help="of learning, at its height")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

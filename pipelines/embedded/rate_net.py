@@ -6,7 +6,7 @@ learns by CTC. The expected number of nuclei that the phone head starts is a sec
 `streamer/core/measures/density.py` runs the same network in NumPy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,40 +90,6 @@ class Net(nn.Module):
         found["head_bias"] = self.head.bias.detach().numpy()
         return found
 
-    @torch.no_grad()
-    def take(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Count as the network of these arrays does, which may have fewer channels.
-
-        Weights from channels that it lacks are 0; weights into them stay as drawn.
-        """
-        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            kernel = torch.from_numpy(arrays[f"kernel{i}"].astype(np.float32))
-            kernel = kernel.unflatten(0, (3, -1)).permute(2, 1, 0)
-            num, inputs = kernel.shape[:2]
-            layer.weight[:num] = 0
-            layer.weight[:num, :inputs] = kernel
-            layer.bias[:num] = torch.from_numpy(arrays[f"bias{i}"].astype(np.float32))
-            norm.reset_parameters()
-        head = torch.from_numpy(arrays["head"].astype(np.float32)).T
-        self.head.weight.zero_()
-        self.head.weight[:, : head.shape[1]] = head
-        self.head.bias.copy_(torch.from_numpy(arrays["head_bias"].astype(np.float32)))
-
-    @torch.no_grad()
-    def normalise(self, steps: Tensor, here: Tensor) -> None:
-        """Give each norm the statistics of these steps, without a change of what is counted."""
-        keep, hidden = here[:, None], steps.transpose(1, 2)
-        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            found = layer(hidden)
-            mean = (found * keep).sum((0, 2)) / keep.sum()
-            variance = ((found - mean[:, None]).square() * keep).sum((0, 2)) / keep.sum()
-            norm.running_mean.copy_(mean)
-            norm.running_var.copy_(variance)
-            norm.weight.copy_((variance + norm.eps).sqrt())
-            norm.bias.copy_(mean)
-            new = F.relu(found)
-            hidden = (new if i == 0 else hidden + new) * keep
-
 
 def begun(posteriors: Tensor) -> Tensor:
     """Nuclei expected to begin in each step [batch, n]: now, and not in the step before."""
@@ -162,11 +128,13 @@ class Conditions:
         self.octaves = np.log2(np.maximum(band_hz().reshape(NUM_BANDS, -1).mean(1), 20.0))
 
     def __call__(
-        self, bands: np.ndarray, speech: np.ndarray
+        self, bands: np.ndarray, tracks: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """bands [n, NUM_BANDS] log10, speech [n]: changed, and how many times as fast they are."""
+        """bands [n, NUM_BANDS] log10, tracks [n, 2] of speech and of syllables: changed, and how
+        many times as fast they are."""
         tempo = float(np.exp(self.chance.uniform(-STRETCH, STRETCH)))
-        bands, speech = at_tempo(np.maximum(bands.astype(np.float32), FLOOR), speech, tempo)
+        bands, tracks = at_tempo(np.maximum(bands.astype(np.float32), FLOOR), tracks, tempo)
+        speech = tracks[:, 0]
         bands = self._another_voice(bands)
         if self.chance.random() < 0.25:
             bands = self._in_a_room(bands)
@@ -175,8 +143,9 @@ class Conditions:
         if self.chance.random() < 0.1:
             bands = self._by_telephone(bands)
         if self.chance.random() < 0.4:
-            bands, speech = self._after_a_wait(bands, speech)
-        return np.maximum(bands, FLOOR).astype(np.float32), speech, tempo
+            bands, tracks = self._after_a_wait(bands, tracks)
+        first = int(self.chance.integers(STEP_FRAMES))  # a step may begin at any frame
+        return np.maximum(bands, FLOOR).astype(np.float32)[first:], tracks[first:], tempo
 
     def no_speech(self, num: int) -> np.ndarray:
         """Noise without speech [num, NUM_BANDS]."""
@@ -219,7 +188,7 @@ class Conditions:
         outside = np.maximum(low - self.octaves, self.octaves - high).clip(0)
         return bands - (self.chance.uniform(2.4, 9.0) * outside).astype(np.float32)
 
-    def _after_a_wait(self, bands: np.ndarray, speech: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _after_a_wait(self, bands: np.ndarray, tracks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Before the speech, up to 1.5 s of its room's tone, of noise, or of digital silence: the
         bands' means begin there."""
         num = int(self.chance.integers(20, 150))
@@ -227,34 +196,37 @@ class Conditions:
         noise = self._noise(num, 0.0)
         under = self._level(bands) - self._level(noise) - self.chance.uniform(1.0, 4.5)
         before = (tone, noise + under, np.full((num, NUM_BANDS), FLOOR))[self.chance.integers(3)]
-        return np.concatenate([before, bands]), np.concatenate([np.zeros(num, bool), speech > 0])
+        return np.concatenate([before, bands]), np.pad(tracks, ((num, 0), (0, 0)))
 
     def _level(self, bands: np.ndarray) -> float:
         return float(np.log10((10.0**bands @ self.weights).mean() + 1e-12))
 
 
-def at_tempo(bands: np.ndarray, speech: np.ndarray, tempo: float) -> tuple[np.ndarray, np.ndarray]:
+def at_tempo(bands: np.ndarray, tracks: np.ndarray, tempo: float) -> tuple[np.ndarray, np.ndarray]:
+    """As many syllables in fewer frames, or in more."""
     num = round(len(bands) / tempo)
     at = np.clip((np.arange(num) + 0.5) * (len(bands) / num) - 0.5, 0, len(bands) - 1)
     low = np.minimum(at.astype(int), len(bands) - 2)
     part = (at - low)[:, None].astype(np.float32)
-    return bands[low] * (1 - part) + bands[low + 1] * part, speech[np.round(at).astype(int)]
+    tracks = tracks[np.round(at).astype(int)] * np.float32([1, len(bands) / num])
+    return bands[low] * (1 - part) + bands[low + 1] * part, tracks
 
 
 def padded(clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Clips' bands and speech as one batch: steps over their means, which steps exist, and the
-    share of speech in each step [batch, n]."""
+    """Clips' bands and tracks [n, 2] as one batch: steps over their means, which steps exist, and
+    for each step the share of speech and the syllables [batch, n, 2]."""
     num = max(-(-len(bands) // STEP_FRAMES) for bands, _ in clips)
     frames = torch.full((len(clips), num * STEP_FRAMES, NUM_BANDS), FLOOR)
-    here, speech = torch.zeros(len(clips), num), torch.zeros(len(clips), num * STEP_FRAMES)
-    for i, (bands, spoken) in enumerate(clips):
+    here, held = torch.zeros(len(clips), num), torch.zeros(len(clips), num * STEP_FRAMES, 2)
+    for i, (bands, tracks) in enumerate(clips):
         whole = -(-len(bands) // STEP_FRAMES) * STEP_FRAMES
         edge = np.pad(bands, ((0, whole - len(bands)), (0, 0)), mode="edge")
         frames[i, :whole] = torch.from_numpy(edge)
         here[i, : whole // STEP_FRAMES] = 1
-        speech[i, : len(spoken)] = torch.from_numpy(spoken.astype(np.float32))
+        held[i, : len(tracks)] = torch.from_numpy(tracks.astype(np.float32))
     steps = over_their_means(frames, here)
-    return steps, here, speech.unflatten(1, (-1, STEP_FRAMES)).mean(2)
+    scales = torch.tensor([1 / STEP_FRAMES, 1.0])
+    return steps, here, held.unflatten(1, (-1, STEP_FRAMES)).sum(2) * scales
 
 
 def masked(steps: Tensor, here: Tensor, chance: np.random.Generator) -> Tensor:

@@ -8,12 +8,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from speech import recording
 
-from pipelines.embedded import rate_fit, rate_tracks
+from pipelines.embedded import rate_fit, rate_teacher, rate_tracks
 from pipelines.embedded.data import Corpus
+from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_data import write
-from pipelines.embedded.rate_net import Net, padded
+from pipelines.embedded.rate_net import Conditions
 from pipelines.embedded.syllables import count
 from streamer.core.measures import density
 
@@ -86,25 +88,50 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
         assert all(np.isfinite(held[name]).all() for name in held.files)
 
 
-def test_a_wider_network_begins_where_the_weights_were(tmp_path):
-    torch.manual_seed(0)
-    narrow = Net(16).eval()
-    np.savez(tmp_path / "narrow.npz", **narrow.arrays())
-    write(tmp_path / "0000", list(clips(20)))
+def test_teachers_count_for_a_run_that_goes_on(tmp_path, monkeypatch):
+    write(tmp_path / "0000", list(clips(40)))
+    folders = {name: tmp_path / name for name in ("teacher", "first", "second")}
+
+    def do(module, *arguments):
+        monkeypatch.setattr(sys, "argv", ["x", *map(str, arguments), "--data", str(tmp_path)])
+        module.main()
+
+    monkeypatch.setattr(rate_teacher, "LAYERS", 1)
+    short = ("--minutes", 0.01)
+    do(rate_fit, "train", "--teacher", "--out", folders["teacher"], *short)
+    do(rate_fit, "train", "--channels", 16, "--out", folders["first"], *short)
+    for name in ("teacher", "first"):
+        do(rate_fit, "write", "--run", folders[name], "--weights", tmp_path / f"{name}.npz")
+    assert not (tmp_path / "teacher.npz").exists()
+    do(rate_teacher, "--runs", folders["teacher"], folders["first"])
     rows = rate_fit.Clips(tmp_path).rows
-    wide = Net(24)
-    rate_fit.begin_with(wide, tmp_path / "narrow.npz", rows)
-    assert rate_fit.read(wide.eval(), rows) == pytest.approx(rate_fit.read(narrow, rows), rel=1e-3)
-    # the norms have the statistics of the clips, so a step of training counts nearly alike
-    steps, here, _ = padded([(row["bands"].astype(np.float32), row["speech"]) for row in rows])
-    settled = wide(steps, here)[1]
-    with torch.no_grad():
-        assert wide.train()(steps, here)[1].sum() == pytest.approx(settled.sum().item(), rel=0.02)
+    each = [rate_fit.read(rate_fit.opened(folders[n]), rows) for n in ("teacher", "first")]
+    mixed = [f @ np.load(folders[n] / "mixture.npy") for n, f in zip(folders, each, strict=False)]
+    counted = [row["tracks"].prod(1).sum() / row["seconds"] for row in rows]
+    assert counted == pytest.approx(np.mean(mixed, 0), rel=0.02, abs=0.02)
+    going_on = ("--channels", 16, "--init", folders["first"], "--out", folders["second"])
+    do(rate_fit, "train", *going_on, *short)
+    norms = [rate_fit.opened(folders[n]).norms[0].running_mean for n in ("first", "second")]
+    assert torch.equal(*norms)  # they keep their statistics
+
+
+def test_a_count_keeps_its_tempo(tmp_path):
+    write(tmp_path / "0000", list(clips(6)))
+    num = sum(len(row["bands"]) for row in rate_fit.Clips(tmp_path).rows)
+    np.save(tmp_path / "0000.taught.npy", np.full(num, 0.05))
+    row = rate_fit.Clips(tmp_path).rows[0]
+    assert row["taught"]
+    conditions = Conditions(None, 3)
+    for _ in range(20):
+        bands, tracks, tempo = conditions(row["bands"], row["tracks"])
+        assert len(bands) == len(tracks)
+        spoken = tracks[tracks[:, 0] > 0]
+        assert spoken[:, 1].sum() == pytest.approx(row["tracks"][:, 1].sum(), rel=0.03)
+        assert spoken[1, 1] == pytest.approx(0.05 * tempo, rel=0.02)
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):
-    chance = np.random.default_rng(0)
-    mel = chance.uniform(-6, 0, (300, 128)).astype(np.float16)
+    mel = raw_log_mel(recording(2)[:48_000]).astype(np.float16)
     rows = [{"session": "a", "voice": "v", "syllables": None, "start": 0, "end": 200}]
     counted = rate_tracks.track(mel[200:], None, None).sum()
     rows += [{**rows[0], "syllables": 1.5 * float(counted), "start": 200, "end": 300}]
