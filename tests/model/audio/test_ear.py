@@ -100,7 +100,7 @@ def test_noise_and_clipping_are_found_again():
 @pytest.mark.parametrize("seconds", [0.37, 5.0137, 20])
 @pytest.mark.parametrize("index", range(4))
 def test_silence_around_a_recording_changes_no_measure(index, seconds):
-    """Not in the last bit, if it is digital; a level beside a bound, if a room of -70 dBFS."""
+    """Not in the last bit, if it is digital; levels beside a bound, if a room of -70 dBFS."""
     alone = heard(recording(index))
     room = np.random.default_rng(index).normal(0, 10 ** (-70 / 20), int(seconds * RATE_HZ))
     for around in (np.zeros_like(room), room):
@@ -110,7 +110,7 @@ def test_silence_around_a_recording_changes_no_measure(index, seconds):
             if not around.any():
                 assert replace(found, audio_s=alone.audio_s) == alone
             levels, wanted = levels_of(found), levels_of(alone)
-            assert sum(levels[name] != wanted[name] for name in wanted) <= 1
+            assert sum(levels[name] != wanted[name] for name in wanted) <= 2
 
 
 def heard(samples):
