@@ -27,7 +27,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
-from streamer.stages.ports import Parts, TargetLost, cause_of
+from streamer.stages.ports import Parts, TargetLost, cause_of, quietly
 from streamer.stages.stream import LiveSession, open_stream
 
 HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`
@@ -65,9 +65,9 @@ async def describe_recording(
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
-                group.start_soon(_feed, stream, audio, chunks, is_fed, listeners)
+                group.start_soon(quietly, _feed, stream, audio, chunks, is_fed, listeners)
                 if parts.cloud is not None and parts.cloud.is_remote:
-                    group.start_soon(_tell_wait, parts, is_fed, listeners.on_wait)
+                    group.start_soon(quietly, _tell_wait, parts, is_fed, listeners.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
                 await _collect(stream, audio.path, listeners.on_delta, found, is_long)
                 group.cancel_scope.cancel()

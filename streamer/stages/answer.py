@@ -43,6 +43,7 @@ from streamer.stages.ports import (
     Ready,
     Steps,
     TargetLost,
+    quietly,
     reason_of,
 )
 
@@ -228,7 +229,7 @@ class TurnRequests:
         if not self._is_prepared:
             self._is_prepared = True
             self.num_open += 1
-            self._group.start_soon(self._finish)
+            self._group.start_soon(quietly, self._finish)
 
     def ask(self, request: VerifyRequest, counts: Counts) -> None:
         """Send one block. counts: with this request, unless it was refused and is sent again."""
@@ -237,7 +238,7 @@ class TurnRequests:
             self._num_calls = counts.cloud_calls
             self._asked[request.number] = len(request.draft)
         self.num_open += 1
-        self._group.start_soon(self._ask, request)
+        self._group.start_soon(quietly, self._ask, request)
 
     async def reply(self, until: float) -> None:
         """Wait for a reply, until `until` (the state machine's deadline), or cancelled."""

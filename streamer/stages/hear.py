@@ -41,6 +41,7 @@ from streamer.stages.ports import (
     Outlet,
     Parts,
     Ready,
+    quietly,
     reason_of,
 )
 
@@ -270,7 +271,9 @@ class _Prefill:
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope(), anyio.Event()
-            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, *self._update)
+            self._group.start_soon(
+                quietly, self._describe_so_far, turn, turn.edge, heard, *self._update
+            )
 
     async def leave(self) -> OpenTurn:
         """Let go of the turn: it goes to the next stage, or is dropped."""
@@ -294,7 +297,7 @@ class _Prefill:
         try:
             async with anyio.create_task_group() as group:
                 if closed.measures is not None:
-                    group.start_soon(measure)
+                    group.start_soon(quietly, measure)
                 if turn.edge is not None and closed.has_speech:
                     assert self._parts.edge is not None
                     steps = turn.edge.finish(closed.rest, closed.maximum)
@@ -314,7 +317,7 @@ class _Prefill:
         assert self._parts.edge is not None
         async with anyio.create_task_group() as group:
             if turn.cloud is not None:
-                group.start_soon(turn.cloud.hear, heard)
+                group.start_soon(quietly, turn.cloud.hear, heard)
             await self._stop_update()
             await self._parts.edge.batcher.submit(steps)
 

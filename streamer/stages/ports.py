@@ -6,7 +6,7 @@ batcher runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -354,6 +354,13 @@ class Outlet:
             raise SlowReader(
                 f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
             ) from None
+
+
+async def quietly(job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    """A task's job; where it is cancelled, the task ends as if it had returned. anyio keeps the
+    CancelledError of a task in a cycle, and with it what its frames hold: all of a session."""
+    with suppress(anyio.get_cancelled_exc_class()):
+        await job(*arguments)
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -30,11 +30,13 @@ from streamer.stages.ports import (
     Clear,
     Command,
     Commit,
+    Hearing,
     Mark,
     Outlet,
     Parts,
     Ready,
     cause_of,
+    quietly,
 )
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
@@ -200,9 +202,6 @@ class LiveSession:
             "events": self._events.statistics().current_buffer_used,
         }
 
-    def _baseline_hz(self) -> float | None:
-        return None if self.baseline is None else float(self.baseline.pitch_median_hz)
-
     def _start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
@@ -213,8 +212,10 @@ class LiveSession:
         wants_measures = self._options.measures and not self._options.is_recording
         wakes, woken = queue[None](1)
         self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
+        # not a method of the session, which holds this stage: it would not die before a collection
+        usual_hz = partial(_usual_hz, hearing)
         self._answers = AnswerStage(
-            ready, outlet, parts, self._turns, self._clock, self.voice, self._baseline_hz
+            ready, outlet, parts, self._turns, self._clock, self.voice, usual_hz
         )
         jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
             self._chunk.run,
@@ -222,7 +223,7 @@ class LiveSession:
             partial(prefill, heard, readies, outlet, parts, self._turns),
             partial(self._answers.run, self._options.answers_itself),
         )
-        group.start_soon(_run, events, jobs)
+        group.start_soon(quietly, _run, events, jobs)
 
     def _close(self) -> None:
         """Give everything back; the stages have ended."""
@@ -251,13 +252,19 @@ class LiveSession:
         del self._held[: len(piece.pcm)]
 
 
+def _usual_hz(hearing: Hearing) -> float | None:
+    """The pitch that the coach has learnt, or that it was given."""
+    baseline = hearing.coach.baseline if hearing.coach else None
+    return None if baseline is None else float(baseline.pitch_median_hz)
+
+
 async def _run(
     events: MemoryObjectSendStream[Event], jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
 ) -> None:
     """All stages; the events end when they have ended."""
     async with events, anyio.create_task_group() as group:
         for job in jobs:
-            group.start_soon(job)
+            group.start_soon(quietly, job)
 
 
 class _Iteration:

@@ -27,7 +27,7 @@ from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.net.link.connections import Connections
 from streamer.net.link.dial import VerifierAddress, is_other_version, why
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.stages.ports import TargetLost
+from streamer.stages.ports import TargetLost, quietly
 
 STUCK_S = 2.0  # without progress; it reports each piece of audio that it has heard
 SLOWEST = 8  # times the duration that a needed verdict is waited for: a link of 32 kbit/s
@@ -218,7 +218,7 @@ class RemoteTarget:
         async with anyio.create_task_group() as group:
             self._is_cut = False
             self._num_moved = -1
-            group.start_soon(self._write, socket)
+            group.start_soon(quietly, self._write, socket)
             try:
                 await self._read(socket)
             except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
@@ -332,7 +332,7 @@ class RemoteCloud(Connections):
         target = RemoteTarget(self, terms, self._turns.discard)
         self._turns.add(target)
         if self._group is not None:
-            self._group.start_soon(target.run)
+            self._group.start_soon(quietly, target.run)
         return target
 
     async def run(self) -> None:
@@ -340,7 +340,7 @@ class RemoteCloud(Connections):
         try:
             async with anyio.create_task_group() as self._group:
                 for target in self._turns:
-                    self._group.start_soon(target.run)
+                    self._group.start_soon(quietly, target.run)
                 await self.keep_spare()
         finally:
             self._group = None

@@ -28,7 +28,7 @@ from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Query, Service
-from streamer.stages.ports import Judge
+from streamer.stages.ports import Judge, quietly
 
 HOLD_S = 30.0
 SPARE_LINKS = 8  # of each key, beyond two for each turn
@@ -93,7 +93,7 @@ class ServedTurn:
         with give, messages:
             failure: Exception | None = None
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read, socket, give, messages)
+                group.start_soon(quietly, self._read, socket, give, messages)
                 try:
                     await self._work(socket, messages)
                 except Exception as error:

@@ -26,6 +26,7 @@ from streamer.net.realtime.server_events import Event, ack, error, to_beta
 from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
+from streamer.stages.ports import quietly
 from streamer.stages.stream import LiveSession
 
 DRAIN_POLL_S = 0.02
@@ -144,7 +145,7 @@ class ClientSession:
             async with self._open(self.conversation.options) as self._stream:
                 if before is not None:
                     self._stream.voice.go_on(before)
-                group.start_soon(self._pump, self._stream)
+                group.start_soon(quietly, self._pump, self._stream)
                 self._ready.set()
                 options = self.conversation.options
                 await self._change.wait()
@@ -288,10 +289,10 @@ class Connection:
         self._journal.attach(True)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._write, first, greeting)
-                group.start_soon(self._end_if_deaf)
-                group.start_soon(self._acknowledge)
-                group.start_soon(self._end_with_session)
+                group.start_soon(quietly, self._write, first, greeting)
+                group.start_soon(quietly, self._end_if_deaf)
+                group.start_soon(quietly, self._acknowledge)
+                group.start_soon(quietly, self._end_with_session)
                 is_goodbye = await self._read()
                 group.cancel_scope.cancel()
         finally:
@@ -348,7 +349,7 @@ class Connection:
         is_over = anyio.Event()
         left_s, num_arrived = PATIENCE_S, 0
         async with anyio.create_task_group() as group:
-            group.start_soon(self._ping, is_over)
+            group.start_soon(quietly, self._ping, is_over)
             while left_s > 0 and not is_over.is_set():
                 with anyio.move_on_after(EVERY_S):
                     await is_over.wait()

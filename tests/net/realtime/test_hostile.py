@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import ssl
 import statistics
 import struct
 import time
+import weakref
 from collections import Counter
 
 import anyio
@@ -51,6 +53,19 @@ async def until_gone(server, sessions):
 
 def slow_readers(server):
     return server.metrics.slow_readers._value.get()
+
+
+@pytest.mark.parametrize("is_goodbye", [True, False])
+async def test_an_ended_session_is_freed_before_a_collection_of_garbage(is_goodbye):
+    gc.disable()
+    try:
+        async with running(opening(), hold_s=0.0) as (url, server), connect(url) as ws:
+            await until(ws, "session.created")
+            gone = weakref.ref(server.sessions[0])
+            await ws.close() if is_goodbye else ws.transport.abort()
+            await wait_until(lambda: gone() is None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("impatient")
