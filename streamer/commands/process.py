@@ -226,9 +226,9 @@ def _memory_goes_back() -> Iterator[None]:
 
 
 # For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
-# many came while they connect. So it comes after 250,000 new objects, not 70,000. Not later: ended
-# sessions stay in cycles until then, 900 objects and 1 MB each after a turn of a minute.
-COLLECTS = (5_000, 10, 5)
+# many came while they connect. So it comes after 1,000,000 new objects, not 70,000, and one of the
+# young after 20,000, in 12 ms. Only sockets wait for them: a session leaves no cycles.
+COLLECTS = (2_000, 10, 50)
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"

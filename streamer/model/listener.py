@@ -113,7 +113,7 @@ class Listener:
         if self._slot is not None:
             self.thinker.engine.close(self._slot)
             self._slot = None
-            # An ended session stays in cycles until they are collected: 3 MB for a minute.
+            # a caller may keep the ended session: 3 MB for a minute
             self._ledger = WindowLedger()
             self._windows, self._embeddings, self._tail = [], [], None
 

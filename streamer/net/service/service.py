@@ -49,7 +49,7 @@ from streamer.net.service.notices import Notices, RateLimit, notice
 MAX_QUEUE = 1
 RECEIVE_BYTES = 128 << 10
 MAX_WAITING = 1_024  # connections before their upgrade; one more closes the oldest
-MAX_UPGRADES = 2  # of one round of the event loop: 0.7 ms each
+MAX_TURNS = 2  # upgrades and ends of one round of the event loop: 0.7 ms each
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
 SPARE_FILES = 8
@@ -95,8 +95,9 @@ class Service(ABC):
         self._files: dict[str, Response] = {}
         # connections before their upgrade, oldest first, with the transport to close them by
         self._waiting: dict[ClientSocket, asyncio.Transport] = {}
-        self._upgrades: dict[ClientSocket, Callable[[], None]] = {}  # of waiting connections
-        self._is_upgrading = False
+        # by waiting sockets and events: upgrades and ends of connections that wait for their turn
+        self._queued: dict[object, Callable[[], None]] = {}
+        self._is_taking = False
         self._served: set[ClientSocket] = set()
         self._max_waiting = MAX_WAITING
         self._max_served = MAX_FILES
@@ -185,22 +186,31 @@ class Service(ABC):
     def handshake_ends(self, socket: ClientSocket) -> None:
         """The connection is upgraded or lost."""
         self._waiting.pop(socket, None)
-        self._upgrades.pop(socket, None)
+        self._queued.pop(socket, None)
 
     def upgrade_in_turn(self, socket: ClientSocket, upgrade: Callable[[], None]) -> None:
         """Call it after the upgrades before it. The loop takes a few, and looks at all sockets
         before the next ones: plain requests, such as /healthz, do not wait for a thousand."""
-        self._upgrades[socket] = upgrade
-        if not self._is_upgrading:
-            self._is_upgrading = True
-            asyncio.get_running_loop().call_soon(self._next_upgrades)
+        self._in_turn(socket, upgrade)
 
-    def _next_upgrades(self) -> None:
-        for socket in list(islice(self._upgrades, MAX_UPGRADES)):
-            self._upgrades.pop(socket)()
-        self._is_upgrading = bool(self._upgrades)
-        if self._is_upgrading:
-            asyncio.get_running_loop().call_soon(self._next_upgrades)
+    async def turn_to_end(self) -> None:
+        """Wait for the upgrades and the ends of connections before this one."""
+        turn = asyncio.Event()
+        self._in_turn(turn, turn.set)
+        await turn.wait()
+
+    def _in_turn(self, key: object, begin: Callable[[], None]) -> None:
+        self._queued[key] = begin
+        if not self._is_taking:
+            self._is_taking = True
+            asyncio.get_running_loop().call_soon(self._next_turns)
+
+    def _next_turns(self) -> None:
+        for key in list(islice(self._queued, MAX_TURNS)):
+            self._queued.pop(key)()
+        self._is_taking = bool(self._queued)
+        if self._is_taking:
+            asyncio.get_running_loop().call_soon(self._next_turns)
 
     def _connection(self, *arguments: Any, **options: Any) -> ClientSocket:
         return ClientSocket(self, *arguments, **options)

@@ -20,11 +20,11 @@ import pytest
 from fake_session import opening
 from patience import until as wait_until
 from processes import memory_mb, started
-from raw import BINARY, PING, TEXT, Raw, frame, request
+from raw import BINARY, CLOSE, PING, TEXT, Raw, frame, request
 from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from wire import COMMIT, http, running, serving, session_update, text_of, until
+from wire import COMMIT, http, running, serving, session_update, text_of, until, until_metric
 
 from streamer.net.realtime import journal, session
 from streamer.net.realtime.server import PATH
@@ -34,6 +34,7 @@ UPDATE = session_update(binary=True)
 SESSION = {"audio": {"input": {"turn_detection": None}}, "streamer": {"live_update_s": 1}}
 OTHER_OPTIONS = json.dumps({"type": "session.update", "session": SESSION})
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: gone without a goodbye
+GOODBYE = frame(CLOSE, struct.pack(">H", 1000))
 FLOODS = {"pings": frame(PING, b"ping") * 20_000, "events": frame(TEXT, b"{}") * 5_000}
 
 
@@ -237,7 +238,7 @@ def test_idle_connections_do_not_starve_the_port(is_secure, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("many_files")
-async def test_health_while_a_thousand_sessions_begin():
+async def test_health_while_a_thousand_sessions_begin_and_end():
     """The server's own CPU time before each answer: full garbage collections took up to 0.5 s."""
 
     def cpu_s(process):
@@ -245,22 +246,31 @@ async def test_health_while_a_thousand_sessions_begin():
             return int(file.read().split()[0]) / 1e9
 
     with serving("--mode", "edge", "--max-sessions", 1_000) as (url, process):
-        port, took_s = int(url.split("/")[2].split(":")[1]), []
+        port = int(url.split("/")[2].split(":")[1])
 
         async def begin():
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request(PATH))
             return b" 101 " in await reader.readline(), writer
 
-        beginning = asyncio.gather(*(begin() for _ in range(1_000)))
-        while not beginning.done():
-            before_s = cpu_s(process)
-            assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
-            took_s.append(cpu_s(process) - before_s)
-        assert all(is_open for is_open, _ in await beginning)
-        assert sum(each > 0.1 for each in took_s) <= 1 + len(took_s) // 50
-        process.kill()  # to close a thousand sessions takes seconds
-        for _, writer in await beginning:
+        async def end(writers):
+            for writer in writers:
+                writer.write(GOODBYE)
+            await until_metric(url, "streamer_sessions 0.0")
+
+        async def watched(task):
+            took_s = []
+            while not task.done():
+                before_s = cpu_s(process)
+                assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
+                took_s.append(cpu_s(process) - before_s)
+            assert sum(each > 0.1 for each in took_s) <= 1 + len(took_s) // 50
+            return await task
+
+        found = await watched(asyncio.gather(*(begin() for _ in range(1_000))))
+        assert all(is_open for is_open, _ in found)
+        await watched(asyncio.ensure_future(end([writer for _, writer in found])))
+        for _, writer in found:
             writer.close()
 
 

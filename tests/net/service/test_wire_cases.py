@@ -114,11 +114,11 @@ async def test_closed_connections_leave_the_queue_of_upgrades():
                 sockets[-1].sendall(request(PATHS["realtime"]))
             for _ in range(6):
                 await asyncio.sleep(0)
-                num_queued.append(len(server._upgrades))
+                num_queued.append(len(server._queued))
         assert 50 < max(num_queued) <= 100
         for each in sockets:
             each.close()
-        await wait_until(lambda: not server._upgrades and not server._waiting)
+        await wait_until(lambda: not server._queued and not server._waiting)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/"])
