@@ -19,6 +19,7 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
+from streamer.core.text.chinese import told
 from streamer.core.timeline import TimedTurn, Timeline, told_of
 
 WIDTH_IN = 11.0
@@ -49,6 +50,10 @@ STYLE: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.unicode_minus": False,
 }
+LABELS = ("pitch, Hz", "level, dBFS", "syllables/s")
+MORE = "... and {} more: .json and .vtt have them all"
+CHANNEL = "{}, channel {}"
+OTHER_TEXTS = ("no speech", "{:.0f} Hz", "{:.0f} % pauses", MORE, CHANNEL)
 USUAL = "DejaVu Sans"  # of matplotlib, without Chinese
 # Common fonts of Linux, macOS and Windows, the best first.
 FAMILIES = (
@@ -80,31 +85,45 @@ def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | N
     name = Path(channels[0].file).name
     shown = channels[:MAX_CHANNELS]
     texts = [turn.text for each in shown for turn in each.turns]
-    families = [font_for("".join(texts)), font_for(name)]
-    has_font, can_name = (family is not None for family in families)
+    language, labels_font = _language(shown)
+    families = [font_for("".join(texts)), font_for(name), labels_font]
+    has_font, can_name, _ = (family is not None for family in families)
     style: Any = {**STYLE, "font.family": list(dict.fromkeys([USUAL, *filter(None, families)]))}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a matplotlibrc in the working directory changes nothing
         matplotlib.rcParams.update(style)
-        lines = [_lines(each.turns, has_font) for each in shown]
+        lines = [_lines(each.turns, has_font, language) for each in shown]
         lines[-1] += [("", between)] if between else []
         name = name if can_name else name.encode("ascii", "replace").decode()
-        _figure(shown, lines, name).savefig(path, format="png", dpi=DPI, facecolor="white")
+        _figure(shown, lines, name, language).savefig(
+            path, format="png", dpi=DPI, facecolor="white"
+        )
     if len(channels) > len(shown):
         return f"shows channels 0 to {len(shown) - 1} of {len(channels)}; take .json for all"
     return None if has_font else NO_FONT
 
 
+def _language(channels: Sequence[Timeline]) -> tuple[str, str | None]:
+    """That of the sentences, for all labels, and their font; English where none has them all."""
+    spoken = next((turn.language for each in channels for turn in each.turns), "en")
+    font = font_for("".join(told(spoken, text) for text in (*LABELS, *OTHER_TEXTS)))
+    return (spoken, font) if font else ("en", None)
+
+
 def _figure(
-    channels: Sequence[Timeline], lines: Sequence[Sequence[tuple[str, str]]], name: str
+    channels: Sequence[Timeline],
+    lines: Sequence[Sequence[tuple[str, str]]],
+    name: str,
+    language: str,
 ) -> Figure:
     heights_in = [1.5 + sum(PANELS_IN) + LINE_IN * len(each) for each in lines]
     figure = Figure((WIDTH_IN, sum(heights_in)))
     kept: dict[str, Any] = {"height_ratios": heights_in, "hspace": 0, "squeeze": False}
     parts = figure.subfigures(len(channels), 1, **kept)[:, 0]
-    for part, each, told, height_in in zip(parts, channels, lines, heights_in, strict=True):
-        title = name if len(channels) == 1 else f"{name}, channel {each.channel}"
-        _channel(part, each, told, title, height_in)
+    for part, each, below, height_in in zip(parts, channels, lines, heights_in, strict=True):
+        channel = told(language, CHANNEL, name, each.channel)
+        title = name if len(channels) == 1 else channel
+        _channel(part, each, below, title, height_in, language)
     return figure
 
 
@@ -114,28 +133,35 @@ def _channel(
     lines: Sequence[tuple[str, str]],
     name: str,
     height_in: float,
+    language: str,
 ) -> None:
     text_in = LINE_IN * len(lines) + 0.2
     edges = {"top": 1 - 0.5 / height_in, "bottom": (text_in + 0.5) / height_in}
     edges |= {"left": LEFT, "right": RIGHT, "hspace": 0.14}
     axes = figure.subplots(3, sharex=True, height_ratios=PANELS_IN, gridspec_kw=edges)
     total = join_measures([turn.measures for turn in timeline.turns])
-    _panels(axes, timeline, None if total is None else total.pitch_median_hz)
+    _panels(axes, timeline, None if total is None else total.pitch_median_hz, language)
     top = 1 - 0.3 / height_in
     figure.text(LEFT, top, name.replace("$", r"\$"), size=13, va="center")
     if total is not None:
         whole = TimedTurn(0, timeline.duration_s, "", {}, total)
-        figure.text(RIGHT, top, told_of(whole), size=9, color=FAINT, ha="right", va="center")
+        figure.text(
+            RIGHT, top, told_of(whole, language), size=9, color=FAINT, ha="right", va="center"
+        )
     for i, (when, line) in enumerate(lines):
         y = (text_in - 0.1 - LINE_IN * i) / height_in
         figure.text(LEFT, y, when, color=FAINT, va="top", size=9)
         figure.text(LEFT + 0.05, y, line.replace("$", r"\$"), va="top", size=9.5)
 
 
-def _panels(axes: Sequence[Axes], timeline: Timeline, median_hz: float | None) -> None:
+def _panels(
+    axes: Sequence[Axes], timeline: Timeline, median_hz: float | None, language: str
+) -> None:
     curves = timeline.curves.thinned(MAX_POINTS)
     at_s = (np.arange(len(curves)) + 0.5) * curves.step_s
-    _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan), median_hz)
+    for ax, label in zip(axes, LABELS, strict=True):
+        ax.set_ylabel(told(language, label))
+    _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan), median_hz, language)
     coarse = timeline.curves.thinned(MAX_LEVELS)
     _level(axes[1], (np.arange(len(coarse)) + 0.5) * coarse.step_s, coarse.level_dbfs)
     rates = [(at, np.nan if rate is None else rate) for at, rate in timeline.curves.rates()]
@@ -156,9 +182,10 @@ def _panels(axes: Sequence[Axes], timeline: Timeline, median_hz: float | None) -
     axes[-1].xaxis.set_major_locator(ticks)
 
 
-def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray, median_hz: float | None) -> None:
+def _pitch(
+    ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray, median_hz: float | None, language: str
+) -> None:
     """median_hz: that of the measures; for a long recording the mean of its parts."""
-    ax.set_ylabel("pitch, Hz")
     ax.set_yscale("log")
     voiced = f0_hz[np.isfinite(f0_hz)]
     low, high = (voiced.min(), voiced.max()) if len(voiced) else (100.0, 200.0)
@@ -176,12 +203,11 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray, median_hz: float | Non
     if median_hz is not None:
         ax.axhline(median_hz, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
         place = ("axes fraction", "data")
-        told = f"{median_hz:.0f} Hz"
-        ax.annotate(told, (1.005, median_hz), xycoords=place, va="center", color=PITCH, size=8)
+        shown = told(language, "{:.0f} Hz", median_hz)
+        ax.annotate(shown, (1.005, median_hz), xycoords=place, va="center", color=PITCH, size=8)
 
 
 def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:
-    ax.set_ylabel("level, dBFS")
     shown = np.maximum(level_db, LOWEST_DB)
     ax.fill_between(at_s, LOWEST_DB, shown, color=LEVEL, alpha=0.35, lw=0, zorder=2)
     ax.plot(at_s, shown, color=LEVEL, lw=0.8, zorder=3)
@@ -190,7 +216,6 @@ def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:
 
 
 def _rate(ax: Axes, rates: np.ndarray) -> None:
-    ax.set_ylabel("syllables/s")
     ax.plot(rates[:, 0], rates[:, 1], color=RATE, lw=1.6, zorder=3)
     known = rates[np.isfinite(rates[:, 1]), 1]
     ax.set_ylim(0, max(8.0, float(known.max(initial=0)) * 1.1))
@@ -207,17 +232,18 @@ def _averaged(rates: np.ndarray) -> np.ndarray:
     return np.array([(part[:, 0].mean(), mean) for part, mean in zip(parts, means, strict=True)])
 
 
-def _lines(turns: Sequence[TimedTurn], has_font: bool) -> list[tuple[str, str]]:
+def _lines(turns: Sequence[TimedTurn], has_font: bool, language: str) -> list[tuple[str, str]]:
     """(time, text) of the lines below: sentences, or measures without a font for sentences."""
     found: list[tuple[str, str]] = []
     for turn in turns[:MAX_TURNS]:
-        told = turn.text if has_font else told_of(turn)
+        line = turn.text if has_font else told_of(turn)
         if not has_font and len(turns) == 1:
             break  # its measures are above
-        wrapped = _wrapped(told) if turn.text else ["no speech"]
+        wrapped = _wrapped(line if turn.text else told(language, "no speech"))
         found += zip((_clock(turn.start_s), *[""] * len(wrapped)), wrapped, strict=False)
     if len(turns) > MAX_TURNS:
-        found.append(("", f"... and {len(turns) - MAX_TURNS} more: .json and .vtt have them all"))
+        more = told(language, MORE, len(turns) - MAX_TURNS)
+        found.append(("", more))
     return found
 
 

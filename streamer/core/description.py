@@ -23,7 +23,7 @@ from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
-GUESS = "only {:.1f} s long: a description of such short speech is a guess, 3 s are enough"
+GUESS = "only {:.1f} s of speech: a description of so little is a guess, 3 s are enough"
 JSON_FIELDS = (
     *("file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted"),
     *("n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms"),
@@ -275,13 +275,13 @@ def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | 
 
 
 def turn_warning(
-    counts: Counts, mode: str, audio_s: float, verifier: str, trouble: str, faults: Sequence[str]
+    counts: Counts, mode: str, speech_s: float, verifier: str, trouble: str, faults: Sequence[str]
 ) -> str | None:
     """One line about a turn that is too short, has these faults, or whose blocks went unverified;
     else None."""
     found = [*faults]
-    if audio_s < SHORT_S:
-        found.append(GUESS.format(audio_s))
+    if speech_s < SHORT_S:
+        found.append(GUESS.format(speech_s))
     if n := counts.blocks_unverified:
         wanted = " that the gate wanted verified" if mode == "gated" else ""
         blocks = f"{n} block{'s' * (n > 1)}{wanted} went unverified"

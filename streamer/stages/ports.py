@@ -6,6 +6,7 @@ batcher runs them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
@@ -225,8 +226,12 @@ class Parts:
         warning = None
         if stop_reason != "no_speech":
             name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
-            faults = measures.faults if measures and not closed.shows_measures else ()
-            warning = turn_warning(counts, self.mode, audio_s, name, trouble, faults)
+            faults, speech_s = (), audio_s
+            if measures is not None:  # where they are shown, they tell these themselves
+                is_told = closed.shows_measures
+                faults = () if is_told else measures.faults
+                speech_s = math.inf if is_told else min(audio_s, measures.speech_s)
+            warning = turn_warning(counts, self.mode, speech_s, name, trouble, faults)
         confidence = None
         if said and measures is not None and self.weighs:
             chances = level_chances(measures)

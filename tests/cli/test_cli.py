@@ -117,8 +117,10 @@ def test_bad_files_are_one_line_each_and_the_others_described(here, models, samp
     assert rows[files[4]]["error"] == f"{place}; give finite ones"
     assert rows[files[5]]["error"] == f"{place} in channel 1; give finite ones"
     assert (rows[files[7]]["stop_reason"], rows[files[7]]["text"]) == ("no_speech", "")
-    assert rows[files[8]]["warning"].startswith("only 1.4 s long: ")
+    assert rows[files[8]]["warning"].startswith("only 1.4 s of speech: ")
     assert rows[files[9]]["warning"] is None
+    (row,) = rows_of(here("describe", files[8], "--json", "--measures", *models)[1])
+    assert (row["warning"], len(row["measures"]["warnings"])) == (None, 1), "said twice"
     lines = err.splitlines()
     warned = [*files[: len(bad) + 1], files[8]]
     assert [line.split(": ")[1] for line in lines] == warned

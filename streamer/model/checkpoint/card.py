@@ -43,6 +43,7 @@ Phrase = Annotated[str, Meta(min_length=1, max_length=100)]
 # For a terminal: no control characters, and none that hide or turn the text around them.
 _UNSEEN = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 Line = Annotated[str, Meta(pattern=rf"^[^{_UNSEEN}]+\Z")]
+LineOrNone = Annotated[str, Meta(pattern=rf"^[^{_UNSEEN}]*\Z")]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 
@@ -62,7 +63,7 @@ class Promise:
     num_clips: Count
     date: Line
     cloud: Line
-    fingerprint: Line | Literal[""] = ""
+    fingerprint: LineOrNone = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
     languages: tuple[Line, ...] = ()
 
@@ -190,7 +191,15 @@ def warn_of_defaults(directory: Path, shape: TextShape) -> None:
 def card_of(raw: Any, name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError."""
     json.dumps(raw, ensure_ascii=False).encode()  # JSON can spell half a character
-    card = msgspec.convert(raw, _Card)
+    try:
+        card = msgspec.convert(raw, _Card)
+    except msgspec.ValidationError as error:
+        if "unknown field" not in str(error):
+            raise
+        why = (
+            "a misspelt threshold would be off, and `margin` and `log_prob` have no effect any more"
+        )
+        raise ValueError(f"{error}: {why}; delete the field") from None
     base = ModelCard(card.name or name, max_turn_s=card.max_turn_s)
     first = _spoken(card, raw, base, card.language or "zh")
     languages = {key: _further(first, own, raw, key) for key, own in card.languages.items()}

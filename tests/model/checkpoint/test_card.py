@@ -44,7 +44,7 @@ PROMISE = {"risk": 0.1, "confidence": 0, "num_clips": 9, "date": "2026-11-21", "
         ({"gate": {"best": {"entropy": 1.0}}}, "'best'"),
         ({"gate": {"fluent": {"k": 4}}}, "required field `entropy`"),
         ({"gate": {"fluent": []}}, "Expected `object`, got `array`"),
-        (gate(margin=0.1), "unknown field `margin`"),
+        (gate(margin=0.1), "unknown field `margin` .*have no effect any more; delete the field"),
         (gate(promise={"risk": 0.1}), "required field `confidence`"),
         (gate(promise=PROMISE | {"risk": 3}), "risk"),
         (gate(promise=PROMISE | {"profiles": ["loud"]}), "'loud'"),
@@ -102,6 +102,11 @@ def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
         assert str(error.value).isprintable()
     assert json.loads((tmp_path / FILE).read_text("utf-8")) == after
     assert [path.name for path in tmp_path.iterdir()] == [FILE], "no half of a file is left"
+
+
+def test_a_promise_without_a_fingerprint_may_say_so(tmp_path):
+    promises = read_card(write(tmp_path, gate(promise=PROMISE | {"fingerprint": ""}))).promises
+    assert promises["fluent"].fingerprint == ""
 
 
 def test_a_model_without_a_card_gets_one(tmp_path):
