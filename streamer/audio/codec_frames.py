@@ -1,4 +1,4 @@
-"""Frames of streams that declare no length: MPEG's layers II and III, AAC in ADTS, DTS, AC-3."""
+"""Frames of streams that declare no length: MPEG's layers II and III, AAC, DTS, AC-3, TrueHD."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import mmap
 import struct
 
 DTS = b"\x7f\xfe\x80\x01"
+TRUE_HD = b"\xf8\x72\x6f"  # MLP's, too
+TS_PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG-TS: bytes, and where the first "G" is
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 # An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
 MP3_KBITS = (
@@ -32,12 +34,16 @@ def mp3_end(data: Data, at: int) -> int | None:
 
 
 def ends_within_a_frame(data: Data) -> bool:
-    """Whether a file of bare frames, without a length, ends before its last one does: MPEG's layers
-    II and III, AAC, DTS, AC-3."""
+    """Whether a file of bare frames, without a length, ends before its last one does."""
     begin = after_tag(data, 0)
     if mp3_end(data, 0) is not None:
         return False  # its decoder knows
-    for size_of in (_mpeg_size, _adts_size, _dts_size, _ac3_size):
+    for width, first in TS_PACKETS:
+        if all(data[at : at + 1] == b"G" for at in range(first, 5 * width, width)):
+            return len(data) % width > 0
+    is_true_hd = data[begin + 4 : begin + 7] == TRUE_HD
+    sizes = (_mpeg_size, _adts_size, _dts_size, _ac3_size)
+    for size_of in (_true_hd_size,) if is_true_hd else sizes:
         at, num = begin, 0
         while (size := size_of(data, at)) is not None:
             at, num = at + size, num + 1
@@ -89,6 +95,12 @@ def _ac3_size(data: Data, at: int) -> int | None:
         return None
     num_words = 96_000 * AC3_KBITS[code >> 1] // AC3_RATES_HZ[rate]
     return 2 * (num_words + (code & 1 if rate == 1 else 0))
+
+
+def _true_hd_size(data: Data, at: int) -> int | None:
+    """Bytes of an access unit of TrueHD or MLP."""
+    size = 2 * (int.from_bytes(data[at : at + 2]) & 0xFFF)
+    return size if size >= 4 else None
 
 
 def after_tag(data: Data, at: int) -> int:

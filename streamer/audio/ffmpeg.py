@@ -20,7 +20,7 @@ from typing import IO
 
 import numpy as np
 
-from streamer.audio.pieces import ADX, pieces_of
+from streamer.audio.pieces import ADX, Piece, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioError, Block
 
 HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, rate, channels
@@ -28,7 +28,7 @@ FLOAT = 6  # the encoding
 MOST_CHANNELS = 1024
 PROBE_S = 20.0
 # formats without a length: ffprobe divides their size by a bit rate
-GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts")
+GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts", "spdif", "swf")
 # demuxers that open what a file names: playlists, manifests, descriptions of a session, scripts
 REACHING_OUT = frozenset(
     {
@@ -39,7 +39,7 @@ REACHING_OUT = frozenset(
 LEFT_OUT_S = 0.5  # a container's length may be that of its pictures
 # ffmpeg's lines, of all its demuxers and decoders, on a packet or a frame that is not whole
 LOST_PART = re.compile(
-    r"corrupt|incomplete|premature|truncat|partial file|exhausted|too small"
+    r"corrupt|incomplete|premature|truncat|partial file|exhausted|too small|no index"
     r"|invalid (?:data found|pcm packet)|error (?:while decoding|submitting)|input/output error",
     re.IGNORECASE,
 )
@@ -50,39 +50,127 @@ MOST_LOG_BYTES = 1 << 20
 
 
 class FfmpegAudio(Audio):
-    """A recording that ffmpeg decodes. Its length is the container's word: a guess."""
+    """A recording that ffmpeg decodes, one after the other where a file holds several. Its length
+    is the container's word: a guess."""
 
-    def __init__(
-        self, path: str, process: subprocess.Popen[bytes], errors: IO[bytes], why: str
-    ) -> None:
-        assert process.stdout is not None
-        self._process = process
-        self._errors = errors
-        self._pipe = process.stdout
+    def __init__(self, path: str, handle: IO[bytes], why: str, wanted: int | None) -> None:
+        """As open_with_ffmpeg, which has looked for ffmpeg."""
+        self._handle = handle
+        found, told = pieces_of(handle)
+        joined = [piece for piece in found if not piece.head]
+        self._pieces: list[Piece | None] = [*joined] or [None]
+        source = _source(handle, self._pieces[0])
+        tracks, self._track, duration_s = _looked_at(source, handle.fileno(), wanted)
+        if tracks == 0:
+            raise AudioError(path, "has no sound track")
+        if tracks is not None and wanted is not None:
+            check_track(path, tracks, wanted)
+        self._decoder = Decoder(source, handle.fileno(), self._track)
+        try:
+            rate, channels = self._decoder.kind(path, why)
+        except BaseException:
+            self._decoder.close()
+            raise
+        super().__init__(path, rate, channels, int(duration_s * rate), is_guess=True)
+        self.cut = told
+
+    def close(self) -> None:
+        self._decoder.close()
+        self._handle.close()
+
+    def __iter__(self) -> Iterator[Block]:
+        num_read = 0
+        for block in self._decoder.blocks(self.channels):
+            num_read += len(block)
+            yield block
+        if num_read == 0:
+            told = f"not one sample of it can be decoded ({self._decoder.said()})"
+            raise AudioError(self.path, told)
+        self._judge(num_read < self.num_frames - LEFT_OUT_S * self.sample_rate, num_read)
+        for number, piece in enumerate(self._pieces[1:], 2):
+            yield from self._joined(number, piece)
+
+    def _joined(self, number: int, piece: Piece | None) -> Iterator[Block]:
+        """Another recording in the same file, unless it is of another kind."""
+        self._decoder.close()
+        source = _source(self._handle, piece)
+        self._decoder = Decoder(source, self._handle.fileno(), self._track)
+        try:
+            rate, channels = self._decoder.kind(self.path, "")
+        except AudioError as error:
+            self.cut = f"holds a recording number {number} that {error.reason}: it is lost"
+            return
+        if (rate, channels) != (self.sample_rate, self.channels):
+            self.cut = of_another_kind(number, rate, channels)
+            return
+        yield from self._decoder.blocks(channels)
+        self._judge(False, 0)
+
+    def _judge(self, is_short: bool, num_read: int) -> None:
+        """Says what is missing after the last block of a piece."""
+        if self._decoder.status() != 0:
+            self.cut = f"is damaged ({self._decoder.said()})"
+        elif is_short:
+            of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
+            self.cut = f"is cut short: {of} that its container promises are there"
+        elif self.cut is None and (lost := self._decoder.lost()):
+            self.cut = f"is cut short or damaged (ffmpeg: {lost})"
+
+
+class Decoder:
+    """One run of ffmpeg over one recording."""
+
+    def __init__(self, source: tuple[str, ...], fd: int, track: int) -> None:
+        shape = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
+        quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
+        self._ends_short = os.pread(fd, 4, 0).startswith(ENDS_SHORT)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
+        try:
+            self._process = subprocess.Popen(
+                ("ffmpeg", *quiet, *source[:-1], "-i", source[-1], *shape),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                pass_fds=(fd,),
+            )
+        except BaseException:
+            self._errors.close()
+            raise
+        assert self._process.stdout is not None
+        self._pipe = self._process.stdout
+
+    def kind(self, path: str, why: str) -> tuple[int, int]:
+        """Rate in Hz and channels. Raises AudioError; why: the reason where ffmpeg has none."""
         head = self._pipe.read(HEAD.size)
         if len(head) < HEAD.size:
             told = "is no recording that libsndfile or ffmpeg can read"
-            raise AudioError(path, f"{told} ({self._said() or why})")
+            raise AudioError(path, f"{told} ({self.said() or why})")
         _, offset, _, encoding, rate, channels = HEAD.unpack(head)
         if encoding != FLOAT or not 1 <= channels <= MOST_CHANNELS:
             raise AudioError(path, f"{channels} channels are more than {MOST_CHANNELS}")
         self._pipe.read(offset - HEAD.size)
-        self.ends_short = False
-        super().__init__(path, rate, channels, 0, is_guess=True)
+        return rate, channels
 
-    def _said(self) -> str:
+    def blocks(self, channels: int) -> Iterator[Block]:
+        width = 4 * channels
+        while data := self._pipe.read(BLOCK_FRAMES * width):
+            block = np.frombuffer(data[: len(data) - len(data) % width], ">f4")
+            if len(block):
+                yield block.astype(np.float32).reshape(-1, channels)
+
+    def status(self) -> int:
+        """The exit status, once it has ended."""
+        return self._process.wait()
+
+    def said(self) -> str:
         """ffmpeg's reason, once it has ended; it may have none."""
-        self._process.wait()
+        self.status()
         serious = (line for line in self._log() if re.search(r"\[(error|fatal|panic)\]", line))
         return _plain(next(serious, ""))
 
-    def _is_lost(self, line: str) -> bool:
-        is_end = self.ends_short and "corrupt" in line
-        return not is_end and LOST_PART.search(line) is not None
-
-    def _log(self) -> list[str]:
-        self._errors.seek(0)
-        return self._errors.read(MOST_LOG_BYTES).decode("utf-8", "replace").split("\n")
+    def lost(self) -> str:
+        """Its first line about a lost part, or "" for none."""
+        return _plain(next(filter(self._is_lost, self._log()), ""))
 
     def close(self) -> None:
         self._process.kill()
@@ -90,28 +178,18 @@ class FfmpegAudio(Audio):
         self._pipe.close()
         self._errors.close()
 
-    def __iter__(self) -> Iterator[Block]:
-        width = 4 * self.channels
-        num_read = 0
-        while data := self._pipe.read(BLOCK_FRAMES * width):
-            block = np.frombuffer(data[: len(data) - len(data) % width], ">f4")
-            num_read += len(block)
-            if len(block):
-                yield block.astype(np.float32).reshape(-1, self.channels)
-        if num_read == 0:
-            raise AudioError(self.path, f"not one sample of it can be decoded ({self._said()})")
-        if self._process.wait() != 0:
-            self.cut = f"is damaged ({self._said()})"
-        elif num_read < self.num_frames - LEFT_OUT_S * self.sample_rate:
-            of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
-            self.cut = f"is cut short: {of} that its container promises are there"
-        elif self.cut is None and (lost := next(filter(self._is_lost, self._log()), None)):
-            self.cut = f"is cut short or damaged (ffmpeg: {_plain(lost)})"
+    def _is_lost(self, line: str) -> bool:
+        is_end = self._ends_short and "corrupt" in line
+        return not is_end and LOST_PART.search(line) is not None
+
+    def _log(self) -> list[str]:
+        self._errors.seek(0)
+        return self._errors.read(MOST_LOG_BYTES).decode("utf-8", "replace").split("\n")
 
 
 def _plain(line: str) -> str:
     """A line of ffmpeg without its source, level and the file, which the message names itself."""
-    told = re.sub(r"^/dev/fd/\d+: ", "", line.rpartition("] ")[2]).rstrip(".")
+    told = re.sub(r"^(?:subfile\S*:)?/dev/fd/\d+: ", "", line.rpartition("] ")[2]).rstrip(".")
     if told.startswith("Format not on whitelist"):
         return "it names other files, which are not opened"
     return told
@@ -122,45 +200,25 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str, wanted: int | None)
     Raises AudioError with the command to convert it."""
     if shutil.which("ffmpeg") is None:
         raise AudioError(path, f"is no recording that libsndfile can read ({why}); {_way(path)}")
-    fd = handle.fileno()
-    os.lseek(fd, 0, os.SEEK_SET)
-    source = (*_source(), "-i", f"/dev/fd/{fd}")
-    quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
-    tracks, track, duration_s = _looked_at(fd, wanted)
-    if tracks == 0:
-        raise AudioError(path, "has no sound track")
-    if tracks is not None and wanted is not None:
-        check_track(path, tracks, wanted)
-    shape = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
-    process = subprocess.Popen(
-        ("ffmpeg", *quiet, *source, *shape),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        pass_fds=(fd,),
-    )
-    try:
-        audio = FfmpegAudio(path, process, errors, why)
-    except BaseException:
-        process.kill()
-        process.communicate()
-        errors.close()
-        raise
-    audio.num_frames = int(duration_s * audio.sample_rate)
-    audio.cut = pieces_of(handle)[1]
-    audio.ends_short = os.pread(fd, 4, 0).startswith(ENDS_SHORT)
-    handle.close()
-    return audio
+    os.lseek(handle.fileno(), 0, os.SEEK_SET)
+    return FfmpegAudio(path, handle, why, wanted)
+
+
+def _source(handle: IO[bytes], piece: Piece | None) -> tuple[str, ...]:
+    """Options and, last, the place of a file or of a piece of it."""
+    place = f"/dev/fd/{handle.fileno()}"
+    if piece is not None:
+        place = f"subfile,,start,{piece.begin},end,{piece.end},,:{place}"
+    return ("-protocol_whitelist", "file,subfile", "-format_whitelist", _formats(), place)
 
 
 @cache
-def _source() -> tuple[str, ...]:
-    """Options before a file's descriptor: no name is taken for a protocol, no file opens others."""
+def _formats() -> str:
+    """Those of ffmpeg whose files open no others."""
     asked = ("ffmpeg", "-hide_banner", "-demuxers")
     done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     formats = set(re.findall(r"^ D +(\S+)", done.stdout, re.MULTILINE)) - REACHING_OUT
-    return ("-protocol_whitelist", "file", "-format_whitelist", ",".join(sorted(formats)))
+    return ",".join(sorted(formats))
 
 
 def _way(path: str) -> str:
@@ -179,7 +237,9 @@ def check_track(path: str, tracks: int, wanted: int) -> None:
         raise AudioError(path, f"{has}; there is no track {wanted}")
 
 
-def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
+def _looked_at(
+    source: tuple[str, ...], fd: int, wanted: int | None
+) -> tuple[int | None, int, float]:
     """The number of sound tracks, the one to hear, and its length in seconds, by ffprobe.
 
     The track is the wanted one, the one that is flagged default, or the first. Their number is None
@@ -188,7 +248,6 @@ def _looked_at(fd: int, wanted: int | None) -> tuple[int | None, int, float]:
     shown = "stream=codec_type,duration:stream_tags=DURATION"
     shown += ":stream_disposition=default:format=duration,format_name"
     asked = ("-v", "fatal", "-show_entries", shown, "-of", "json")
-    source = (*_source(), f"/dev/fd/{fd}")
     try:
         done = subprocess.run(
             ("ffprobe", *asked, *source),

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
-from streamer.audio.pieces import View, pieces_of
+from streamer.audio.pieces import View, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
@@ -82,8 +82,7 @@ class AudioFile(Audio):
         kind = (file.samplerate, file.channels)
         if kind != (self.sample_rate, self.channels):
             file.close()
-            told = f"of {kind[0]} Hz and {kind[1]} channels, unlike the first"
-            self.cut = f"holds a recording number {number} {told}: it is not heard"
+            self.cut = of_another_kind(number, *kind)
             return
         self._files.append(file)
         self.num_frames += file.frames

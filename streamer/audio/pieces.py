@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO
 
 from streamer.audio.codec_frames import Data, after_tag, ends_within_a_frame, is_frame, mp3_end
@@ -21,11 +23,17 @@ MOST_PIECES = 1000
 LEAST_BYTES = 256  # of another recording
 LEAST_UNKNOWN_BYTES = 1024  # fewer are padding, or a tag of another kind
 UNWRITTEN = (0, 0xFFFFFFFF)  # sizes of a WAV chunk that no recorder writes at its end
+ENDLESS = 1 << 62  # bytes; of a W64, beyond it a size is a placeholder
 W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
 VOC = b"Creative Voice File\x1a"
 ADX = b"\x80\0"  # (c)CRI follows its header
+# of FLAC, FLV, TTA and NUT, which tell no end; none occurs within a recording
+HEAD = re.compile(
+    rb"nut/multimedia container\0|fLaC[\0\x80]\0\0\x22|FLV\x01[\x04\x05]\0\0\0\x09\0{4}"
+    rb"|TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0"
+)
 CUT = "is cut short: its last part is missing"
 
 
@@ -83,13 +91,20 @@ def pieces_of(handle: IO[bytes]) -> tuple[list[Piece], str | None]:
     with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:4] == b"OggS":
             return _ogg(data)
-        if data[:4] == b"fLaC":
-            begins = _found(data, b"fLaC\0\0\0\x22")
+        if HEAD.match(data):
+            heads = islice(HEAD.finditer(data), MOST_PIECES)
+            begins = [head.start() for head in heads if head[0][:4] == data[:4]]
             return _spans(begins, [*begins[1:], size]), None
         if (mended := _unwritten(data, 0)) is not None:
             return [mended], None
         pieces, told = _chain(data)
         return pieces, told or (CUT if ends_within_a_frame(data) else None)
+
+
+def of_another_kind(number: int, rate: int, channels: int) -> str:
+    """One line on a recording that cannot follow the first."""
+    told = f"of {rate} Hz and {channels} channels, unlike the first"
+    return f"holds a recording number {number} {told}: it is not heard"
 
 
 def _chain(data: Data) -> tuple[list[Piece], str | None]:
@@ -104,7 +119,9 @@ def _chain(data: Data) -> tuple[list[Piece], str | None]:
         if end > len(data):
             told = CUT if end_of in OURS else None
             break
-        begin = _after_padding(data, end)
+        after = _after_padding(data, end)
+        places = range(max(end, after - 3), after + 1)  # an MP4 begins with zeros
+        begin = next((at for at in (end, *places) if _kind(data, at) is end_of), after)
         if _kind(data, begin) is not end_of or len(data) - begin < LEAST_BYTES:
             told = _unheard(data, begin)
             break
@@ -118,13 +135,6 @@ def _spans(begins: list[int], ends: list[int]) -> list[Piece]:
     """Pieces from each begin to its end; none where there is one."""
     pieces = [Piece(*span) for span in zip(begins, ends, strict=True)]
     return pieces[:MOST_PIECES] if len(pieces) > 1 else []
-
-
-def _found(data: Data, magic: bytes) -> list[int]:
-    begins = [0]
-    while len(begins) < MOST_PIECES and (at := data.find(magic, begins[-1] + 1)) > 0:
-        begins.append(at)
-    return begins
 
 
 def _after_padding(data: Data, at: int) -> int:
@@ -196,7 +206,7 @@ def _kind(data: Data, at: int) -> End | None:
         return _asf_end
     if head[4:8] == b"ftyp":
         return _mp4_end
-    kind = {b".snd": _au_end, b"caff": _caf_end}.get(head[:4])
+    kind = {b".snd": _au_end, b"caff": _caf_end, b".SoX": _sox_end, b"XoS.": _sox_end}.get(head[:4])
     return kind or (mp3_end if is_frame(data, after_tag(data, at)) else None)
 
 
@@ -244,6 +254,8 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
         head = bytearray(data[begin : begin + 12])
         head[8:] = b"\xff" * 4  # unknown: up to the end
         return Piece(begin, size, bytes(head))
+    if end_of is _w64_end:
+        return _unwritten_w64(data, begin)
     body = _wav_data(data, begin) if end_of is _wav_end else None
     left = size - body[0] if body else 0
     if body is None or body[1] not in UNWRITTEN or left <= 0:
@@ -292,7 +304,34 @@ def _au_end(data: Data, at: int) -> int | None:
 
 
 def _w64_end(data: Data, at: int) -> int | None:
-    return at + struct.unpack_from("<Q", data, at + 16)[0] if at + 24 <= len(data) else None
+    if at + 24 > len(data):
+        return None
+    body = _w64_data(data, at)
+    heard = body[0] + body[1] if body else 0  # libsndfile believes the data chunk
+    (length,) = struct.unpack_from("<Q", data, at + 16)
+    return max(heard, at + length) if length < ENDLESS else heard or None
+
+
+def _w64_data(data: Data, begin: int) -> tuple[int, int] | None:
+    """As _wav_data. The size of a chunk counts its head of 24 bytes, and 8 bytes align it."""
+    at = begin + 40
+    while at + 24 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at + 16)
+        if data[at : at + 4] == b"data":
+            return at + 24, max(0, length - 24)
+        at += max(24, length + -length % 8)
+    return None
+
+
+def _unwritten_w64(data: Data, begin: int) -> Piece | None:
+    body = _w64_data(data, begin)
+    left = len(data) - body[0] if body else 0
+    if body is None or 0 < body[1] < ENDLESS or left <= 0:
+        return None
+    head = bytearray(data[begin : body[0]])
+    struct.pack_into("<Q", head, 16, len(data) - begin)
+    struct.pack_into("<Q", head, len(head) - 8, left + 24)
+    return Piece(begin, len(data), bytes(head))
 
 
 def _asf_end(data: Data, at: int) -> int | None:
@@ -323,8 +362,14 @@ def _caf_end(data: Data, at: int) -> int | None:
     return at
 
 
+def _sox_end(data: Data, at: int) -> int | None:
+    """Each sample has 4 bytes. 0 samples: it was written to a pipe."""
+    size, num = struct.unpack_from("<IQ" if data[at : at + 1] == b"." else ">IQ", data, at + 4)
+    return at + 4 + size + 4 * num if num else None
+
+
 # libsndfile knows when others are cut
-OURS = (_adx_end, _asf_end, _avi_end, _caf_end, _voc_end, _w64_end)
+OURS = (_adx_end, _asf_end, _avi_end, _caf_end, _sox_end, _voc_end, _w64_end)
 
 
 def _mp4_end(data: Data, begin: int) -> int | None:
@@ -334,6 +379,8 @@ def _mp4_end(data: Data, begin: int) -> int | None:
         length, name = struct.unpack_from(">I4s", data, at)
         if length == 1 and at + 16 <= len(data):
             (length,) = struct.unpack_from(">Q", data, at + 8)
+        if length == 0 and name.isalnum():  # it goes up to the end
+            return len(data)
         if length < 8 or not name.isascii():
             break
         at += length

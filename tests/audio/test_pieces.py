@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import soundfile
-from sound_files import encoded, hear
+from sound_files import encoded, hear, wav
 
 from streamer.audio.file import AudioError, open_audio
 
@@ -100,15 +100,30 @@ def test_tags_at_the_end_are_no_lost_part(tmp_path, kind) -> None:
         assert hear(path)[1] is None
 
 
-@pytest.mark.parametrize("kind", ["rf64", "au"])
-def test_sizes_of_other_kinds_that_were_never_written(tmp_path, kind) -> None:
+ONES = b"\xff" * 8
+UNWRITTEN = [  # where the sizes are, and what a recorder or a pipe leaves there
+    ("rf64", {20: bytes(24)}),
+    ("au", {8: bytes(4)}),
+    *(("w64", {16: file, -8: data}) for file in (bytes(8), ONES) for data in (bytes(8), ONES)),
+    ("w64", {-8: ONES[1:] + b"\x7f"}),
+    ("w64", {16: b"\x28" + bytes(7)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "sizes"), UNWRITTEN)
+@pytest.mark.parametrize("before", [False, True])
+def test_sizes_of_other_kinds_that_were_never_written(tmp_path, kind, sizes, before) -> None:
+    """-8: before the samples of a W64."""
     whole = encoded(TONES[0], **KINDS[kind])
     lost = bytearray(whole)
-    lost[20:44] = bytes(24) if kind == "rf64" else lost[20:44]
-    lost[8:12] = lost[8:12] if kind == "rf64" else bytes(4)
+    for at, size in sizes.items():
+        begin = at if at > 0 else len(whole) - 2 * len(TONES[0]) + at
+        lost[begin : begin + len(size)] = size
     path = tmp_path / "power_lost"
-    path.write_bytes(lost)
-    assert np.array_equal(hear(path)[0], heard_alone(whole, tmp_path))
+    path.write_bytes(whole * before + lost)
+    found, warning = hear(path)
+    assert warning is None
+    assert np.array_equal(found, np.tile(heard_alone(whole, tmp_path), (1 + before, 1)))
 
 
 @needs_ffmpeg
@@ -150,6 +165,12 @@ OTHER_KINDS = {
     "fragments.mp4": FRAGMENTS,
     "a.webm": ("-c:a", "libopus"),
     "a.caf": (),
+    "a.flv": ("-ar", "44100"),
+    "a.nut": AS_AAC,
+    "a.sox": (),
+    "a.spx": (),
+    "a.thd": ("-strict", "-2", "-ar", "44100", "-ac", "2"),
+    "a.tta": (),
     # they declare no length, so it is the last frame that tells
     **{f"{rate}.mp3": ("-ar", str(rate), "-write_xing", "0") for rate in (8_000, 22_050, 44_100)},
     **{f"{rate}.aac": ("-ar", str(rate)) for rate in (8_000, 22_050, 44_100)},
@@ -195,15 +216,20 @@ def test_a_cut_at_the_begin_of_a_frame_is_told(tmp_path, name, rate, left) -> No
 
 
 @needs_ffmpeg
-def test_containers_for_ffmpeg_are_looked_at_too(tmp_path) -> None:
-    soundfile.write(tmp_path / "a.wav", np.concatenate(TONES), RATE)
-    told = {"m4a": "bytes after the end", "aac": "None", "wma": "cut short", "mka": "None"}
-    for kind, wanted in told.items():
-        made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", tmp_path / f"a.{kind}")
-        subprocess.run(made, check=True)
-        path = tmp_path / f"joined.{kind}"
-        path.write_bytes((tmp_path / f"a.{kind}").read_bytes() * 2)
-        assert wanted in str(hear(path)[1])
+@pytest.mark.parametrize(
+    "kind", ["aac", "adx", "m4a", "mka", "nut", "sox", "spx", "thd", "tta", "wma"]
+)
+def test_all_parts_of_a_joined_file_are_heard_with_ffmpeg(tmp_path, kind) -> None:
+    made = ("ffmpeg", "-v", "fatal", "-i", wav(tmp_path / "a.wav", np.concatenate(TONES), RATE))
+    subprocess.run((*made, "-strict", "-2", tmp_path / f"a.{kind}"), check=True)
+    data = (tmp_path / f"a.{kind}").read_bytes()
+    alone = hear(tmp_path / f"a.{kind}")[0]
+    (tmp_path / "joined").write_bytes(data + bytes(900 * (kind == "m4a")) + data)
+    found, warning = hear(tmp_path / "joined")
+    assert warning is None
+    assert len(found) == pytest.approx(2 * len(alone), rel=0.002)
+    (tmp_path / "joined").write_bytes(data + data[: len(data) // 2])
+    assert any(told in str(hear(tmp_path / "joined")[1]) for told in ("cut short", "lost"))
 
 
 @pytest.mark.parametrize("kind", ["mp3", "ogg", "flac", "wav"])
