@@ -230,6 +230,7 @@ class Config:
             gate=gate,
             rules=rules.saying(self.said),
             verify_budget_s=budget_s,
+            grows=mode == "exact" and self.k is None,
         )
 
     def for_jobs(self, jobs: int) -> Config:

@@ -35,7 +35,7 @@ class Hostile:
     def __init__(self, drafter, seed):
         self._drafter, self._chance = drafter, np.random.default_rng(seed)
 
-    def draft(self, n):
+    def draft(self, n, most=0):
         ids, signals = yield from self._drafter.draft(n)
         sequence = self._drafter.listener.sequence
         wrong = [int(self._chance.integers(900))]

@@ -289,10 +289,10 @@ class FailsOnce(Passing):
 
     left: list
 
-    def draft(self, n):
+    def draft(self, n, most=0):
         if self.left and self.left.pop():
             raise RuntimeError("the drafter fell over")
-        return (yield from self.inner.draft(n))
+        return (yield from self.inner.draft(n, most))
 
 
 async def test_one_turns_failure_is_its_own(options):

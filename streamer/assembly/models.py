@@ -227,7 +227,7 @@ class Models:
 
         if self.config.draft == "generate":
             return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter
+        return functools.partial(IncrementalDrafter, is_gated=self.plan.mode == "gated")
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

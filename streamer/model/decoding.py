@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from streamer.core.decoding.plan import (
@@ -29,25 +30,37 @@ class IncrementalDrafter:
     """
 
     def __init__(
-        self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
+        self,
+        listener: Listener,
+        rules: Rules,
+        sampling: Sampling,
+        weights: LevelWeights = FLAT,
+        is_gated: bool = True,
     ) -> None:
+        """is_gated: a gate reads the entropies of the signals; without one they are NaN."""
         self.listener = listener
+        self._is_gated = is_gated
         form = form_of(listener.thinker, rules, weights)
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
-    def draft(self, n: int) -> Steps[Draft]:
-        """Up to `n` ids. A step is fed guesses, too: those that the model itself chooses share it,
-        and the first wrong one is dropped with all after it."""
+    def draft(self, n: int, most: int = 0) -> Steps[Draft]:
+        """`n` ids, and up to `most` of them where guesses are right. A step is fed guesses, too:
+        those that the model itself chooses share it, and the first wrong one is dropped with all
+        after it."""
         sequence, sampler = self.listener.sequence, self._sampler
+        most = max(n, most)
         ids: list[int] = []
         signals: list[Signal] = []
         while len(ids) < n:
-            guess = sampler.guess(sequence.answer, min(n - len(ids), SHORT_IDS) - 1)
+            guess = sampler.guess(sequence.answer, min(most - len(ids), SHORT_IDS) - 1)
             sequence.extend(guess)
             logits = yield from self.listener.feed(1 + len(guess))
             answer = sequence.answer
-            chosen, told = sampler.judge(logits, answer, len(guess))
+            chosen, told = sampler.judge(logits, answer, len(guess), self._is_gated)
             num_right = num_same(guess, chosen)
+            if not self._is_gated:
+                log_probs = log_probs_of(logits[: num_right + 1], chosen[: num_right + 1])
+                told = [Signal(math.nan, log_prob) for log_prob in log_probs]
             sequence.replace_tail(len(sequence) - len(guess) + num_right, [chosen[num_right]])
             ids += chosen[: num_right + 1]
             signals += told
@@ -68,7 +81,7 @@ class GenerateDrafter:
         self.listener = listener
         self._stock = stock
 
-    def draft(self, n: int) -> Steps[Draft]:
+    def draft(self, n: int, most: int = 0) -> Steps[Draft]:
         """Up to `n` ids, without an engine step: the stock model keeps its own cache."""
         return self._generate(n)
         yield

@@ -18,7 +18,7 @@ from streamer.model.engines.engine import Engine, Row
 
 T = TypeVar("T")
 # rows up to this, with logits wanted, are someone's next ids: they are in every step
-SHORT_IDS = 16
+SHORT_IDS = 24
 PREFILL_IDS = 64  # most ids of all longer rows together in one step; a window is 50
 
 

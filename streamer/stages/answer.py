@@ -143,7 +143,8 @@ class AnswerStage:
                 case DraftMore(n):
                     assert parts.edge is not None
                     began = self._clock()
-                    steps = self._draft(ready, 1 if prefilled_at is None else n)
+                    # the first step feeds the prompt's end, too: its ids go out at once
+                    steps = self._draft(ready, 1 if prefilled_at is None else n, n)
                     ids, signals, took_s = await parts.edge.batcher.submit(steps)
                     prefilled_at = prefilled_at or self._clock()
                     spec.drafted(ids, signals, began + took_s)
@@ -161,15 +162,15 @@ class AnswerStage:
                     requests.count_sent(spec.counts)
                     return await self._described(text.finish(reason, spec.counts, prefilled_at))
 
-    def _draft(self, ready: Ready, n: int) -> Steps:
-        """Up to `n` ids, which then stand at the sequence's end, their signals, and how long they
-        took in seconds, without the way to the thread and back: a busy event loop is no reason to
-        draft fewer at once. On the edge's thread."""
+    def _draft(self, ready: Ready, n: int, most: int) -> Steps:
+        """`n` to `most` ids, which then stand at the sequence's end, their signals, and how long
+        they took in seconds, without the way to the thread and back: a busy event loop is no reason
+        to draft fewer at once. On the edge's thread."""
         began = self._clock()
         turn = ready.turn
         if turn.drafter is None:
             turn.drafter = self._parts.drafter(turn.edge, ready.weights)
-        ids, signals = yield from turn.drafter.draft(n)
+        ids, signals = yield from turn.drafter.draft(n, most)
         return ids, signals, self._clock() - began
 
     async def _described(self, describe: Callable[[], Description]) -> Description:

@@ -88,23 +88,26 @@ def test_guesses_change_nothing_whatever_is_asked_for(thinker: Thinker, language
                 if chance.random() < 0.7
             }
             found = []
-            for n in (1, chance.randint(2, 40)):
+            for n, most in ((1, 0), (chance.randint(2, 40), 0), (1, chance.randint(2, 40))):
                 listener.sequence.replace_tail(listener.sequence.answer_start)
-                drafter = IncrementalDrafter(listener, rules, sampling, weights)
-                found.append(drafted(drafter, n, rules)[:2])
+                drafter = IncrementalDrafter(listener, rules, sampling, weights, is_gated=not most)
+                found.append(drafted(drafter, n, rules, most)[:2])
             assert found[0] == found[1], (rules, sampling, weights)
+            assert found[2][0] == found[0][0]
+            log_probs = [[signal.log_prob for signal in signals] for _, signals in found]
+            assert log_probs[2] == log_probs[0]
 
 
 def drafted(
-    drafter: IncrementalDrafter, n: int, rules: Rules
+    drafter: IncrementalDrafter, n: int, rules: Rules, most: int = 0
 ) -> tuple[list[int], list[Signal], int]:
-    """A sentence, `n` ids at a time, and how many steps it took."""
+    """A sentence, `n` to `most` ids at a time, and how many steps it took."""
     ids: list[int] = []
     signals: list[Signal] = []
     num_steps = 0
     vocabulary = drafter.listener.thinker.vocabulary
     while not ids or stop(vocabulary, rules, ids[:-1], ids[-1]) is None:
-        steps = counted(drafter.draft(n))
+        steps = counted(drafter.draft(n, most))
         found, told, num = drive(drafter.listener.engine, steps)
         ids, signals, num_steps = ids + found, signals + told, num_steps + num
     return ids, signals, num_steps

@@ -114,7 +114,7 @@ class ToySteps:
     def __init__(self, drafter):
         self._drafter = drafter
 
-    def draft(self, n):
+    def draft(self, n, most=0):
         yield
         return self._drafter.draft(n)
 

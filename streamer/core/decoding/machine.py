@@ -198,12 +198,14 @@ class Speculator:
     # The block being drafted. It begins after all blocks on their way.
 
     def _begin_block(self) -> None:
-        """The next block: k ids; at the edge alone as many as are quick, the answer's first id by
-        itself."""
+        """The next block: k ids; as many as are quick at the edge alone, and in exact after the
+        first one, which brings the first attribute word."""
         self._must_be_verified = False  # gate or mode said so, and the block is counted
         self._size = self.plan.k
         if self.plan.mode == "edge":
-            self._size = self.pace.num_at_once if self.counts.n_committed else 1
+            self._size = self.pace.num_at_once
+        elif self.plan.grows and self._number > 1:
+            self._size = max(self._size, self.pace.num_at_once)
 
     @property
     def _span(self) -> int:
@@ -217,8 +219,9 @@ class Speculator:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the block has all its ids, or the last one drafted ends the answer."""
-        if self._drafted_stop is not None:
+        """Whether the block has all its ids, or the last one drafted ends the answer. At the edge
+        alone those of a step are a block."""
+        if self._drafted_stop is not None or self.plan.mode == "edge":
             return len(self._signals) > self._span
         return self._room <= 0
 

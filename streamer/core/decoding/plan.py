@@ -258,6 +258,7 @@ class Plan:
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted after the oldest block on its way
     credits: int = 1  # blocks that may be on their way
+    grows: bool = False  # drafts after the first may be longer: as many ids as are quick
 
 
 @dataclass(slots=True)

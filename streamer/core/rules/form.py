@@ -184,6 +184,8 @@ class SentenceForm:
             for begin in self._begins if state.is_first else ("",):
                 if (begin + text).startswith(state.clause):
                     rest = (begin + text)[len(state.clause) :]
+                    if not state.said and rest == text and len(self._named) > 1:
+                        return None  # the one that comes first is another for each voice
                     spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
                     return next((ids[0] for ids in spelled if ids), None)
         return None

@@ -108,6 +108,25 @@ def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
     assert machine.counts.stall_ms == 500
 
 
+def test_drafts_after_the_first_one_grow_where_they_may() -> None:
+    """The answer's first id is asked for alone, and a draft of k after it."""
+    for grows, size in ((False, 2), (True, 8)):
+        plan = Plan("exact", 2, rules=Rules.off(), ahead=48, credits=2, grows=grows)
+        machine = Speculator(plan, VOCABULARY, started(), Pace(AT_ONCE_S / 8.5))
+        sizes = []
+        while len(sizes) < 2:
+            match machine.next(0.0):
+                case DraftMore(n):
+                    ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
+                    machine.sequence.extend(ids)
+                    machine.drafted(ids, [CALM] * n)
+                case Verify(request) if request.draft:
+                    sizes.append(len(request.draft))
+                case Verify(request):
+                    machine.verdict(Verdict(request.number, 0, 0))
+        assert sizes == [2, size]
+
+
 def alone(draft_s: float, rules: Rules) -> Speculator:
     return Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
 
