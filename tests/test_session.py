@@ -161,7 +161,7 @@ async def test_streams_do_not_mix(options):
             for seed in range(8):
                 group.start_soon(describe, seed, together)
         assert together == alone
-        assert len(set(alone.values())) >= 6, "they must differ for this to mean anything"
+        assert len(set(alone.values())) >= 4, "they must differ for this to mean anything"
         assert set(free_of(describer)) == {4}
 
 
