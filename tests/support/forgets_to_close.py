@@ -3,6 +3,7 @@ test_batcher.py."""
 
 import asyncio
 import threading
+from contextlib import suppress
 
 from streamer.assembly.models import Models
 from streamer.config import Config
@@ -25,8 +26,13 @@ async def main(engine):
         await batcher.submit(endless(engine))
 
 
+def run():
+    with suppress(RuntimeError):  # the describer was closed, by the interpreter's end
+        asyncio.run(main(engine))
+
+
 # stable: torch's products, which let the GIL go
 engine = Models(Config(mode="edge", engine="stable")).first.engine
 is_at_work = threading.Event()
-threading.Thread(target=lambda: asyncio.run(main(engine)), daemon=True).start()
+threading.Thread(target=run, daemon=True).start()
 is_at_work.wait()
