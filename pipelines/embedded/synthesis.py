@@ -132,7 +132,7 @@ class Shard:
 
 @contextlib.contextmanager
 def left_out(name: str, seconds: int) -> Iterator[None]:
-    """A session that fails, or hangs for so long, is reported and left out: the rest must go on."""
+    """Report and leave out a session that fails or runs longer than this, and go on with the rest."""
 
     def hung(*_: object) -> None:
         raise TimeoutError("hung")

@@ -278,7 +278,7 @@ def voice_profile(found: Any, language: Language = "en") -> dict[str, dict[str, 
 
 
 def voice_line(found: Any, language: Language = "en") -> str:
-    """One line for the prompt of an agent, "" where nobody spoke: "The user speaks fast
+    """One line for the prompt of an agent, "" without speech: "The user speaks fast
     (6.1 syllables/s), loudly (-18 dBFS), with hardly a pause; sounds excited." Raises ValueError
     for another language."""
     if language not in WORDS:

@@ -179,8 +179,8 @@ class Redo:
 
 
 class WindowLedger:
-    """What each window of one clip was delivered with, and which the growing maximum made stale. It
-    keeps the raw windows (at most `max_windows`).
+    """The clamp under which each window of one clip was delivered, and the windows that the growing
+    maximum made stale. It keeps the raw windows (at most `max_windows`).
 
     The features are clamped 80 dB below the maximum of the WHOLE clip, which is unknown while it is
     arriving. So each window is delivered (encoded and prefilled) under the maximum so far, and

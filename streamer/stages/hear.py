@@ -271,9 +271,8 @@ class _Prefill:
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope(), anyio.Event()
-            self._group.start_soon(
-                quietly, self._describe_so_far, turn, turn.edge, heard, *self._update
-            )
+            update = turn, turn.edge, heard, *self._update
+            self._group.start_soon(quietly, self._describe_so_far, *update)
 
     async def leave(self) -> OpenTurn:
         """Let go of the turn: it goes to the next stage, or is dropped."""

@@ -79,7 +79,7 @@ class Telling(SpanExporter):
         is_there = found is SpanExportResult.SUCCESS
         self._num_lost += 0 if is_there else len(spans)
         where = getattr(self._inner, "_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")
-        back = f"the collector at {where} is there again; {self._num_lost} spans lost so far"
+        back = f"the collector at {where} answers again; {self._num_lost} spans were lost"
         gone = f"no collector takes spans at {where}; they are lost until one does"
         self._notices.state(is_there, back if is_there else gone)
         return found

@@ -91,7 +91,7 @@ def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
 
 
 def begun(model):
-    """`streamer warm` in a process of its own, which waits for a line behind its third part."""
+    """`streamer warm` in a process of its own, which waits for a line of input after its third part."""
     code = """import sys
 from pathlib import Path
 from streamer.extras.large.prepared import Prepared

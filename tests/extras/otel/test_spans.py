@@ -115,7 +115,7 @@ def test_a_collector_that_is_away_is_one_line(caplog):
     assert told.startswith("no collector takes spans at")
     assert lines(True, 2) == lines(False, 30) == []
     (told,) = lines(True, 2 + EVERY_S)
-    assert told.endswith("is there again; 6 spans lost so far")
+    assert told.endswith("answers again; 6 spans were lost")
     assert len(away.get_finished_spans()) == 9
 
 
