@@ -71,10 +71,8 @@ def accuracy(rows: list[dict]) -> str:
     lines = [["", "mean", *ATTRIBUTES]]
     groups = [row for row in rows if row["by"] in ("all", "language", "length")]
     for row in (row for row in groups if "mode" in row):
-        cells = [
-            f"{row[a]['exact']:.2f} / {row[a]['bias']:+.2f}" if row[a]["n"] else "-"
-            for a in ATTRIBUTES
-        ]
+        each = [row[name] for name in ATTRIBUTES]
+        cells = [f"{a['exact']:.2f} / {a['bias']:+.2f}" if a["n"] else "-" for a in each]
         lines.append([f"{row['mode']}, {row['group']}", f"{row['mean']:.3f}", *cells])
     edge, cloud = (of_all(rows, "mode", mode) for mode in ("edge", "cloud"))
     usual = [f"{edge[a]['constant']:.2f}" if edge[a]["n"] else "-" for a in ATTRIBUTES]
@@ -105,9 +103,8 @@ def sources() -> str:
     known = table()
     used = [row for row in known["source"] + known["noise"] if row.get("side") != "held"]
     cells = [[row["credit"], row["licence"], row["repository"]] for row in used]
-    return "\n## Recordings it was trained on\n\n" + rows_of(
-        ["recordings", "licence", "from"], *cells
-    )
+    found = rows_of(["recordings", "licence", "from"], *cells)
+    return f"\n## Recordings it was trained on\n\n{found}"
 
 
 def main() -> None:

@@ -16,22 +16,16 @@ from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.audio.chunker import Chunker
 
 SHARES = {"none": 0.34, "mp3": 0.24, "opus": 0.22, "telephone": 0.20}
+FORMATS = {"mp3": ("MP3", "MPEG_LAYER_III", {"bitrate_mode": "CONSTANT"})}
+FORMATS |= {"opus": ("OGG", "OPUS", {})}
+COMPRESSION = {"mp3": (0.5, 0.93), "opus": (0.85, 0.98)}
 
 
-def mp3(samples: np.ndarray, compression: float) -> np.ndarray:
-    """Through LAME; `compression` 0 to 1, at 16 kHz about 160 to 8 kbit/s."""
-    return _coded(samples, compression, "MP3", "MPEG_LAYER_III")
-
-
-def opus(samples: np.ndarray, compression: float) -> np.ndarray:
-    """Through libopus; `compression` 0 to 1, 256 to 9 kbit/s."""
-    return _coded(samples, compression, "OGG", "OPUS")
-
-
-def _coded(samples: np.ndarray, compression: float, container: str, subtype: str) -> np.ndarray:
-    options = {"bitrate_mode": "CONSTANT"} if container == "MP3" else {}
-    options["compression_level"] = compression
-    heard, rate = coded_as(samples, SAMPLE_RATE, container, subtype, **options)
+def coded(samples: np.ndarray, way: str, compression: float) -> np.ndarray:
+    """Through LAME or libopus; `compression` 0 to 1: mp3 160 to 8 kbit/s, opus 256 to 9."""
+    container, codec, options = FORMATS[way]
+    options = {**options, "compression_level": compression}
+    heard, rate = coded_as(samples, SAMPLE_RATE, container, codec, **options)
     heard = soxr.resample(heard, rate, SAMPLE_RATE) if rate != SAMPLE_RATE else heard
     return aligned(heard.astype(np.float32), samples)
 
@@ -74,9 +68,8 @@ def room(samples: np.ndarray, rng: random.Random) -> np.ndarray:
     tail = chance.standard_normal(len(t)) * 10 ** (-3 * t / decay_s) * (t > 0.004)
     tail = sosfilt(butter(1, rng.uniform(1500, 7000), fs=SAMPLE_RATE, output="sos"), tail)
     for _ in range(rng.randint(2, 6)):
-        tail[int(rng.uniform(0.001, 0.03) * SAMPLE_RATE)] += (
-            rng.uniform(-0.5, 0.5) * np.abs(tail).max()
-        )
+        at = int(rng.uniform(0.001, 0.03) * SAMPLE_RATE)
+        tail[at] += rng.uniform(-0.5, 0.5) * np.abs(tail).max()
     tail *= 10 ** (-rng.uniform(2, 18) / 20) / np.sqrt((tail**2).sum() + 1e-12)
     return (samples + fftconvolve(samples, tail)[: len(samples)]).astype(np.float32)
 
@@ -87,10 +80,8 @@ def passed_on(samples: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]
     way = rng.choices(list(SHARES), SHARES.values())[0]
     scale = max(1.0, float(np.abs(heard).max()) / 0.99)
     heard = heard / scale
-    if way == "mp3":
-        heard = mp3(heard, rng.uniform(0.5, 0.93))
-    elif way == "opus":
-        heard = opus(heard, rng.uniform(0.85, 0.98))
+    if way in FORMATS:
+        heard = coded(heard, way, rng.uniform(*COMPRESSION[way]))
     elif way == "telephone":
         heard = aligned(telephone(heard), heard)
     return heard * scale, way

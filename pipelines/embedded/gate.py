@@ -1,17 +1,14 @@
-"""The gate of the exported pair: recordings to calibrate it, its thresholds, and its promise.
+"""The gate of the exported pair: its thresholds, and its promise.
 
-    python -m pipelines.embedded.gate clips --clones DIR --out FOLDER [--half 1]
     python -m pipelines.embedded.gate fit --edge EDGE --cloud CLOUD FILE...
     python -m pipelines.embedded.gate check FILE...
 
-`clips` writes recordings of half the held-out people to FOLDER/wav; half 0 calibrates, half 1
-checks. `fit` runs `streamer calibrate` and copies the edge's thresholds into the cloud's card.
+`fit` runs `streamer calibrate` and copies the edge's thresholds into the cloud's card.
 `check` prints the loss at these thresholds, by length, on recordings that calibrated nothing: the
 share of a recording's blocks that are not sent up though the cloud would have changed them.
 """
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -21,33 +18,13 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
-from pipelines.embedded import people_held
-from pipelines.embedded.recordings import Clip
 from streamer.assembly.models import Models
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import at
 from streamer.model.checkpoint.card import FILE, write_gate
 
-# recordings of each half: single ones of each speaker of a source, joined turns by their seconds
-SINGLES = {"common-voice-zh": 4, "speechocean762": 2, "librispeech-other": 4}
-SINGLES |= {"librispeech-sample": 1, "common-voice-59": 1}
-JOINED = {30: 60, 60: 60}
 LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61), (0, 61))
-
-
-def half(speaker: str) -> int:
-    """0 calibrates, 1 checks."""
-    return int(hashlib.sha1(f"streamer-gate:{speaker}".encode()).hexdigest()[:8], 16) % 2
-
-
-def write(clones: Path, out: Path, part: int) -> None:
-    """A folder of recordings of one half's speakers."""
-
-    def wanted(clip: Clip) -> bool:
-        return clip.held and half(clip.speaker) == part
-
-    people_held.write(clones, out, wanted, SINGLES, JOINED)
 
 
 def fit(args: argparse.Namespace) -> None:
@@ -84,9 +61,7 @@ def check(args: argparse.Namespace) -> list[dict]:
     """Rows of preset, risk, length, recordings, loss, its standard error, share not sent up."""
     from bench.common import table_of
 
-    config = Config(
-        edge=args.edge, cloud=args.cloud, language=args.language, attributes=args.attributes
-    )
+    config = Config(edge=args.edge, cloud=args.cloud, language=args.language)
     models = Models(config, calibrates=True)
     card, found = models.first.card.speaking(args.language), []
     for name, rows in losses(models, args.files).items():
@@ -107,22 +82,16 @@ def check(args: argparse.Namespace) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("do", choices=("clips", "fit", "check"))
-    parser.add_argument("files", nargs="*", type=Path, help="recordings, to fit or check")
-    parser.add_argument("--clones", type=Path)
-    parser.add_argument("--out", type=Path, help="the folder of `clips`; the rows of `check`")
-    parser.add_argument("--half", type=int, choices=(0, 1), default=0)
+    parser.add_argument("do", choices=("fit", "check"))
+    parser.add_argument("files", nargs="+", type=Path, help="recordings")
+    parser.add_argument("--out", type=Path, help="the rows of `check`")
     parser.add_argument("--edge", default="embedded")
     parser.add_argument("--cloud", default="embedded")
     parser.add_argument("--language", default="zh", help="of the sentences")
-    parser.add_argument("--attributes", help="that the sentences name which check judges")
     parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9)
     args = parser.parse_args()
-    if args.do == "clips":
-        write(args.clones, args.out, args.half)
-    else:
-        {"fit": fit, "check": check}[args.do](args)
+    {"fit": fit, "check": check}[args.do](args)
 
 
 if __name__ == "__main__":

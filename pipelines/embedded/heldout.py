@@ -89,9 +89,8 @@ def tilted(samples: np.ndarray, slope_db: float) -> np.ndarray:
     """A spectral slope of dB per octave around 1 kHz, clipped at 60 Hz and 8 kHz."""
     freq = np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)
     octaves = np.log2(np.clip(freq, 60, 8000) / 1000)
-    return np.fft.irfft(
-        np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)
-    ).astype(np.float32)
+    spectrum = np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20)
+    return np.fft.irfft(spectrum, len(samples)).astype(np.float32)
 
 
 def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:

@@ -19,18 +19,8 @@ import numpy as np
 import parselmouth
 
 from pipelines.embedded.speak import SAMPLE_RATE
-from streamer.core.measures.frames import (
-    BRIGHT_HZ,
-    FRAMES_PER_S,
-    HOP_SAMPLES,
-    MIN_FRAMES,
-    SPEECH_SAMPLES,
-    VOICE_HZ,
-    active_level,
-    frame_powers,
-    pitch_stats,
-    speaking,
-)
+from streamer.core.measures import frames
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, MIN_FRAMES, SPEECH_SAMPLES
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
 from streamer.core.measures.levels import BOUNDS, arousal_of, level_of, standardised
 from streamer.core.measures.levels import NUM_LEVELS as NUM_LEVELS
@@ -54,22 +44,13 @@ class Measures:
     def levels(self) -> dict[str, int | None]:
         """Level of each attribute; None for one that was not measured."""
         values = {name: getattr(self, name) for name in ATTRIBUTES}
-        return {
-            name: None if np.isnan(value) else level_of(name, value)
-            for name, value in values.items()
-        }
+        return {n: None if np.isnan(v) else level_of(n, v) for n, v in values.items()}
 
     def vector(self) -> np.ndarray:
         """About zero mean and unit range, [7]: regression targets, and what arousal and word
         order use."""
-        return np.array(
-            [
-                *standardised(self.rate, self.pitch, self.variation, self.loudness, self.pauses),
-                (self.timbre + 9.5) / 6.0,
-                self.arousal * 2.0,
-            ],
-            np.float32,
-        )
+        first = standardised(self.rate, self.pitch, self.variation, self.loudness, self.pauses)
+        return np.array([*first, (self.timbre + 9.5) / 6.0, self.arousal * 2.0], np.float32)
 
 
 def measure(
@@ -86,18 +67,19 @@ def measure(
     spoken = np.ones(len(raw), bool) if speech is None else speech
     if spoken.sum() < MIN_FRAMES:
         raise ValueError("no speech")
-    active_db, heard = active_level(power, spoken)
+    active_db, heard = frames.active_level(power, spoken)
     talking = heard if speech is None else speech
     first, end = span_of(talking)
     paused = paused_frames(~talking[first:end])
     voiced = f0[heard & (f0 > 0)].astype(np.float32)
     if len(voiced) < MIN_FRAMES or (num_syllables is not None and num_syllables < 1):
         raise ValueError("no voiced speech")
-    found = pitch_stats(voiced)
+    found = frames.pitch_stats(voiced)
     pitch, variation = found.median_hz, found.sd_semitones
     span = end - first
     rate = float("nan") if num_syllables is None else FRAMES_PER_S * num_syllables / (span - paused)
-    low, high = (frame_power(raw[heard], *band).mean() for band in (VOICE_HZ, BRIGHT_HZ))
+    bands = (frames.VOICE_HZ, frames.BRIGHT_HZ)
+    low, high = (frame_power(raw[heard], *band).mean() for band in bands)
     arousal = arousal_of(standardised(rate, pitch, variation, active_db, paused / span))
     tilt = 10 * np.log10(high / low)
     return Measures(
@@ -138,12 +120,12 @@ def probabilities(samples: np.ndarray) -> np.ndarray:
 
 def speech_frames(samples: np.ndarray) -> np.ndarray:
     """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool."""
-    return on_mel_frames(speaking(probabilities(samples)), -(-len(samples) // 160))
+    return on_mel_frames(frames.speaking(probabilities(samples)), -(-len(samples) // 160))
 
 
 def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
     """Mean square of the signal in a band [n_frames], of `raw` [n_frames, 128] log10 mel power."""
-    return frame_powers(raw, (low_hz, high_hz))[0]
+    return frames.frame_powers(raw, (low_hz, high_hz))[0]
 
 
 def span_of(talking: np.ndarray) -> tuple[int, int]:

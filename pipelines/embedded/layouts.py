@@ -1,6 +1,6 @@
 """The speaker, language and text of each file of a clone.
 
-One function for each way a repository names its speakers. Each yields facts by path; a file that no
+One public function for each `layout` of recordings.toml. Each yields facts by path; a file that no
 table names has no speaker and is left out.
 """
 
@@ -41,22 +41,15 @@ def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
     """validated.tsv: path, client_id, sentence, gender; the folder is the language where the
     source names none."""
     inside = [p for p in clone.paths if p.startswith(source["base"])]
-    tables = [p for p in inside if p.split("/")[-1] == "validated.tsv"]
-    for table in tables:
+    for table in (p for p in inside if p.split("/")[-1] == "validated.tsv"):
         folder = table.rpartition("/")[0]
-        clips = {
-            p.split("/")[-1]: p for p in clone.paths if p.startswith(folder) and p.endswith(".mp3")
-        }
-        language = source.get("language", folder)
-        for row in csv.DictReader(
-            io.StringIO(clone.text(table)), delimiter="\t", quoting=csv.QUOTE_NONE
-        ):
+        sounds = (p for p in clone.paths if p.startswith(folder) and p.endswith(".mp3"))
+        clips = {p.split("/")[-1]: p for p in sounds}
+        language, lines = source.get("language", folder), io.StringIO(clone.text(table))
+        for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
             if row["path"] in clips:
-                sex = sex_of(row.get("gender") or "")
-                yield (
-                    clips[row["path"]],
-                    Said(row["client_id"], language, sex, row["sentence"] or ""),
-                )
+                about = (sex_of(row.get("gender") or ""), row["sentence"] or "")
+                yield clips[row["path"]], Said(row["client_id"], language, *about)
 
 
 def speechocean(clone: Clone, source: dict) -> Iterator[Facts]:
@@ -96,11 +89,8 @@ def aishell1(clone: Clone, source: dict) -> Iterator[Facts]:
 def aishell3(clone: Clone, source: dict) -> Iterator[Facts]:
     """SSBnnnn at the front of the name; metadata_hanzi.csv."""
     lines = clone.text(source["base"] + "/metadata_hanzi.csv").splitlines()
-    texts = {
-        line.split("\t")[0].split("/")[-1].split(".")[0]: line.split("\t")[1]
-        for line in lines
-        if "\t" in line
-    }
+    rows = (line.split("\t") for line in lines if "\t" in line)
+    texts = {row[0].split("/")[-1].split(".")[0]: row[1] for row in rows}
     for path in clone.paths:
         name = path.split("/")[-1].split(".")[0]
         text = re.sub("[^\u4e00-\u9fff]", "", texts.get(name, ""))
@@ -127,18 +117,3 @@ def unnamed(clone: Clone, source: dict) -> Iterator[Facts]:
     """Nobody says who speaks, or what: each file counts as a speaker of its own."""
     for path in clone.paths:
         yield path, Said(path.split("/")[-1].split(".")[0], source["language"])
-
-
-LAYOUTS = {
-    f.__name__: f
-    for f in (
-        common_voice,
-        speechocean,
-        librispeech,
-        aishell1,
-        aishell3,
-        kerstin,
-        kathleen,
-        unnamed,
-    )
-}

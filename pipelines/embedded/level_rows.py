@@ -18,9 +18,8 @@ from tqdm import tqdm
 
 from bench.people_changes import Heard, babble, noise, opus, room, telephone
 from bench.people_clips import truth
-from pipelines.embedded.gate import half
 from pipelines.embedded.labels import Measures
-from pipelines.embedded.people_held import trimmed
+from pipelines.embedded.people_held import half, trimmed
 from pipelines.embedded.rate_data import PLAUSIBLE
 from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE

@@ -21,28 +21,12 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from streamer.core.measures.levels import (
-    BOUNDS,
-    ERRORS,
-    FEATURES,
-    LEAST_CHANCE,
-    MEASURES,
-    Learnt,
-    MeasureError,
-    arousal_sum,
-    features_of,
-    on_axis,
-    values_of,
-)
+from streamer.core.measures import levels
+from streamer.core.measures.levels import BOUNDS, MeasureError, features_of, on_axis, values_of
 
-WIDTHS = {  # of about one level, on the axis
-    "rate": 0.35,
-    "pitch": 0.5,
-    "variation": 1.0,
-    "loudness": 9.0,
-    "pauses": 0.1,
-    "timbre": 7.0,
-}
+# of about one level, on the axis
+WIDTHS = {"rate": 0.35, "pitch": 0.5, "variation": 1.0}
+WIDTHS |= {"loudness": 9.0, "pauses": 0.1, "timbre": 7.0}
 # The weight of a sound that shows in its SNR or its clipping, and of one that does not. A recording
 # as it is has 1, so that invisible changes cast little doubt on clean sounds.
 SEEN, UNSEEN = 0.3, 0.05
@@ -60,7 +44,7 @@ Row = dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", type=Path, nargs="+", help="of level_rows.py, to fit to")
-    parser.add_argument("--write", type=Path, default=ERRORS, metavar="FILE")
+    parser.add_argument("--write", type=Path, default=levels.ERRORS, metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
@@ -68,10 +52,10 @@ def main() -> None:
     write(fit([json.loads(line) for line in lines]), args.write)
 
 
-def fit(rows: Sequence[Row]) -> Learnt:
+def fit(rows: Sequence[Row]) -> levels.Learnt:
     apart = [row for row in rows if row["side"] != "train"]
-    errors = {name: error_of(name, apart if name in OF_TEXT else rows) for name in MEASURES}
-    return Learnt(errors, arousal_numbers(errors, apart), OPINION)
+    errors = {name: error_of(name, apart if name in OF_TEXT else rows) for name in levels.MEASURES}
+    return levels.Learnt(errors, arousal_numbers(errors, apart), OPINION)
 
 
 def weight(row: Row) -> float:
@@ -89,7 +73,7 @@ def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
     true = torch.tensor(on_axis(name, [row["true"][name] for row, _ in known]))
     weights = torch.tensor([weight(row) for row, _ in known])
     centre, sd, width = float(true.mean()), float(true.std()), WIDTHS[name]
-    start = torch.zeros(5, len(FEATURES))
+    start = torch.zeros(5, len(levels.FEATURES))
     start[2:, 0] = torch.tensor([math.log(0.02 * width), math.log(0.15 * width), -1.0])
     scale = torch.tensor([1 / width**2, 1.0, 0.25, 0.25, 0.25])[:, None]
 
@@ -123,7 +107,7 @@ def log_loss(
     """Log-loss of the levels that `bounds` make. under [rows, bounds]: the chance to be under each."""
     ends = torch.zeros(len(true), 1), torch.ones(len(true), 1)
     chances = torch.diff(torch.cat([ends[0], under, ends[1]], 1))
-    chances = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / chances.shape[1]
+    chances = (1 - levels.LEAST_CHANCE) * chances + levels.LEAST_CHANCE / chances.shape[1]
     level = (true[:, None] > bounds).sum(1)
     return -(weights * torch.log(chances[torch.arange(len(true)), level])).sum()
 
@@ -133,7 +117,7 @@ def arousal_numbers(
 ) -> tuple[float, float, float]:
     """Shift, factor and least variance of arousal's sum."""
     known = [row for row in rows if "arousal" in row["true"]]
-    sums = [arousal_sum(_spreads(row, errors)) for row in known]
+    sums = [levels.arousal_sum(_spreads(row, errors)) for row in known]
     mean, variance = torch.tensor(sums).T
     true = torch.tensor([row["true"]["arousal"] for row in known])
     weights = torch.tensor([weight(row) for row in known])
@@ -167,13 +151,14 @@ def minimised(loss: object, start: torch.Tensor) -> np.ndarray:
     return p.detach().numpy()
 
 
-def write(found: Learnt, file: Path) -> None:
+def write(found: levels.Learnt, file: Path) -> None:
     errors = {
         name: {key: _plain(getattr(error, key)) for key in MeasureError.__slots__}
         for name, error in found.errors.items()
     }
     arousal = [round(number, 4) for number in found.arousal]
-    held = {"features": FEATURES, "errors": errors, "arousal": arousal, "opinion": found.opinion}
+    held = {"features": levels.FEATURES, "errors": errors}
+    held |= {"arousal": arousal, "opinion": found.opinion}
     file.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
     print(f"written: {file}")
 

@@ -52,7 +52,6 @@ def noise_bank(seed: int, seconds: int = 20) -> list[np.ndarray]:
                 wave = sum(np.sin(2 * np.pi * f * k * tone) / k**1.5 for k in range(1, 6))
                 music[start : start + 16_000] += wave * np.exp(-tone * rng.uniform(2, 8))
         signals.append(music)
-    signals.append(
-        (rng.random(num) < 3e-4) * rng.standard_normal(num) + 1e-3 * rng.standard_normal(num)
-    )
+    crackle = (rng.random(num) < 3e-4) * rng.standard_normal(num)
+    signals.append(crackle + 1e-3 * rng.standard_normal(num))
     return [10.0 ** raw_log_mel((s / np.sqrt(np.mean(s**2))).astype(np.float32)) for s in signals]

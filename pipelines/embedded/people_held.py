@@ -1,13 +1,15 @@
 """A folder of held-out people: 16 kHz wav files and manifest.jsonl, for bench/people.py.
 
 Single clips as they were recorded, with 0.15 s kept around the speech, and clips of one speaker
-joined to 10, 30 and 60 s, each with its own silence.
+joined to 10, 30 and 60 s, each with its own silence. With --half, the recordings of the gate: half
+0 of the people calibrates it, half 1 checks it.
 """
 
+import argparse
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +17,18 @@ import soundfile
 from tqdm import tqdm
 
 from pipelines.embedded.labels import speech_frames
-from pipelines.embedded.recordings import Clip, by_speaker, decoded, table
+from pipelines.embedded.recordings import Clip, by_speaker, decoded, hashed, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 
 EDGE_S = 0.15
 JOINED_S = {10: 40, 30: 40, 60: 40}  # seconds: how many
-PER_SPEAKER = {
-    "common-voice-zh": 6,
-    "common-voice-59": 1,
-    "speechocean762": 4,
-    "librispeech-sample": 1,
-    "librispeech-other": 4,
-    "aishell1-sample": 15,
-    "aishell3-sample": 1,
-    "common-voice-en-18": 3,
-    "common-voice-en-20": 3,
-    "common-voice-fa": 2,
-    "common-voice-tw": 2,
-}
-JOINED_FROM = ("common-voice-zh", "speechocean762", "librispeech-other", "aishell1-sample")
+JOINED_OF_GATE = {30: 60, 60: 60}
+
+
+def half(speaker: str) -> int:
+    """0 calibrates the gate, 1 checks it."""
+    return hashed(f"streamer-gate:{speaker}") % 2
 
 
 def trimmed(samples: np.ndarray, edge_s: float) -> np.ndarray | None:
@@ -47,10 +41,9 @@ def trimmed(samples: np.ndarray, edge_s: float) -> np.ndarray | None:
     return samples[max(0, heard[0] * 160 - edge) : (heard[-1] + 1) * 160 + edge]
 
 
-def row(clip: Clip, samples: np.ndarray, name: str) -> dict:
+def row(clip: Clip) -> dict:
     said = clip.said
     return {
-        "wav": f"wav/{name}.wav",
         "kind": "clip",
         "speaker": said.speaker[:16],
         "source": clip.source,
@@ -58,7 +51,6 @@ def row(clip: Clip, samples: np.ndarray, name: str) -> dict:
         "sex": said.sex or None,
         "text": said.text or None,
         "syllables": count(said.text, said.language),
-        "seconds": round(len(samples) / SAMPLE_RATE, 3),
     }
 
 
@@ -75,41 +67,36 @@ def join(
             total += len(samples)
     if total < 0.85 * seconds * SAMPLE_RATE:
         return None
-    known = all(facts["syllables"] for facts in chosen)
-    texts = [facts["text"] for facts in chosen]
-    whole = {
-        **chosen[0],
-        "kind": f"joined-{seconds}",
-        "text": " ".join(texts) if all(texts) else None,
-        "syllables": sum(facts["syllables"] for facts in chosen) if known else None,
-    }
+    texts, numbers = ([facts[name] for facts in chosen] for name in ("text", "syllables"))
+    whole = {**chosen[0], "kind": f"joined-{seconds}"}
+    whole["text"] = " ".join(texts) if all(texts) else None
+    whole["syllables"] = sum(numbers) if all(numbers) else None
     return whole, np.concatenate(parts)
 
 
-def write(
-    clones: Path,
-    out: Path,
-    wanted: Callable[[Clip], bool] = lambda clip: clip.held,
-    singles: Mapping[str, int] = PER_SPEAKER,
-    joined: Mapping[int, int] = JOINED_S,
-) -> None:
-    """Write the folder, always the same for the same clones. singles: single clips of each speaker
-    of a source; joined: seconds of a joined turn, and how many there are at most."""
+def write(clones: Path, out: Path, part: int | None = None) -> None:
+    """Write the folder, always the same for the same clones; of one half of the people alone, the
+    fewer recordings of the gate."""
+
+    def wanted(clip: Clip) -> bool:
+        return clip.held and part in (None, half(clip.speaker))
+
+    singles = "singles" if part is None else "gate_singles"
     known = table()
     (out / "wav").mkdir(parents=True, exist_ok=True)
     rows, whole = [], defaultdict(list)
     for source in known["source"]:
-        if source.get("side") == "train" or source["id"] not in singles:
+        if singles not in source:
             continue
-        single, longer = singles[source["id"]], 12 if source["id"] in JOINED_FROM else 0
+        single, longer = source[singles], 12 if source.get("joins") else 0
         held = by_speaker(clones, source, wanted)
         for speaker, own in tqdm(held.items(), desc=source["id"]):
-            chosen = own[: max(single + 2, longer)]
-            rows += _single(chosen, single, known["filters"], out, whole[speaker], len(rows))
-    rows += _joined(whole, out, joined)
-    (out / "manifest.jsonl").write_text(
-        "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), "utf-8"
-    )
+            chosen, pool = own[: max(single + 2, longer)], whole[speaker]
+            pool = pool if longer else []
+            rows += _single(chosen, single, known["filters"], out, pool, len(rows))
+    rows += _joined(whole, out, JOINED_S if part is None else JOINED_OF_GATE)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (out / "manifest.jsonl").write_text(lines, "utf-8")
     people = {r["speaker"] for r in rows}
     print(f"{len(rows)} recordings of {len(people)} people in {out}")
 
@@ -122,10 +109,9 @@ def _single(
         narrow, wide = trimmed(samples, EDGE_S), trimmed(samples, 0.5)
         if narrow is None:
             continue
-        if clip.source in JOINED_FROM:
-            pool.append((row(clip, wide, ""), wide))
+        pool.append((row(clip), wide))
         if len(rows) < number:
-            rows.append(_save(row(clip, narrow, f"{first + len(rows):04d}"), narrow, out))
+            rows.append(_saved(row(clip), narrow, out, f"{first + len(rows):04d}"))
     return rows
 
 
@@ -136,16 +122,24 @@ def _joined(whole: dict, out: Path, joined: Mapping[int, int]) -> list[dict]:
         rng.shuffle(speakers)
         made = (join(whole[speaker], seconds, rng) for speaker in speakers if whole[speaker])
         for facts, samples in [found for found in made if found][:number]:
-            name = f"joined{seconds}-{len(rows):03d}"
-            facts = {
-                **facts,
-                "wav": f"wav/{name}.wav",
-                "seconds": round(len(samples) / SAMPLE_RATE, 3),
-            }
-            rows.append(_save(facts, samples, out))
+            rows.append(_saved(facts, samples, out, f"joined{seconds}-{len(rows):03d}"))
     return rows
 
 
-def _save(facts: dict, samples: np.ndarray, out: Path) -> dict:
+def _saved(facts: dict, samples: np.ndarray, out: Path, name: str) -> dict:
+    facts |= {"wav": f"wav/{name}.wav", "seconds": round(len(samples) / SAMPLE_RATE, 3)}
     soundfile.write(out / facts["wav"], np.clip(samples, -1, 1), SAMPLE_RATE, subtype="PCM_16")
     return facts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--half", type=int, choices=(0, 1), help="of the people, for the gate")
+    args = parser.parse_args()
+    write(args.clones, args.out, args.half)
+
+
+if __name__ == "__main__":
+    main()

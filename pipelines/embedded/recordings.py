@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from pipelines.embedded.layouts import LAYOUTS, Clone, Said
+from pipelines.embedded import layouts
+from pipelines.embedded.layouts import Clone, Said
 from pipelines.embedded.speak import SAMPLE_RATE, read
 
 TABLE = Path(__file__).with_name("recordings.toml")
@@ -61,10 +62,8 @@ def git_folder(clones: Path, repository: str, commit: str) -> Path | None:
 
 
 def _has(git: Path, commit: str) -> bool:
-    done = subprocess.run(
-        ["git", "--git-dir", git, "cat-file", "-e", commit + "^{tree}"], capture_output=True
-    )
-    return done.returncode == 0
+    command = ["git", "--git-dir", git, "cat-file", "-e", commit + "^{tree}"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def missing(clones: Path, rows: list[dict]) -> list[str]:
@@ -88,21 +87,25 @@ def held_out(speaker: str, source: dict, group: str = "") -> bool:
         return source["side"] == "held"
     if "held_speakers" in source:
         return speaker in source["held_speakers"]
-    number = int(hashlib.sha1(f"streamer-heldout:{speaker}".encode()).hexdigest()[:8], 16)
-    return (
-        group == "test" and number % 5 < 2 if source["layout"] == "speechocean" else number % 7 == 0
-    )
+    number = hashed(f"streamer-heldout:{speaker}")
+    if source["layout"] == "speechocean":
+        return group == "test" and number % 5 < 2
+    return number % 7 == 0
+
+
+def hashed(name: str) -> int:
+    """A number of 32 bits, the same for the same name."""
+    return int(hashlib.sha1(name.encode()).hexdigest()[:8], 16)
 
 
 def listed(git: Path, commit: str) -> dict[str, str]:
     """Path to blob of every file at `commit`."""
     command = ["git", "--git-dir", git, "ls-tree", "-r", "-z", commit]
-    rows = (
-        subprocess.run(command, capture_output=True, check=True)
-        .stdout.decode("utf-8", "replace")
-        .split("\0")
+    told = subprocess.run(command, capture_output=True, check=True).stdout.decode(
+        "utf-8", "replace"
     )
-    return {row.split("\t", 1)[1]: row.split("\t", 1)[0].split()[2] for row in rows if "\t" in row}
+    rows = (row.split("\t", 1) for row in told.split("\0") if "\t" in row)
+    return {path: facts.split()[2] for facts, path in rows}
 
 
 def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
@@ -113,17 +116,13 @@ def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
         return []
     blobs = listed(git, source["commit"])
     wanted = [path for path in blobs if re.search(source["paths"], path)]
-    tables = [
-        path for path in blobs if not path.lower().endswith((".mp3", ".wav", ".flac", ".webm"))
-    ]
+    sounds = (".mp3", ".wav", ".flac", ".webm")
+    tables = [path for path in blobs if not path.lower().endswith(sounds)]
     with Blobs(git) as read:
         clone = Clone(wanted + tables, lambda path: read(blobs[path]).decode("utf-8", "replace"))
-        facts = dict(LAYOUTS[source["layout"]](clone, source))
-    inside = [
-        path
-        for path in wanted
-        if path in facts and facts[path].speaker not in source.get("exclude", ())
-    ]
+        facts = dict(getattr(layouts, source["layout"])(clone, source))
+    left_out = source.get("exclude", ())
+    inside = [path for path in wanted if path in facts and facts[path].speaker not in left_out]
     random.Random(f"{seed}/{source['id']}").shuffle(inside)
     count: Counter[str] = Counter()
     result = []
@@ -218,26 +217,19 @@ def noises(clones: Path) -> list[tuple[str, np.ndarray]]:
 
 
 def main() -> None:
-    from pipelines.embedded.people_held import write
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True, help="folder of the clones")
-    parser.add_argument(
-        "--held-out", type=Path, help="write the held-out people there, with manifest.jsonl"
-    )
     args = parser.parse_args()
     known = table()
     for line in missing(args.clones, known["source"] + known["noise"]):
         print(line)
     for source in known["source"]:
         found = clips(args.clones, source)
-        people = {clip.speaker for clip in found}
-        apart = {clip.speaker for clip in found if clip.held}
-        print(
-            f"{source['id']}: {len(found)} clips of {len(people)} people, {len(apart)} of them held out"
+        people = {clip.speaker: clip.held for clip in found}
+        told = (
+            f"{len(found)} clips of {len(people)} people, {sum(people.values())} of them held out"
         )
-    if args.held_out:
-        write(args.clones, args.held_out)
+        print(f"{source['id']}: {told}")
 
 
 if __name__ == "__main__":

@@ -155,15 +155,11 @@ def no_speech(language: str = "zh") -> list[str]:
 
 def all_words() -> list[str]:
     """Every word that a sentence can hold, sorted, without punctuation."""
-    texts = [
-        text
-        for of in LANGUAGES.values()
-        for text in (
-            *(phrase for levels in of.levels.values() for level in levels for phrase in level[1:]),
-            *of.openings,
-            of.no_speech,
-        )
-    ]
+    texts: list[str] = []
+    for of in LANGUAGES.values():
+        texts += [*of.openings, of.no_speech]
+        for level in (level for levels in of.levels.values() for level in levels):
+            texts += level[1:]
     return sorted({word for text in texts for word in text.split("|")} - MARKS)
 
 

@@ -79,11 +79,8 @@ class Voice:
 def voices(held_out: bool) -> list[Voice]:
     """All voices of one side, in a fixed order."""
     if held_out:
-        espeak = [
-            Voice("espeak", lang, v, True)
-            for v in HELD_OUT_VARIANTS
-            for lang in ("cmn", "en", "es")
-        ]
+        spoken = ("cmn", "en", "es")
+        espeak = [Voice("espeak", lang, v, True) for v in HELD_OUT_VARIANTS for lang in spoken]
         return espeak + [Voice("flite", "en", v, True) for v in HELD_OUT_FLITE for _ in range(2)]
     espeak = [Voice("espeak", lang, v) for v in TRAIN_VARIANTS for lang in LANGUAGES]
     return espeak + [Voice("flite", "en", v) for v in TRAIN_FLITE for _ in range(60)]
@@ -135,13 +132,11 @@ def phrase(language: str, num_syllables: int, rng: random.Random) -> tuple[str, 
         )
         return "".join(words), sum(map(len, words))
     if language.startswith("en"):
-        count = {word: n for n, group in EN.items() for word in group}
+        size = {word: n for n, group in EN.items() for word in group}.__getitem__
         words = _fill(
-            num_syllables,
-            lambda left: rng.choice(EN[rng.randint(1, min(4, left))]),
-            count.__getitem__,
+            num_syllables, lambda left: rng.choice(EN[rng.randint(1, min(4, left))]), size
         )
-        return " ".join(words), sum(count[word] for word in words)
+        return " ".join(words), sum(map(size, words))
     letters = CONSONANTS.get(language, "bdfgklmnprst")
     words = _fill(
         num_syllables, lambda left: _invented(letters, min(left, rng.randint(1, 4)), rng), _vowels

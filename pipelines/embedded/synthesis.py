@@ -66,9 +66,8 @@ def resynthesise(
     """
     # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed
     # reaches.
-    parselmouth.praat.run(
-        f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}"
-    )
+    seed = rng.randrange(2**31)
+    parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably: {seed}")
     sound = parselmouth.Sound(samples, SAMPLE_RATE)
     manipulation = call(sound, "To Manipulation", 0.01, 60, 500)
     own = sound.to_pitch(0.02, 60, 500)
@@ -83,15 +82,12 @@ def resynthesise(
         here = (times >= start / SAMPLE_RATE) & (times < end / SAMPLE_RATE)
         t = times[here] - start / SAMPLE_RATE
         for _ in range(3):
-            wave[here] += rng.gauss(0, 1) * np.sin(
-                2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random())
-            )
+            height, turns = rng.gauss(0, 1), rng.uniform(0.2, 2.5) * t + rng.random()
+            wave[here] += height * np.sin(2 * np.pi * turns)
         wave[here] += -rng.uniform(0, 1.5) * t / max(t.max(initial=1e-3), 1e-3) + rng.gauss(0, 0.4)
     share = rng.uniform(0.0, 0.8)
-    contour = (
-        semitones / (semitones[voiced].std() + 0.1) * (1 - share)
-        + wave / (wave[voiced].std() + 1e-6) * share
-    )
+    contour = semitones / (semitones[voiced].std() + 0.1) * (1 - share)
+    contour += wave / (wave[voiced].std() + 1e-6) * share
     contour = (contour - np.median(contour[voiced])) / (contour[voiced].std() + 1e-6) * spread
     tier = call("Create PitchTier", "f0", 0, sound.xmax)
     for t, value in zip(times[voiced], contour[voiced], strict=True):
@@ -104,21 +100,18 @@ def resynthesise(
 
 
 class Shard:
-    """Collects the phrases of sessions, and writes them so that the listing says the shard is
-    whole."""
+    """Collects phrases or clips, and writes them so that the listing says the shard is whole."""
 
     def __init__(self, folder: Path, index: int) -> None:
         self.path, self.rows, self.at = folder / f"{index:05d}", [], 0
         self.arrays: dict[str, list[np.ndarray]] = {}
 
     def add(self, row: dict, **frames: np.ndarray) -> None:
-        """One phrase: `row` with its session, voice and syllables, and its arrays, all
-        [n_frames, ...]."""
-        length = len(frames["mel"])
+        """One phrase or clip: the facts of its row, and its arrays, all [n_frames, ...]."""
+        (length,) = {len(values) for values in frames.values()}
         for name, values in frames.items():
-            self.arrays.setdefault(name, []).append(
-                values.astype(np.uint8 if name == "speech" else np.float16)
-            )
+            kind = np.uint8 if name == "speech" else np.float16
+            self.arrays.setdefault(name, []).append(values.astype(kind))
         self.rows.append({**row, "start": self.at, "end": self.at + length})
         self.at += length
 
@@ -176,9 +169,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    for index in tqdm(
-        range(args.first, args.first + args.num * args.step, args.step), desc="shards"
-    ):
+    indices = range(args.first, args.first + args.num * args.step, args.step)
+    for index in tqdm(indices, desc="shards"):
         if not (args.out / f"{index:05d}.json").exists():
             write_shard(args.out, index, voices(held_out=False), args.seed)
 

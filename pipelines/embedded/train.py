@@ -61,7 +61,7 @@ def people(args: argparse.Namespace) -> None:
     run((*jobs[0], "--noise", args.cache / "noise"), *jobs[1:])
     held = args.cache / "people-held"
     if not (held / "manifest.jsonl").exists():
-        run(("recordings", "--clones", args.clones, "--held-out", held))
+        run(("people_held", "--clones", args.clones, "--out", held))
 
 
 def synthesise(args: argparse.Namespace) -> None:
@@ -127,7 +127,7 @@ def gate_people(args: argparse.Namespace, half: int) -> list[Path]:
     """Recordings of one half of the held-out people: 0 calibrates, 1 checks."""
     folder = args.cache / "gate" / ("people", "others")[half]
     if not (folder / "manifest.jsonl").exists():
-        run(("gate", "clips", "--clones", args.clones, "--out", folder, "--half", half))
+        run(("people_held", "--clones", args.clones, "--out", folder, "--half", half))
     return sorted(folder.glob("wav/*.wav"))
 
 

@@ -14,7 +14,7 @@ import torch
 from people import FILTERS, clone_into
 
 from pipelines.embedded import people, recordings, synthesis, train
-from pipelines.embedded.gate import half
+from pipelines.embedded.people_held import half
 from pipelines.embedded.rate_fit import is_apart
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
@@ -37,6 +37,7 @@ def clones(tmp_path, monkeypatch):
     held = [name for part in (0, 1) for name in [n for n in others if half(n) == part][:2]]
     folder, source = clone_into(tmp_path / "clones", [*learnt, *apart, *held])
     rows = {**source, "id": "common-voice-zh", "held_speakers": held, "licence": "CC0-1.0"}
+    rows |= {"singles": 6, "gate_singles": 4, "joins": True}
     rows = "\n".join(f"{k} = {json.dumps(v)}" for k, v in (rows | {"credit": "nobody"}).items())
     filters = "\n".join(f"{name} = {value}" for name, value in FILTERS.items())
     table = tmp_path / "recordings.toml"
