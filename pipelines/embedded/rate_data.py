@@ -5,7 +5,7 @@
 Each file holds the clips of one draw: log-mel in 64 bands, speech flags, and a JSON row per clip
 with the speaker, the source, syllables per second and the phones of the text. Clips are drawn in
 random order, so the files of an interrupted run already represent all sources. Only clips of the
-training side are taken; `--held FOLDER` reads the folder of `recordings --held-out` instead.
+training side are taken; `--held FOLDER` reads a folder of `people_held` instead.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from pipelines.embedded.labels import paused_frames, span_of, speech_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.phones import phones
 from pipelines.embedded.syllables import count
+from pipelines.embedded.synthesis import Shard
 from streamer.core.measures.density import in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 
@@ -51,14 +52,11 @@ def of_samples(samples: np.ndarray, syllables: int) -> tuple[np.ndarray, np.ndar
 
 def from_clones(clones: Path, seed: int) -> list[recordings.Clip]:
     """Clips of the training side whose syllables can be counted, in random order."""
-    found = [
-        clip
-        for source in recordings.table()["source"]
-        for clip in recordings.clips(
-            clones, source | {"cap": source.get("rate_cap", source["cap"])}
-        )
-        if not clip.held and clip.said.text
-    ]
+    found = []
+    for source in recordings.table()["source"]:
+        most = {"cap": source.get("rate_cap", source["cap"])}
+        own = recordings.clips(clones, source | most)
+        found += [clip for clip in own if not clip.held and clip.said.text]
     random.Random(seed).shuffle(found)
     return found
 
@@ -88,45 +86,36 @@ def rows_of_held(folder: Path) -> Iterator[tuple[dict, tuple]]:
 
 
 def _targets(text: str, language: str, syllables: int, seconds: float) -> dict:
-    return {
-        "syllables": syllables,
-        "seconds": seconds,
-        "rate": syllables / seconds,
-        "phones": phones(text, language),
-    }
+    said = {"syllables": syllables, "phones": phones(text, language)}
+    return said | {"seconds": seconds, "rate": syllables / seconds}
 
 
-def write(path: Path, pairs: list[tuple[dict, tuple]]) -> None:
-    """One file of clips and its listing; the listing comes last."""
-    if not pairs:
-        return
-    ends = np.cumsum([len(found[1]) for _, found in pairs]).tolist()
-    bands = np.concatenate([found[0] for _, found in pairs]).astype(np.float16)
-    np.save(path.with_suffix(".bands.npy"), bands)
-    np.save(path.with_suffix(".speech.npy"), np.concatenate([found[1] for _, found in pairs]))
-    rows = [facts | {"end": end} for (facts, _), end in zip(pairs, ends, strict=True)]
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
-    part.rename(path.with_suffix(".json"))
+def write(folder: Path, index: int, pairs: list[tuple[dict, tuple]]) -> None:
+    """One file of clips and its listing."""
+    shard = Shard(folder, index)
+    for facts, (bands, speech, _) in pairs:
+        shard.add(facts, bands=bands, speech=speech)
+    if pairs:
+        shard.write()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, help="clones of recordings.toml")
-    parser.add_argument("--held", type=Path, help="a folder of `recordings --held-out`")
+    parser.add_argument("--held", type=Path, help="a folder of `people_held`")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     if args.held:
-        write(args.out / "held", list(rows_of_held(args.held)))
+        write(args.out, 0, list(rows_of_held(args.held)))
         return
     clips = from_clones(args.clones, args.seed)
     for first in tqdm(range(0, len(clips), CLIPS_PER_FILE), desc="clips"):
-        path = args.out / f"{first // CLIPS_PER_FILE:04d}"
-        if not path.with_suffix(".json").exists():
-            write(path, list(rows_of_clones(clips[first : first + CLIPS_PER_FILE])))
+        index = first // CLIPS_PER_FILE
+        if not (args.out / f"{index:05d}.json").exists():
+            write(args.out, index, list(rows_of_clones(clips[first : first + CLIPS_PER_FILE])))
 
 
 if __name__ == "__main__":

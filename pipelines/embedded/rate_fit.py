@@ -1,19 +1,15 @@
 """Train the syllable network, judge it, and write density.npz.
 
-    python -m pipelines.embedded.rate_fit train --data DIR/rate --noise DIR/noise --out DIR/rate-run
-                                                [--teacher] [--init DIR/earlier-run]
-    python -m pipelines.embedded.rate_fit judge --data DIR/rate-held --run DIR/rate-run
-    python -m pipelines.embedded.rate_fit write --data DIR/rate --run DIR/rate-run
+    python -m pipelines.embedded.rate_fit train --data DIR/rate --run RUN --noise DIR/noise
+    python -m pipelines.embedded.rate_fit write --data DIR/rate --run RUN
+    python -m pipelines.embedded.rate_fit judge --data DIR/rate-held --run RUN
 
-`train` reads what `rate_data` wrote, again at each epoch, and resumes from last.pt; with --init it
-goes on from another run. Where `rate_teacher` has counted the clips, it learns those counts, too.
-With --teacher it trains such a teacher. One training speaker in 14, and half the clips of the one
-German voice, are kept apart: the mixture of the two counts is fitted on them. `judge` prints the
-errors by group of languages.
+`train` reads the clips of `rate_data` again at each epoch, and resumes from last.pt. One training
+speaker in 14, and half the clips of the one German voice, are kept apart: the mixture of the two
+counts is fitted on them. `judge` prints the errors by group of languages.
 """
 
 import argparse
-import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -22,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from pipelines.embedded.rate_net import CHANNELS, Conditions, Net, begun, masked, padded
-from pipelines.embedded.rate_teacher import Teacher
+from pipelines.embedded.rate_net import Conditions, Net, begun, masked, padded
+from pipelines.embedded.recordings import hashed
 from streamer.core.measures.density import WEIGHTS
 from streamer.core.measures.frames import FRAMES_PER_S
 
@@ -36,9 +32,6 @@ WARM, FLAT = 0.05, 0.35  # shares of the time: learning rate rises, and begins t
 AVERAGE = 0.998  # of the weights, per step
 WORST = 1.5  # syllables/s; a larger error says that the text of the clip is wrong
 DOUBTED = 0.1  # the part of the error over WORST that counts
-TAUGHT = 0.65  # of the target rate is the teachers' where they counted, the rest is the text's
-APART = 1.2  # syllables/s; further from the teachers, a text is not what was said
-AROUND = 7  # steps over which the teachers' counts are compared: 0.21 s
 OFTEN = {"German": 3, "English": 2}  # times an epoch
 LEARNERS, MANY = "speechocean762", "common-voice-59"
 
@@ -50,30 +43,20 @@ class Clips:
         self.rows: list[dict] = []
         for listing in sorted(folder.glob("*.json")):
             bands = np.load(listing.with_suffix(".bands.npy"), mmap_mode="r")
-            tracks, taught = _tracks(listing)
-            first = 0
+            speech = np.load(listing.with_suffix(".speech.npy"), mmap_mode="r")
             for row in json.loads(listing.read_text("utf-8")):
-                at = slice(first, row["end"])
-                self.rows.append(row | {"bands": bands[at], "tracks": tracks[at], "taught": taught})
-                first = row["end"]
+                at = slice(row["start"], row["end"])
+                self.rows.append(row | {"bands": bands[at], "speech": speech[at]})
 
     def kept(self, apart: bool) -> list[dict]:
         return [row for row in self.rows if is_apart(row) == apart]
-
-
-def _tracks(listing: Path) -> tuple[np.ndarray, bool]:
-    """Speech and the teachers' syllables of each frame [n, 2], and whether teachers counted."""
-    speech = np.load(listing.with_suffix(".speech.npy"))
-    file = listing.with_suffix(".taught.npy")
-    counted = np.load(file) if file.exists() else np.zeros(len(speech))
-    return np.stack([speech, counted], 1).astype(np.float32), file.exists()
 
 
 def is_apart(row: dict) -> bool:
     """Whether a training clip judges and does not train."""
     if row["speaker"] == "kerstin":
         return round(100 * row["seconds"]) % 2 == 0
-    return int(hashlib.sha1(f"rate:{row['speaker']}".encode()).hexdigest()[:8], 16) % 14 == 0
+    return hashed(f"rate:{row['speaker']}") % 14 == 0
 
 
 def group(row: dict) -> str:
@@ -100,50 +83,25 @@ def epoch_of(rows: list[dict], chance: np.random.Generator) -> Iterator[list[dic
         yield [repeated[j] for j in batches[i]]
 
 
-def losses(
-    net: nn.Module, rows: list[dict], conditions: Conditions, ctc: float
-) -> tuple[Tensor, list]:
+def losses(net: Net, rows: list[dict], conditions: Conditions) -> tuple[Tensor, list[float]]:
     """CTC per phone, and the error of the rate by each head, on these clips and one of noise that
     has no syllables; with the parts as numbers."""
-    played = [conditions(row["bands"], row["tracks"]) for row in rows]
+    played = [conditions(row["bands"], row["speech"]) for row in rows]
     num = max(len(bands) for bands, *_ in played)
-    empty = {"seconds": num / FRAMES_PER_S, "syllables": 0, "phones": [], "taught": False}
-    rows = [*rows, empty]
-    played.append((conditions.no_speech(num), np.tile([1.0, 0.0], (num, 1)), 1.0))
-    steps, here, tracks = padded([(bands, each) for bands, each, _ in played])
+    rows = [*rows, {"seconds": num / FRAMES_PER_S, "syllables": 0, "phones": []}]
+    played.append((conditions.no_speech(num), np.ones(num, bool), 1.0))
+    steps, here, speech = padded([(bands, spoken) for bands, spoken, _ in played])
     said, density = net(masked(steps, here, conditions.chance), here)
-    counts = [density, begun(said)] if ctc else [density]
-    speech, counted = tracks.unbind(2)
     tempo = torch.tensor([each[2] for each in played], dtype=torch.float32)
     seconds = torch.tensor([row["seconds"] for row in rows]) / tempo
     rate = torch.tensor([float(row["syllables"]) for row in rows]) / seconds
-    taught = torch.tensor([row["taught"] for row in rows])
-    rate = torch.where(taught, _between(rate, (counted * speech).sum(1) / seconds), rate)
-    off = [((count * speech).sum(1) / seconds - rate).abs() for count in counts]
-    off = [torch.where(each < WORST, each, WORST + DOUBTED * (each - WORST)) for each in off]
-    loss = 0.5 * off[0].mean() + (0.15 * off[1].mean() if ctc else 0.0)
-    if taught.any():
-        counting = here * taught[:, None]
-        near = [_around(count * speech) - _around(counted * speech) for count in counts]
-        parts = [(each.abs() * counting).sum() / counting.sum() for each in near]
-        loss = loss + 1.5 * parts[0] + 0.5 * sum(parts[1:])
+    off = [((count * speech).sum(1) / seconds - rate).abs() for count in (density, begun(said))]
+    off = [torch.where(each < WORST, each, WORST + DOUBTED * (each - WORST)).mean() for each in off]
     known = [i for i, row in enumerate(rows) if row["phones"]]
     phones = torch.zeros(())
-    if known and ctc:
+    if known:
         phones = per_phone(said[known], here[known], [rows[i]["phones"] for i in known])
-        loss = loss + ctc * phones
-    return loss, [phones.item(), off[0].mean().item(), off[-1].mean().item()]
-
-
-def _between(text: Tensor, taught: Tensor) -> Tensor:
-    """The rate to learn: of the text and of the teachers, or theirs alone where they differ far."""
-    both = (1 - TAUGHT) * text + TAUGHT * taught
-    return torch.where((text - taught).abs() < APART, both, taught)
-
-
-def _around(counts: Tensor) -> Tensor:
-    """Syllables in the steps around each [batch, n]."""
-    return AROUND * F.avg_pool1d(counts[:, None], AROUND, 1, AROUND // 2)[:, 0]
+    return phones + 0.5 * off[0] + 0.15 * off[1], [each.item() for each in (phones, *off)]
 
 
 def per_phone(said: Tensor, here: Tensor, phones: list[list[int]]) -> Tensor:
@@ -157,15 +115,14 @@ def per_phone(said: Tensor, here: Tensor, phones: list[list[int]]) -> Tensor:
 
 
 @torch.no_grad()
-def read(net: nn.Module, rows: list[dict]) -> np.ndarray:
+def read(net: Net, rows: list[dict]) -> np.ndarray:
     """Rates by the begun nuclei and by the density [n, 2], syllables/s, without play."""
     found = np.zeros((len(rows), 2))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]["bands"]))
     for first in range(0, len(order), BATCH):
         at = order[first : first + BATCH]
-        clips = [(rows[i]["bands"].astype(np.float32), rows[i]["tracks"]) for i in at]
-        steps, here, tracks = padded(clips)
-        speech = tracks[..., 0]
+        clips = [(rows[i]["bands"].astype(np.float32), rows[i]["speech"]) for i in at]
+        steps, here, speech = padded(clips)
         said, density = net(steps, here)
         seconds = torch.tensor([rows[i]["seconds"] for i in at])
         for column, count in enumerate((begun(said), density)):
@@ -196,35 +153,30 @@ def table(estimates: np.ndarray, rows: list[dict]) -> str:
 
 
 def train(args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    args.out.mkdir(parents=True, exist_ok=True)
-    net, average = (Teacher() if args.teacher else Net(args.channels) for _ in range(2))
-    if args.init:
-        net.load_state_dict(opened(args.init).state_dict())
+    args.run.mkdir(parents=True, exist_ok=True)
+    net, average = Net(), Net()
     average.load_state_dict(net.state_dict())
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
-    last, epoch, earlier = args.out / "last.pt", 0, 0.0
+    parts = {"net": net, "average": average, "optimiser": optimiser}
+    last, epoch, earlier = args.run / "last.pt", 0, 0.0
     if last.exists():
         state = torch.load(last, weights_only=True)
-        net.load_state_dict(state["net"])
-        average.load_state_dict(state["average"])
-        optimiser.load_state_dict(state["optimiser"])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
         epoch, earlier = state["epoch"], state["seconds"]
     began = time.monotonic() - earlier
     while (done := (time.monotonic() - began) / (60 * args.minutes)) < 1:
         conditions = Conditions(args.noise, args.seed + epoch)
         clips = Clips(args.data)
         net.train()
-        if args.init and not args.teacher:  # what is counted must not move with a batch
-            net.norms.eval()
         figures = []
         for rows in epoch_of(clips.kept(False), conditions.chance):
             done = (time.monotonic() - began) / (60 * args.minutes)
             if done >= 1:
                 break
-            set_rate(optimiser, done, args.rate)
-            loss, found = losses(net, rows, conditions, args.ctc)
+            set_rate(optimiser, done)
+            loss, found = losses(net, rows, conditions)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
@@ -234,29 +186,29 @@ def train(args: argparse.Namespace) -> None:
         if not figures:  # the time ran out between two epochs
             break
         epoch += 1
-        state = {"net": net.state_dict(), "average": average.state_dict(), "epoch": epoch}
-        state |= {"optimiser": optimiser.state_dict(), "seconds": time.monotonic() - began}
-        torch.save(state, args.out / "new.pt")
-        (args.out / "new.pt").rename(last)
-        tell(args.out, epoch, state["seconds"], figures, average, clips.kept(True))
+        state = {name: part.state_dict() for name, part in parts.items()}
+        state |= {"epoch": epoch, "seconds": time.monotonic() - began}
+        torch.save(state, args.run / "new.pt")
+        (args.run / "new.pt").rename(last)
+        tell(args.run, epoch, state["seconds"], figures, average, clips.kept(True))
 
 
-def set_rate(optimiser: torch.optim.Optimizer, done: float, most: float = RATE) -> None:
+def set_rate(optimiser: torch.optim.Optimizer, done: float) -> None:
     """Learning rate at a share `done` of the time: up, flat, and along a cosine to nearly 0."""
     falling = 0.5 * (1 + np.cos(np.pi * max(0.0, done - FLAT) / (1 - FLAT)))
     for part in optimiser.param_groups:
-        part["lr"] = float(most * max(0.004, min(1.0, done / WARM + 0.01, falling)))
+        part["lr"] = float(RATE * max(0.004, min(1.0, done / WARM + 0.01, falling)))
 
 
 @torch.no_grad()
-def towards(average: nn.Module, net: nn.Module) -> None:
+def towards(average: Net, net: Net) -> None:
     for mine, its in zip(average.state_dict().values(), net.state_dict().values(), strict=True):
         if mine.is_floating_point():
             mine.lerp_(its, 1 - AVERAGE)
 
 
 def tell(
-    out: Path, epoch: int, seconds: float, figures: list, average: nn.Module, apart: list[dict]
+    run: Path, epoch: int, seconds: float, figures: list, average: Net, apart: list[dict]
 ) -> None:
     """One line of the learning curve, on a part of the clips that are kept apart."""
     apart = apart[:600]
@@ -266,40 +218,31 @@ def tell(
     line = f"epoch {epoch} {seconds / 60:.1f} min ctc {phones:.3f} rate {density:.3f} {nuclei:.3f}"
     line += f" mixture {mixture.round(2)} | {table(found @ mixture, apart)}"
     print(line, flush=True)
-    with (out / "log.txt").open("a") as log:
+    with (run / "log.txt").open("a") as log:
         log.write(line + "\n")
 
 
-def opened(run: Path) -> nn.Module:
-    weights = torch.load(run / "last.pt", weights_only=True)["average"]
-    net = Net(weights["head.weight"].shape[1]) if "layers.0.weight" in weights else Teacher()
-    net.load_state_dict(weights)
+def opened(run: Path) -> Net:
+    net = Net()
+    net.load_state_dict(torch.load(run / "last.pt", weights_only=True)["average"])
     return net.eval()
 
 
 def judge(args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
-    net, rows = opened(args.run), Clips(args.data).rows
-    found = read(net, rows)
+    rows = Clips(args.data).rows
+    found = read(opened(args.run), rows)
     mixture = np.load(args.run / "mixture.npy")
-    for name, estimates in (
-        ("nuclei", found[:, 0]),
-        ("density", found[:, 1]),
-        ("both", found @ mixture),
-    ):
-        print(f"{name:8} {table(estimates, rows)}")
+    for name, weights in (("nuclei", (1, 0)), ("density", (0, 1)), ("both", mixture)):
+        print(f"{name:8} {table(found @ weights, rows)}")
 
 
 def write(args: argparse.Namespace) -> None:
     """density.npz in half precision, with the mixture that fits the clips kept apart."""
-    torch.set_num_threads(1)
     net, rows = opened(args.run), Clips(args.data).kept(True)
     found = read(net, rows)
     mixture = mixture_of(found, rows)
     np.save(args.run / "mixture.npy", mixture)
     print(mixture, table(found @ mixture, rows))
-    if isinstance(net, Teacher):  # it teaches, and does not ship
-        return
     arrays = net.arrays() | {"mixture": mixture}
     np.savez(args.weights, **{name: value.astype(np.float16) for name, value in arrays.items()})
 
@@ -308,18 +251,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("do", choices=("train", "judge", "write"))
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--run", type=Path, required=True, help="folder of the training")
     parser.add_argument("--noise", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--run", type=Path)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--minutes", type=float, default=40.0, help="of the clock")
-    parser.add_argument("--ctc", type=float, default=1.0, help="weight of the phones; 0: without")
-    parser.add_argument("--channels", type=int, default=CHANNELS)
-    parser.add_argument("--teacher", action="store_true", help="a larger network, to teach others")
-    parser.add_argument("--init", type=Path, help="a run to go on from, with as many channels")
-    parser.add_argument("--rate", type=float, default=RATE, help="of learning, at its height")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # small gradients would take a hundred times as long
     try:
         {"train": train, "judge": judge, "write": write}[args.do](args)

@@ -17,19 +17,11 @@ from torch import Tensor, nn
 
 from pipelines.embedded.noise import recorded_noise
 from pipelines.embedded.phones import CLASSES, NUM_NUCLEI
-from streamer.core.measures.density import (
-    AHEAD_STEPS,
-    FLOOR,
-    MOST,
-    NUM_BANDS,
-    PAST_STEPS,
-    SPANS,
-    STEP_FRAMES,
-    in_bands,
-)
+from streamer.core.measures import density
+from streamer.core.measures.density import FLOOR, NUM_BANDS, STEP_FRAMES, in_bands
 from streamer.core.measures.frames import band_hz, band_peak
 
-CHANNELS = 128
+CHANNELS = 160
 STRETCH = 0.28  # log of the tempo, at most
 
 
@@ -53,15 +45,15 @@ class StepNorm(nn.BatchNorm1d):
 class Net(nn.Module):
     """Steps [batch, n, STEP_FRAMES * NUM_BANDS] to log-posteriors of phones and syllables."""
 
-    def __init__(self, channels: int = CHANNELS) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        sizes = [STEP_FRAMES * NUM_BANDS, *(channels for _ in SPANS[1:])]
+        sizes = [STEP_FRAMES * NUM_BANDS, *(CHANNELS for _ in density.SPANS[1:])]
         self.layers = nn.ModuleList(
-            nn.Conv1d(size, channels, 3, dilation=apart, padding=apart)
-            for size, apart in zip(sizes, SPANS, strict=True)
+            nn.Conv1d(size, CHANNELS, 3, dilation=apart, padding=apart)
+            for size, apart in zip(sizes, density.SPANS, strict=True)
         )
-        self.norms = nn.ModuleList(StepNorm(channels) for _ in SPANS)
-        self.head = nn.Linear(channels, len(CLASSES) + 1)
+        self.norms = nn.ModuleList(StepNorm(CHANNELS) for _ in density.SPANS)
+        self.head = nn.Linear(CHANNELS, len(CLASSES) + 1)
         nn.init.constant_(self.head.bias[-1], -1.9)  # about five syllables/s
 
     def forward(self, steps: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,10 +97,10 @@ def over_their_means(bands: Tensor, here: Tensor) -> Tensor:
     means = steps.mean(2) * here[..., None]
     sums = F.pad(torch.cumsum(torch.cat([means, here[..., None]], 2), 1), (0, 0, 1, 0))
     at = torch.arange(here.shape[1])
-    last = (at + AHEAD_STEPS + 1).clamp(max=here.shape[1])
-    around = sums[:, last] - sums[:, (at - PAST_STEPS).clamp(min=0)]
+    last = (at + density.AHEAD_STEPS + 1).clamp(max=here.shape[1])
+    around = sums[:, last] - sums[:, (at - density.PAST_STEPS).clamp(min=0)]
     middle = around[..., :-1] / around[..., -1:].clamp(min=1)
-    off = (steps - middle[:, :, None]).clamp(-MOST, MOST)
+    off = (steps - middle[:, :, None]).clamp(-density.MOST, density.MOST)
     return off.flatten(2) * here[..., None]
 
 
@@ -128,13 +120,11 @@ class Conditions:
         self.octaves = np.log2(np.maximum(band_hz().reshape(NUM_BANDS, -1).mean(1), 20.0))
 
     def __call__(
-        self, bands: np.ndarray, tracks: np.ndarray
+        self, bands: np.ndarray, speech: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """bands [n, NUM_BANDS] log10, tracks [n, 2] of speech and of syllables: changed, and how
-        many times as fast they are."""
+        """bands [n, NUM_BANDS] log10, speech [n]: changed, and how many times as fast they are."""
         tempo = float(np.exp(self.chance.uniform(-STRETCH, STRETCH)))
-        bands, tracks = at_tempo(np.maximum(bands.astype(np.float32), FLOOR), tracks, tempo)
-        speech = tracks[:, 0]
+        bands, speech = at_tempo(np.maximum(bands.astype(np.float32), FLOOR), speech, tempo)
         bands = self._another_voice(bands)
         if self.chance.random() < 0.25:
             bands = self._in_a_room(bands)
@@ -143,9 +133,9 @@ class Conditions:
         if self.chance.random() < 0.1:
             bands = self._by_telephone(bands)
         if self.chance.random() < 0.4:
-            bands, tracks = self._after_a_wait(bands, tracks)
+            bands, speech = self._after_a_wait(bands, speech)
         first = int(self.chance.integers(STEP_FRAMES))  # a step may begin at any frame
-        return np.maximum(bands, FLOOR).astype(np.float32)[first:], tracks[first:], tempo
+        return np.maximum(bands, FLOOR).astype(np.float32)[first:], speech[first:], tempo
 
     def no_speech(self, num: int) -> np.ndarray:
         """Noise without speech [num, NUM_BANDS]."""
@@ -188,7 +178,7 @@ class Conditions:
         outside = np.maximum(low - self.octaves, self.octaves - high).clip(0)
         return bands - (self.chance.uniform(2.4, 9.0) * outside).astype(np.float32)
 
-    def _after_a_wait(self, bands: np.ndarray, tracks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _after_a_wait(self, bands: np.ndarray, speech: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Before the speech, up to 1.5 s of its room's tone, of noise, or of digital silence: the
         bands' means begin there."""
         num = int(self.chance.integers(20, 150))
@@ -196,37 +186,34 @@ class Conditions:
         noise = self._noise(num, 0.0)
         under = self._level(bands) - self._level(noise) - self.chance.uniform(1.0, 4.5)
         before = (tone, noise + under, np.full((num, NUM_BANDS), FLOOR))[self.chance.integers(3)]
-        return np.concatenate([before, bands]), np.pad(tracks, ((num, 0), (0, 0)))
+        return np.concatenate([before, bands]), np.pad(speech, (num, 0))
 
     def _level(self, bands: np.ndarray) -> float:
         return float(np.log10((10.0**bands @ self.weights).mean() + 1e-12))
 
 
-def at_tempo(bands: np.ndarray, tracks: np.ndarray, tempo: float) -> tuple[np.ndarray, np.ndarray]:
+def at_tempo(bands: np.ndarray, speech: np.ndarray, tempo: float) -> tuple[np.ndarray, np.ndarray]:
     """As many syllables in fewer frames, or in more."""
     num = round(len(bands) / tempo)
     at = np.clip((np.arange(num) + 0.5) * (len(bands) / num) - 0.5, 0, len(bands) - 1)
     low = np.minimum(at.astype(int), len(bands) - 2)
     part = (at - low)[:, None].astype(np.float32)
-    tracks = tracks[np.round(at).astype(int)] * np.float32([1, len(bands) / num])
-    return bands[low] * (1 - part) + bands[low + 1] * part, tracks
+    return bands[low] * (1 - part) + bands[low + 1] * part, speech[np.round(at).astype(int)]
 
 
 def padded(clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Clips' bands and tracks [n, 2] as one batch: steps over their means, which steps exist, and
-    for each step the share of speech and the syllables [batch, n, 2]."""
+    """Clips' bands and speech as one batch: steps over their means, which steps exist, and the
+    share of speech in each step [batch, n]."""
     num = max(-(-len(bands) // STEP_FRAMES) for bands, _ in clips)
     frames = torch.full((len(clips), num * STEP_FRAMES, NUM_BANDS), FLOOR)
-    here, held = torch.zeros(len(clips), num), torch.zeros(len(clips), num * STEP_FRAMES, 2)
-    for i, (bands, tracks) in enumerate(clips):
+    here, speech = torch.zeros(len(clips), num), torch.zeros(len(clips), num * STEP_FRAMES)
+    for i, (bands, spoken) in enumerate(clips):
         whole = -(-len(bands) // STEP_FRAMES) * STEP_FRAMES
         edge = np.pad(bands, ((0, whole - len(bands)), (0, 0)), mode="edge")
         frames[i, :whole] = torch.from_numpy(edge)
         here[i, : whole // STEP_FRAMES] = 1
-        held[i, : len(tracks)] = torch.from_numpy(tracks.astype(np.float32))
-    steps = over_their_means(frames, here)
-    scales = torch.tensor([1 / STEP_FRAMES, 1.0])
-    return steps, here, held.unflatten(1, (-1, STEP_FRAMES)).sum(2) * scales
+        speech[i, : len(spoken)] = torch.from_numpy(spoken.astype(np.float32))
+    return over_their_means(frames, here), here, speech.unflatten(1, (-1, STEP_FRAMES)).mean(2)
 
 
 def masked(steps: Tensor, here: Tensor, chance: np.random.Generator) -> Tensor:

@@ -75,10 +75,10 @@ def count_syllables(args: argparse.Namespace) -> None:
     """The network that counts syllables, from recordings of known text."""
     data, folder = args.cache / "rate", args.cache / "runs" / "rate"
     run(("rate_data", "--clones", args.clones, "--out", data))
+    of = ("--data", data, "--run", folder)
     learning = ("--noise", args.cache / "noise", "--minutes", args.rate_minutes)
-    run(("rate_fit", "train", "--data", data, *learning, "--out", folder))
-    weights = args.measures / "density.npz"
-    run(("rate_fit", "write", "--data", data, "--run", folder, "--weights", weights))
+    run(("rate_fit", "train", *of, *learning))
+    run(("rate_fit", "write", *of, "--weights", args.measures / "density.npz"))
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from speech import recording
 
-from pipelines.embedded import rate_fit, rate_teacher, rate_tracks
+from pipelines.embedded import rate_fit, rate_tracks
 from pipelines.embedded.data import Corpus
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.phones import NUM_NUCLEI, phones
@@ -59,19 +59,11 @@ def clips(num, seed=0):
 
 
 def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, capsys):
-    write(tmp_path / "0000", list(clips(60)))
-    known = [
-        "--data",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "run"),
-        "--run",
-        str(tmp_path / "run"),
-    ]
-    known += ["--weights", str(tmp_path / "density.npz")]
+    write(tmp_path, 0, list(clips(60)))
+    known = ["--data", tmp_path, "--run", tmp_path / "run", "--weights", tmp_path / "density.npz"]
 
     def do(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rate_fit", *arguments, *known])
+        monkeypatch.setattr(sys, "argv", ["rate_fit", *arguments, *map(str, known)])
         rate_fit.main()
 
     monkeypatch.setattr(rate_fit, "set_rate", lambda *_: None)
@@ -88,46 +80,14 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
         assert all(np.isfinite(held[name]).all() for name in held.files)
 
 
-def test_teachers_count_for_a_run_that_goes_on(tmp_path, monkeypatch):
-    write(tmp_path / "0000", list(clips(40)))
-    folders = {name: tmp_path / name for name in ("teacher", "first", "second")}
-
-    def do(module, *arguments):
-        monkeypatch.setattr(sys, "argv", ["x", *map(str, arguments), "--data", str(tmp_path)])
-        module.main()
-
-    monkeypatch.setattr(rate_teacher, "LAYERS", 1)
-    short = ("--minutes", 0.01)
-    do(rate_fit, "train", "--teacher", "--out", folders["teacher"], *short)
-    do(rate_fit, "train", "--channels", 16, "--out", folders["first"], *short)
-    for name in ("teacher", "first"):
-        do(rate_fit, "write", "--run", folders[name], "--weights", tmp_path / f"{name}.npz")
-    assert not (tmp_path / "teacher.npz").exists()
-    do(rate_teacher, "--runs", folders["teacher"], folders["first"])
-    rows = rate_fit.Clips(tmp_path).rows
-    each = [rate_fit.read(rate_fit.opened(folders[n]), rows) for n in ("teacher", "first")]
-    mixed = [f @ np.load(folders[n] / "mixture.npy") for n, f in zip(folders, each, strict=False)]
-    counted = [row["tracks"].prod(1).sum() / row["seconds"] for row in rows]
-    assert counted == pytest.approx(np.mean(mixed, 0), rel=0.02, abs=0.02)
-    going_on = ("--channels", 16, "--init", folders["first"], "--out", folders["second"])
-    do(rate_fit, "train", *going_on, *short)
-    norms = [rate_fit.opened(folders[n]).norms[0].running_mean for n in ("first", "second")]
-    assert torch.equal(*norms)  # they keep their statistics
-
-
-def test_a_count_keeps_its_tempo(tmp_path):
-    write(tmp_path / "0000", list(clips(6)))
-    num = sum(len(row["bands"]) for row in rate_fit.Clips(tmp_path).rows)
-    np.save(tmp_path / "0000.taught.npy", np.full(num, 0.05))
+def test_speech_keeps_its_tempo(tmp_path):
+    write(tmp_path, 0, list(clips(6)))
     row = rate_fit.Clips(tmp_path).rows[0]
-    assert row["taught"]
     conditions = Conditions(None, 3)
     for _ in range(20):
-        bands, tracks, tempo = conditions(row["bands"], row["tracks"])
-        assert len(bands) == len(tracks)
-        spoken = tracks[tracks[:, 0] > 0]
-        assert spoken[:, 1].sum() == pytest.approx(row["tracks"][:, 1].sum(), rel=0.03)
-        assert spoken[1, 1] == pytest.approx(0.05 * tempo, rel=0.02)
+        bands, speech, tempo = conditions(row["bands"], row["speech"])
+        assert len(bands) == len(speech)
+        assert speech.sum() == pytest.approx(row["speech"].sum() / tempo, abs=3)
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):

@@ -67,7 +67,7 @@ def test_numpy_counts_as_the_trained_network_does(monkeypatch, tmp_path):
     try:
         for num in (5, 100, 333):
             raw = noise(num)
-            steps, here, _ = padded([(density.in_bands(raw), np.ones((num, 2)))])
+            steps, here, _ = padded([(density.in_bands(raw), np.ones(num, bool))])
             with torch.no_grad():
                 said, found = net(steps, here)
             wanted = mixture[0] * begun(said)[0].numpy() + mixture[1] * found[0].numpy()
