@@ -19,11 +19,11 @@ API), `session`, `recording`, `blocking` (without async) -> `cli` and `commands`
 options, `audio` reads files, `extras` are optional. Importing this package loads no model code.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+# `python -m streamer` runs this while the working directory is still on the path: no import
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
+    from typing import Any
+
     from streamer.audio.source import AudioError as AudioError
     from streamer.background_session import BackgroundSession as BackgroundSession
     from streamer.blocking import BlockingDescriber as BlockingDescriber
@@ -103,7 +103,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a public name when it is first used (PEP 562)."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
