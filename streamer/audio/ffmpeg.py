@@ -170,17 +170,17 @@ class Decoder:
 
     def lost(self) -> str:
         """Its first line about a lost part, or "" for none."""
-        return _plain(next(filter(self._is_lost, self._log()), ""))
+        log = self._log()
+        is_westwood = log[0].startswith("[wsaud")  # ffmpeg ends each of these by that error
+        usual = "corrupt" if self._ends_short else "Input/output error" if is_westwood else "\n"
+        lost = (line for line in log if LOST_PART.search(line) and usual not in line)
+        return _plain(next(lost, ""))
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._pipe.close()
         self._errors.close()
-
-    def _is_lost(self, line: str) -> bool:
-        is_end = self._ends_short and "corrupt" in line
-        return not is_end and LOST_PART.search(line) is not None
 
     def _log(self) -> list[str]:
         self._errors.seek(0)

@@ -29,10 +29,12 @@ ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
 VOC = b"Creative Voice File\x1a"
 ADX = b"\x80\0"  # (c)CRI follows its header
-# of FLAC, FLV, TTA and NUT, which tell no end; none occurs within a recording
+# of FLAC, FLV, TTA, NUT, Argonaut's ASF, SMJPEG and WTV, which tell no end; none occurs within a
+# recording
 HEAD = re.compile(
     rb"nut/multimedia container\0|fLaC[\0\x80]\0\0\x22|FLV\x01[\x04\x05]\0\0\0\x09\0{4}"
-    rb"|TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0"
+    rb"|TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0|\0\nSMJPEG\0"
+    rb"|ASF\0[\1\2]\0\x01\0\x01\0\0\0\x18\0\0\0|\xb7\xd8\0\x20\x37\x49\xda\x11\xa6\x4e\0\x07\xe9\x5e\xad\x8d"
 )
 CUT = "is cut short: its last part is missing"
 

@@ -217,11 +217,16 @@ def test_a_cut_at_the_begin_of_a_frame_is_told(tmp_path, name, rate, left) -> No
 
 @needs_ffmpeg
 @pytest.mark.parametrize(
-    "kind", ["aac", "adx", "m4a", "mka", "nut", "sox", "spx", "thd", "tta", "wma"]
+    "kind",
+    [
+        *("aac", "adx", "m4a", "mka", "nut", "sox", "spx", "thd", "tta", "wma", "wtv"),
+        *("argo_asf", "smjpeg"),
+    ],
 )
 def test_all_parts_of_a_joined_file_are_heard_with_ffmpeg(tmp_path, kind) -> None:
     made = ("ffmpeg", "-v", "fatal", "-i", wav(tmp_path / "a.wav", np.concatenate(TONES), RATE))
-    subprocess.run((*made, "-strict", "-2", tmp_path / f"a.{kind}"), check=True)
+    muxer = ("-f", kind) if kind in ("argo_asf", "smjpeg") else ()
+    subprocess.run((*made, "-strict", "-2", *muxer, tmp_path / f"a.{kind}"), check=True)
     data = (tmp_path / f"a.{kind}").read_bytes()
     alone = hear(tmp_path / f"a.{kind}")[0]
     (tmp_path / "joined").write_bytes(data + bytes(900 * (kind == "m4a")) + data)
@@ -230,6 +235,16 @@ def test_all_parts_of_a_joined_file_are_heard_with_ffmpeg(tmp_path, kind) -> Non
     assert len(found) == pytest.approx(2 * len(alone), rel=0.002)
     (tmp_path / "joined").write_bytes(data + data[: len(data) // 2])
     assert any(told in str(hear(tmp_path / "joined")[1]) for told in ("cut short", "lost"))
+
+
+@needs_ffmpeg
+def test_a_whole_file_of_westwood_s_is_not_called_damaged(tmp_path) -> None:
+    """ffmpeg ends each by "Input/output error"."""
+    sound = wav(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", sound, "-f", "wsaud", tmp_path / "a.aud")
+    subprocess.run(made, check=True)
+    samples, told = hear(tmp_path / "a.aud")
+    assert (round(len(samples) / RATE, 1), told) == (6.0, None)
 
 
 @pytest.mark.parametrize("kind", ["mp3", "ogg", "flac", "wav"])
