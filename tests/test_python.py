@@ -6,7 +6,10 @@ import os
 import pickle
 import sys
 from dataclasses import fields, replace
+from importlib import import_module
 from inspect import signature
+from pathlib import Path
+from pkgutil import walk_packages
 from typing import get_type_hints
 
 import pytest
@@ -79,13 +82,18 @@ def exceptions_of_ours(above=Exception):
 
 
 def test_every_exception_survives_pickling():
-    """Else one file that is missing hangs a pool of processes."""
-    two = {"AudioError": ("a.wav", "is empty"), "ModelError": ("m", "is none")}
-    two["BadAudio"] = (1.5, "is NaN")
+    """Else one file that is missing hangs a pool of processes. Each argument has another value than
+    its default."""
+    for module in walk_packages(streamer.__path__, "streamer."):
+        if not module.name.endswith(("__main__", "kernels.build")):
+            import_module(module.name)
+    values = {str: "a line", str | Path: "a", str | None: "b", float: 1.5, bool: False}
     kinds = [*exceptions_of_ours()]
-    assert {*two, "TargetLost"} <= {kind.__name__ for kind in kinds}
+    names = {"AudioError", "BadAudio", "BaselineError", "Broken", "ReplicaLost", "TargetLost"}
+    assert names <= {kind.__name__ for kind in kinds}
     for kind in kinds:
-        error = kind(*two.get(kind.__name__, ("one line",)))
+        hints = [hint for name, hint in get_type_hints(kind.__init__).items() if name != "return"]
+        error = kind(*(values[hint] for hint in hints or [str]))
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
 

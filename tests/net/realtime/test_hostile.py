@@ -264,7 +264,8 @@ async def test_health_while_a_thousand_sessions_begin_and_end():
                 before_s = cpu_s(process)
                 assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
                 took_s.append(cpu_s(process) - before_s)
-            assert sum(each > 0.2 for each in took_s) <= 1 + len(took_s) // 50
+            # two full collections, and the hiccups of a busy machine
+            assert sum(each > 0.2 for each in took_s) <= 2 + len(took_s) // 50
             return await task
 
         found = await watched(asyncio.gather(*(begin() for _ in range(1_000))))
