@@ -108,10 +108,10 @@ class _Event(Struct):
     event_id: Id | None = None
 
 
-class SessionUpdate(_Event, tag="session.update"):
+class SessionUpdate(_Event, tag="session.update", kw_only=True):
     """ignored: names of the fields without effect; `decode` fills it."""
 
-    session: SessionConfig = msgspec.field(default_factory=SessionConfig)
+    session: SessionConfig
     ignored: tuple[str, ...] = ()
 
 
@@ -200,29 +200,27 @@ _append_decoder = msgspec.json.Decoder(BufferAppend)
 _id_decoder = msgspec.json.Decoder(_Event)
 
 
-class _Fields(Struct):
-    session: dict[str, Any] = {}
-    response: dict[str, Any] | None = None
-
-
-_fields_decoder = msgspec.json.Decoder(_Fields)
+_fields_decoder = msgspec.json.Decoder(dict[str, Any])
 _DETECTION = dict.fromkeys(Vad.__struct_fields__)
 # Fields of a session that have an effect, or whose real value is in the answer.
 SESSION: Mapping[str, Any] = {
-    **dict.fromkeys(("type", "id", "object", "model", "output_modalities", "modalities")),
+    **dict.fromkeys(("type", "id", "object", "model")),
     "audio": {"input": {"format": {"type": None, "rate": None}, "turn_detection": _DETECTION}},
     "input_audio_format": None,
     "turn_detection": _DETECTION,
     "streamer": None,
 }
-RESPONSE = dict.fromkeys(("metadata", "output_modalities", "modalities"))
+OBEYED = {"session": SESSION, "response": {"metadata": None}}
+EVENT = dict.fromkeys(("type", "event_id"))
+MODALITIES = ("output_modalities", "modalities")  # text alone
 MOST_IGNORED = 32
 
 
 def _ignored(fields: Mapping[str, Any], obeyed: Mapping[str, Any], at: str = "") -> Iterator[str]:
     """Names of `fields` that are not among `obeyed`; null has no effect anyway."""
     for name, value in fields.items():
-        if name not in obeyed and value is not None:
+        is_real = value is None or (name in MODALITIES and value == ["text"])
+        if name not in obeyed and not is_real:
             yield f"{at}{name[:64]}"
         elif isinstance(value, dict) and obeyed.get(name):
             yield from _ignored(value, obeyed[name], f"{at}{name}.")
@@ -234,8 +232,10 @@ def decode(message: str | bytes) -> ClientEvent:
     try:
         event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
         if isinstance(event, SessionUpdate | ResponseCreate):
-            found = _fields_decoder.decode(message)
-            ignored = [*_ignored(found.session, SESSION), *_ignored(found.response or {}, RESPONSE)]
+            fields = _fields_decoder.decode(message)
+            name = "session" if isinstance(event, SessionUpdate) else "response"
+            own = fields.pop(name, None) or {}
+            ignored = [*_ignored(own, OBEYED[name]), *_ignored(fields, EVENT)]
             event.ignored = tuple(ignored[:MOST_IGNORED])
         return event
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -335,7 +335,7 @@ class Settings:
         options = self._detecting(options, config.turn_detection)
         if heard is not UNSET:
             if heard.format is not UNSET:
-                format = heard.format or Format()
+                format = heard.format or Format(rate=PCM_RATE_HZ)
                 options = _in_format(options, format.type, format.rate)
             options = self._detecting(options, heard.turn_detection)
         return replace(self, options=options, extensions=extensions)
@@ -393,7 +393,8 @@ def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> Ses
         if rate not in (UNSET, G711_RATE_HZ):
             raise ValueError(f"audio rate {rate} is none of {name}; it is {G711_RATE_HZ} Hz")
         return replace(options, sample_rate_hz=G711_RATE_HZ, encoding=encoding)
-    found = PCM_RATE_HZ if rate is UNSET else rate
+    kept = options.sample_rate_hz if options.encoding == encoding else PCM_RATE_HZ
+    found = kept if rate is UNSET else rate
     if not MIN_RATE_HZ <= found <= MAX_RATE_HZ:
         raise ValueError(f"audio rate {found} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
     return replace(options, sample_rate_hz=found, encoding=encoding)

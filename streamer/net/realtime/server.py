@@ -256,4 +256,4 @@ def _is_beta(socket: ClientSocket) -> bool:
     assert socket.request is not None
     headers = socket.request.headers
     protocols = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
-    return BETA in headers.get_all("OpenAI-Beta") or BETA_PROTOCOL in protocols
+    return BETA in ",".join(headers.get_all("OpenAI-Beta")) or BETA_PROTOCOL in protocols

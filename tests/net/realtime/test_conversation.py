@@ -201,6 +201,8 @@ INERT = {
     "input_audio_noise_reduction": {"type": "near_field"},
     "temperature": 0.8,
     "speed": 1.5,
+    "modalities": ["text", "audio"],
+    "output_modalities": ["audio"],
 }
 
 
@@ -220,9 +222,18 @@ async def test_fields_without_effect_are_named():
             (again,) = await talk.say(update(**updated["session"]))
             validate(again)
         asked = {"instructions": "be kind", "metadata": MINE, "output_modalities": ["text"]}
-        create = {"type": "response.create", "response": asked}
+        create = {"type": "response.create", "response": asked, "voice": "marin"}
         for response in responses_of(await talk.say(BINARY, SOUND, COMMIT, create)):
-            assert response["streamer"] == {"ignored": ["instructions"]}
+            assert response["streamer"] == {"ignored": ["instructions", "voice"]}
+
+
+@pytest.mark.parametrize("is_beta", [False, True])
+async def test_a_session_that_is_sent_back_keeps_its_rate(is_beta):
+    async with talking(is_beta=is_beta) as talk:
+        (updated,) = await talk.say(pcm_at(16_000))
+        (again,) = await talk.say(update(**updated["session"]))
+        assert again["session"] == updated["session"]
+        assert again["session"]["streamer"]["rate"] == 16_000
 
 
 LARGE = "x" * 900_000
@@ -246,6 +257,7 @@ NO_EVENTS = [
     '{"type": "response.create", "event_id": ' + "9" * 5_000 + "}",
     b"\xed\xa0\x80".decode("utf-8", "surrogatepass"),
     *({"type": 3}, {"type": LARGE}, {"type": "\x1b" * 300}),
+    {"type": "session.update", "turn_detection": None},
     *({"type": "response.create", "event_id": wrong} for wrong in (3, LARGE)),
     *(append("***"), append(None)),
     *(ours(**{LARGE: 1}), ours(attributes=[LARGE]), ours(coach=1), update(streamer=None)),
