@@ -39,7 +39,7 @@ CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_time
 RATES_HZ = (8_000, 48_000)  # the lowest and the highest that a server takes
 BLOCK_S = 0.05  # of a recording
 KEPT = 0.8  # of the channels' energies, from block to block
-CANCELS = 0.05  # channels whose sum keeps less than this share of their energy cancel
+CANCELS = 0.2  # channels whose sum keeps less than this share of their energy cancel
 
 
 class Failed(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -119,6 +120,8 @@ def read_intervals(path: str | Path) -> list[Interval]:
     if kind not in KINDS:
         raise ConfigError(f"intervals {path}: give a file in {NAMES}")
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe beside a recording would be waited for
+            raise ConfigError(f"intervals {path}: is no regular file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

@@ -1,6 +1,7 @@
 """Measures of stretches of a recording, and the files that name them."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -117,8 +118,16 @@ def test_open_tags_take_no_time(tmp_path):
 
 def test_a_file_without_end_is_one_line(tmp_path):
     (tmp_path / "a.srt").symlink_to("/dev/zero")
-    with pytest.raises(ConfigError, match=r"a\.srt: larger than 64 MiB"):
-        read_intervals(tmp_path / "a.srt")
+    os.mkfifo(tmp_path / "b.srt")
+    with open(tmp_path / "c.srt", "wb") as large:
+        large.truncate((64 << 20) + 1)
+    for name, why in (
+        ("a", "no regular file"),
+        ("b", "no regular file"),
+        ("c", "larger than 64 MiB"),
+    ):
+        with pytest.raises(ConfigError, match=rf"{name}\.srt: (is )?{why}"):
+            read_intervals(tmp_path / f"{name}.srt")
 
 
 def test_the_whole_recording_is_one_interval(spoken):

@@ -139,7 +139,7 @@ class Chunker:
 
 BLOCKS_PER_S = 20
 KEPT = 0.8  # of the energies, from block to block: a memory of a quarter of a second
-CANCELS = 0.05  # of the channels' energies: less is left of their sum; of strangers all is left
+CANCELS = 0.2  # of the channels' energies: less is left of their sum; of strangers all is left
 DEAD = 1e-4  # of the strongest channel's energy in the whole recording (-40 dB)
 Doubles = NDArray[np.float64]
 

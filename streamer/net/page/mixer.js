@@ -2,7 +2,7 @@
 // the strongest is heard. As streamer/core/audio/chunker.py does it.
 
 export const KEPT = 0.8; // of the channels' energies after 50 ms
-const CANCELS = 0.05; // channels whose sum keeps less than this share of their energy cancel
+const CANCELS = 0.2; // channels whose sum keeps less than this share of their energy cancel
 
 export class Mixer {
   #energies;
