@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import numpy as np
 
 from streamer.audio.file import Source, open_audio
 from streamer.config import ConfigError
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
-from streamer.core.audio.trim import STEP_SAMPLES, Trim
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.measures.fillers import Changes, find
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
+from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.turns import NOTHING
 from streamer.model.audio.vad import VoiceActivity
 from streamer.recording import chunks_of
@@ -30,7 +29,7 @@ KINDS = (".srt", ".vtt", ".textgrid", ".json")
 NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
 MAX_BYTES = 64 << 20
 MOST_S = 1e7  # 115 days: longer ones are no times of a recording
-MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ
+MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ  # before the first speech
 CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
 CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
 TAG = re.compile(r"<[^<>]*>")
@@ -70,31 +69,16 @@ def measured_with_warning(
 ) -> tuple[list[SpeechMeasures], str | None]:
     """The same, and a line about the recording, or None."""
     spans = [_span(each) for each in intervals]
-    voice, measurer, offset = VoiceActivity(), TurnMeasurer(), OffsetFilter()
+    voice, measurer, offset = TurnVoice(MOST_HELD_SAMPLES), TurnMeasurer(), OffsetFilter()
     with open_audio(source, track) as audio:
-        lead, pieces = _placed(map(offset.push, chunks_of(audio, channel)))
-        for samples in chain([np.zeros(lead, np.float32)], pieces):
-            measurer.push(samples, voice.push(samples))
+        for samples in map(offset.push, chunks_of(audio, channel)):
+            measurer.push(*voice.hear(samples))
             measurer.work()
         warning = audio.warning
-    measurer.push(NOTHING, voice.finish(NOTHING))
-    frames, lead_s = measurer.frames(), lead / SAMPLE_RATE_HZ
-    found = [frames.between(start + lead_s, end + lead_s).measures() for start, end in spans]
+    measurer.push(*voice.hear(NOTHING, is_last=True))
+    frames, begin_s = measurer.frames(), voice.begin / SAMPLE_RATE_HZ
+    found = [frames.between(start - begin_s, end - begin_s).measures() for start, end in spans]
     return found, warning
-
-
-def _placed(chunks: Iterator[Samples]) -> tuple[int, Iterable[Samples]]:
-    """How many samples of silence move the frames of a recording to those of its description
-    (core/audio/trim.py), and the recording. Holds at most a minute."""
-    trim, held, num = Trim(), [], 0
-    for chunk in chunks:
-        trim.push(chunk)
-        held.append(chunk)
-        num += len(chunk)
-        if trim.begin is not None or num > MOST_HELD_SAMPLES:
-            break
-    trim.finish()
-    return -(trim.begin or 0) % STEP_SAMPLES, chain(held, chunks)
 
 
 def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:

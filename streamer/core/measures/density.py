@@ -80,6 +80,10 @@ class Density:
             self._state, values = _advance(self._state, _in_steps(frames[:whole]))
             self._final.append(_per_frame(values))
 
+    def skip(self, num: int) -> None:
+        """The next `num` frames hold no syllable, and nothing hears them; none was added yet."""
+        self._final.append(np.zeros(num, np.float32))
+
     def drop(self, num: int) -> None:
         """Forget the first `num` frames, which must be final; later frames count from there."""
         self._final.drop(num)

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.density import Density
+from streamer.core.measures.density import STEP_FRAMES, Density
 from streamer.core.measures.frames import (
     BRIGHT_HZ,
     FRAMES_PER_S,
     HOP_SAMPLES,
     MIN_FRAMES,
+    NUM_MELS,
     PAUSE_FRAMES,
     SILENT_DB,
     SPEECH_SAMPLES,
@@ -45,6 +46,9 @@ LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # stretch of speech does not count if it is no longer than this, and the rest further away.
 EDGE_FRAMES = 13
 APART_FRAMES = 10
+# The count of syllables hears this much before the first speech, as in its training: noise before
+# that, loud or not, would move the means that each band is compared with.
+ONSET_FRAMES = 15
 # A voice is whispered where its voiced stretches are shorter than this on average, and fewer of its
 # frames than this are voiced: what looks like F0 is chance then. So are 0 of 150 held-out
 # recordings of people, 2 with pink noise 3 dB under them, and 77 of 77 with noise in place of
@@ -74,7 +78,7 @@ class Frames(NamedTuple):
         return self._between(0, end)
 
     def between(self, start_s: float, end_s: float) -> Frames:
-        first, end = (round(t * FRAMES_PER_S) for t in (start_s, end_s))
+        first, end = (max(0, round(t * FRAMES_PER_S)) for t in (start_s, end_s))
         return self._between(first, max(first, end))
 
     def _between(self, first: int, end: int) -> Frames:
@@ -192,6 +196,8 @@ class TurnTrack:
         self._powers = tuple(Growing() for _ in BANDS_HZ)
         self._level_db = Growing()
         self._density = Density()
+        self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
+        self._num_early = self._num_forgotten = 0  # frames before those, and before the track
         self._speech = Growing(dtype=bool)  # per 512 samples
         self._lead = 0  # samples of the first of them that lie before the track
         self._frame_speech = Growing(dtype=bool)
@@ -213,7 +219,7 @@ class TurnTrack:
         for held, power in zip(self._powers, powers, strict=True):
             held.append(power)
         self._level_db.append(decibel(powers[0]))
-        self._density.add(raw)
+        self._count(raw)
 
     def add_speech(self, probability: Floats, first_sample: int = 0) -> None:
         """The probability of speech [n], one per 512 samples. first_sample: where the first one
@@ -225,6 +231,7 @@ class TurnTrack:
         num = (len(self._speech) * SPEECH_SAMPLES - self._lead) // HOP_SAMPLES
         new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES + self._lead
         self._frame_speech.append(self._speech.values[new // SPEECH_SAMPLES])
+        self._count(np.zeros((0, NUM_MELS), np.float32))
 
     def finish(self) -> None:
         """No more frames of voice activity come: those that are left are as the last one."""
@@ -235,6 +242,24 @@ class TurnTrack:
     def add_pitch(self, rows: Floats) -> None:
         """Candidates of F0 of frames of 10 ms [n, num_columns]."""
         self._pitch.append(rows)
+
+    def _count(self, raw: Floats) -> None:
+        """Count syllables from ONSET_FRAMES before the first speech on, in whole steps."""
+        if self._early is None:
+            self._density.add(raw)
+            return
+        self._early = np.concatenate([self._early, raw])
+        spoken = np.flatnonzero(self.speech)
+        first = int(spoken[0]) if len(spoken) else len(self.speech)
+        begin = self._num_forgotten + first - ONSET_FRAMES
+        skipped = begin // STEP_FRAMES * STEP_FRAMES - self._num_early
+        skipped = min(max(0, skipped), len(self._early))
+        self._density.skip(skipped)
+        self._num_early += skipped
+        self._early = self._early[skipped:]
+        if len(spoken) and len(self._early):
+            self._density.add(self._early)
+            self._early = None
 
     @property
     def num_heard(self) -> int:
@@ -265,6 +290,7 @@ class TurnTrack:
         for held in (*self._powers, *by_frame):
             held.drop(frames)
         self._density.drop(frames)
+        self._num_forgotten += frames
         self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
 
     def frames(self) -> Frames:
@@ -272,6 +298,9 @@ class TurnTrack:
         end, pitched = self.num_frames, self.num_pitched
         f0 = np.zeros(end, np.float32)
         f0[:pitched] = self._f0_of(self._pitch.values[:pitched], self.speech[:pitched])
+        density = np.zeros(end, np.float32)
+        counted = self._density.so_far()[:end]
+        density[: len(counted)] = counted
         power, low, high = (held.values[:end] for held in self._powers)
         return Frames(
             power,
@@ -281,7 +310,7 @@ class TurnTrack:
             f0,
             self.speech[:end],
             self._clipped.values[:end],
-            self._density.so_far()[:end],
+            density,
         )
 
     def measures(self) -> SpeechMeasures:

@@ -17,8 +17,9 @@ from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
 from streamer.core.timeline import Curves
 from streamer.model.audio.mel import MelFrames
+from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.pitch import PitchTrack, turn_track
-from streamer.model.audio.vad import Frame, VoiceActivity
+from streamer.model.audio.vad import Frame
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # samples that came this long before a turn's end are heard
@@ -169,13 +170,13 @@ class TurnMeasurer:
 
 def measure(samples: Floats) -> SpeechMeasures:
     """The measures of a whole turn [n] float32 at 16 kHz."""
-    voice, measurer, trim = VoiceActivity(), TurnMeasurer(), Trim()
+    voice, measurer, trim = TurnVoice(), TurnMeasurer(), Trim()
     trim.push(samples)
     trim.finish()
     span = Span(trim)
     heard = np.concatenate([span.push(samples), span.finish()])
-    measurer.place(span.begin, len(samples))
-    measurer.push(heard, voice.finish(heard))
+    measurer.push(*voice.hear(heard, is_last=True))
+    measurer.place(span.begin + voice.begin, len(samples))
     return measurer.finish(voice.has_speech)
 
 

@@ -30,15 +30,16 @@ from streamer.core.audio.trim import Span, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
+from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.vad import (
     FRAME_MS,
-    FRAME_SAMPLES,
     Frame,
     SpeechBegan,
     SpeechEnded,
     TurnDetector,
     TurnRule,
     VoiceActivity,
+    led,
 )
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
@@ -55,7 +56,7 @@ class Part:
         self.turn = turn
         self.begin = begin
         self.num_samples = 0
-        self.voice = VoiceActivity()
+        self.voice = TurnVoice()
         self.mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
         self.span = Span(self._trim)
@@ -79,9 +80,9 @@ class Part:
                 self.voice.count(frame)
             frames = self._in_span(frames) if self.measurer else []
         else:
-            frames = self.voice.finish(spoken) if is_last else self.voice.push(spoken)
+            spoken, frames = self.voice.hear(spoken, is_last)
         if self.measurer is not None:
-            self.measurer.place(self.span.begin, self.num_samples)
+            self.measurer.place(self.span.begin + self.voice.begin, self.num_samples)
             self.measurer.push(spoken, frames)
 
     def _in_span(self, frames: Sequence[Frame]) -> list[Frame]:
@@ -96,8 +97,7 @@ class Part:
         self._waiting.clear()
         if found and not self._is_placed:
             self._is_placed = True
-            missing = range(found[0].start_sample, 0, -FRAME_SAMPLES)
-            found = [Frame(at - FRAME_SAMPLES, 0.0) for at in reversed(missing)] + found
+            return led(found)
         return found
 
     def heard(

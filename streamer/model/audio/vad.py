@@ -14,6 +14,7 @@ every way of cutting the samples gives the same bits.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,11 @@ class VoiceActivity:
         # where the last frame at or above the threshold ends
         self.last_speech_sample: int | None = None
         self.has_speech = False  # by the rule; once true it stays true
-        self._num_samples = 0  # judged
+        self.restart(0)
+
+    def restart(self, at: int) -> None:
+        """Forget what was heard. The next sample is the clip's sample `at`."""
+        self._num_samples = at  # judged
         # frames of the stretch that goes on, and since its last one above threshold
         self._run = self._gap = 0
         # context, then what makes no frame yet
@@ -127,6 +132,12 @@ class VoiceActivity:
         self._gap = 0
         self.has_speech |= self._run * FRAME_MS >= MIN_RUN_MS
         self.last_speech_sample = frame.end_sample
+
+
+def led(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames, and before them as many without speech as reach back to sample 0."""
+    missing = range(frames[0].start_sample if frames else 0, 0, -FRAME_SAMPLES)
+    return [Frame(at - FRAME_SAMPLES, 0.0) for at in reversed(missing)] + list(frames)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ def test_noise_before_or_after_hardly_changes_the_measures(index, is_before):
     noise *= 10 ** ((alone.level_dbfs - 30) / 20) / noise.std()
     parts = [noise, samples] if is_before else [samples, noise]
     found = measure(on_grid(np.concatenate(parts).astype(np.float32)))
-    assert found.rate_syllables_per_s == pytest.approx(alone.rate_syllables_per_s, rel=0.04)
+    near = 0.01 if is_before else 0.04
+    assert found.rate_syllables_per_s == pytest.approx(alone.rate_syllables_per_s, rel=near)
     assert found.level_dbfs == pytest.approx(alone.level_dbfs, abs=0.2)
     assert found.pause_share == pytest.approx(alone.pause_share, abs=0.02)
 
@@ -94,7 +95,7 @@ def test_noise_and_clipping_are_found_again():
     loud = np.clip(speech(3, 1) * 30, -1, 1)
     share = np.mean(np.abs(np.trim_zeros(loud)) >= 0.999)
     assert share > 0.05
-    assert measure(loud).clipped_share == pytest.approx(share, rel=0.01)
+    assert measure(loud).clipped_share == pytest.approx(share, rel=0.02)
 
 
 @pytest.mark.parametrize("seconds", [0.37, 5.0137, 20])
