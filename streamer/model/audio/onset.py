@@ -16,8 +16,9 @@ from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.model.audio.vad import FRAME_SAMPLES, Floats, Frame, VoiceActivity, led
 
-RISING = 0.1  # probability from which speech may rise before it is sure
-MOST_RISE_SAMPLES = 4 * FRAME_SAMPLES
+# Where it is sure that somebody speaks, the speech began when the probability rose to this. Begun
+# anew later, the network would miss a soft whisper.
+RISING = 0.1
 RUN_FRAMES = 5  # 160 ms: shorter stretches may be clicks, or the begin of a noise
 # Heard again before the first speech, at least. With more of it, more levels of people change with
 # noise. Two places to begin lie further apart than a frame, so that noise seldom changes the place.
@@ -28,8 +29,8 @@ KEPT_SAMPLES = 3 * SAMPLE_RATE_HZ  # before the speech, at most
 
 
 class TurnVoice(VoiceActivity):
-    """Voice activity of one turn; what it returns, joined, does not depend on the cut. Holds `kept`
-    samples and half a second more."""
+    """Voice activity of one turn; what it returns, joined, does not depend on the cut. Holds
+    twice `kept` samples and half a second."""
 
     def __init__(self, kept: int = KEPT_SAMPLES) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class TurnVoice(VoiceActivity):
         if is_last or (self._first is not None and num >= self._first + LANDMARK_SAMPLES):
             return self._place(is_last)
         if self._first is None:
-            self._drop(len(self._held) - self._kept - LANDMARK_SAMPLES)
+            self._drop(len(self._held) - 2 * self._kept - LANDMARK_SAMPLES)
         return samples[:0], []
 
     def _seek(self, samples: Floats) -> None:
@@ -64,7 +65,7 @@ class TurnVoice(VoiceActivity):
                 self._rise = frame.end_sample
             if self._run >= RUN_FRAMES:
                 begin = frame.end_sample - self._run * FRAME_SAMPLES
-                self._first = max(min(self._rise, begin), begin - MOST_RISE_SAMPLES, 0)
+                self._first = max(min(self._rise, begin), begin - self._kept, 0)
                 return
 
     def _place(self, is_last: bool) -> tuple[Floats, list[Frame]]:
