@@ -1,9 +1,6 @@
 """Sentences read back into levels, and how sure each level is."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from streamer.core.attributes import (
 )
 from streamer.core.rules.settings import ALL
 
-PHRASES: dict[str, Any] = {
+PHRASES = {
     "rate": [
         {"name": "slow", "phrases": ["语速缓慢", "慢", "不太快"]},
         {"name": "even", "phrases": ["语速适中"]},
@@ -46,7 +43,7 @@ PHRASES: dict[str, Any] = {
         ("acoustic", ("rate", "arousal"), "rate"),
     ],
 )
-def test_names_of_a_sentence(names: Any, among: Any, said: str) -> None:
+def test_names_of_a_sentence(names, among, said):
     assert chosen(names, among) == said
 
 
@@ -61,7 +58,7 @@ def test_names_of_a_sentence(names: Any, among: Any, said: str) -> None:
         ("acoustic", ("arousal",), "attributes names none"),
     ],
 )
-def test_unknown_names_are_refused(names: Any, among: Any, error: str) -> None:
+def test_unknown_names_are_refused(names, among, error):
     with pytest.raises(ValueError, match=error):
         chosen(names, among)
 
@@ -75,27 +72,24 @@ def test_unknown_names_are_refused(names: Any, among: Any, error: str) -> None:
         ("快活地快", {"rate": 2, "arousal": 1}),
     ],
 )
-def test_longest_first_without_overlap(text: str, levels: dict[str, int]) -> None:
+def test_longest_first_without_overlap(text, levels):
     found = parse(text, PHRASES)
     assert list(found) == list(ATTRIBUTES)
     assert found == dict.fromkeys(ATTRIBUTES) | levels
 
 
-def test_names_of_levels_in_both_languages() -> None:
+def test_names_of_levels_in_both_languages():
     chinese = {"rate": [{"name": "很慢", "phrases": []}, {"name": "自编", "phrases": []}]}
     english = {"rate": [{"name": "crawling", "phrases": []}, {"name": "own", "phrases": []}]}
     shipped = {"zh": "很慢", "en": "very slow"}, {"zh": "自编", "en": None}
     assert level_names({"zh": chinese}) == {"rate": list(shipped)}
     assert level_names({"en": english})["rate"][0] == {"zh": None, "en": "crawling"}
     assert level_names({"zh": chinese, "en": english})["rate"][1] == {"zh": "自编", "en": "own"}
-    assert level_names({"zh": {}, "de": chinese})["rate"][0] == {
-        "zh": None,
-        "en": None,
-        "de": "很慢",
-    }
+    other = {"zh": None, "en": None, "de": "很慢"}
+    assert level_names({"zh": {}, "de": chinese})["rate"][0] == other
 
 
-SPOKEN: dict[str, Any] = {
+SPOKEN = {
     "rate": [
         {"name": "slow", "phrases": ["说得比较慢", "语速偏慢"]},
         {"name": "fast", "phrases": ["说得比较快", "语速偏快"]},
@@ -108,43 +102,43 @@ LEVELS = {
 }
 
 
-def sure(level: int, mass: float, chances: list[float], opinion: float) -> float:
+def sure(level, mass, chances, opinion):
     pieces = [SaidToken("rate ", -0.5), SaidToken("abc"[level], math.log(mass))]
     found = fused_confidence(pieces, LEVELS, {"rate": np.array(chances)}, {"rate": opinion})
     return found["rate"]
 
 
 @given(st.integers(0, 2), st.floats(1e-6, 0.999999), st.floats(0, 2))
-def test_it_is_a_chance_that_grows_with_the_model_s_mass(level, mass, opinion) -> None:
+def test_it_is_a_chance_that_grows_with_the_model_s_mass(level, mass, opinion):
     chances = [0.2, 0.5, 0.3]
     found = sure(level, mass, chances, opinion)
     assert 0 < found < 1
     assert found <= sure(level, min(0.999999, 1.01 * mass), chances, opinion) + 1e-12
 
 
-def test_without_an_opinion_it_is_the_measures_chance() -> None:
+def test_without_an_opinion_it_is_the_measures_chance():
     for level, chance in enumerate([0.2, 0.5, 0.3]):
         assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
 
 
-def test_other_levels_than_the_card_s_say_nothing() -> None:
+def test_other_levels_than_the_card_s_say_nothing():
     pieces = [SaidToken("rate a", -0.5)]
     assert fused_confidence(pieces, LEVELS, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}
     assert fused_confidence(pieces, LEVELS, {}, {}) == {}
 
 
-def pieces(*told: tuple[str, float | None]) -> list[SaidToken]:
+def pieces(*told):
     return [SaidToken(*each) for each in told]
 
 
-def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart() -> None:
+def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart():
     said = pieces(
         *(("他", -5), ("说得", -4), ("比较", -0.25), ("快", -0.5), ("，", -3), ("尖", -0.125))
     )
     assert masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_what_is_not_known_is_not_told():
     """A phrase with one unknown log-probability gives its attribute no confidence."""
     assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
     assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}

@@ -1,7 +1,5 @@
 """A gate's thresholds: the promise of each bound, paths at every threshold, and certificates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,8 +12,6 @@ from streamer.core.calibration import (
     Branches,
     Decision,
     Path,
-    Prefix,
-    Turns,
     Uncertifiable,
     at,
     certify,
@@ -35,7 +31,7 @@ from streamer.core.text.vocabulary import Vocabulary
 GRID = np.linspace(0, 1, 41)
 
 
-def clips(chance: np.random.Generator, n: int, blocks: int = 6) -> np.ndarray:
+def clips(chance, n, blocks=6):
     """[n, 41] losses: of every block a doubt, and whether the cloud changes it, likelier where
     doubt is high.
 
@@ -47,9 +43,7 @@ def clips(chance: np.random.Generator, n: int, blocks: int = 6) -> np.ndarray:
     return (changed[:, :, None] & (doubts[:, :, None] <= GRID)).mean(axis=1)
 
 
-def realised(
-    risk: float, confidence: float, n: int, trials: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def realised(risk, confidence, n, trials, seed):
     """([trials] loss of one fresh clip, [trials] true mean loss), each at the threshold its own
     calibration gave."""
     chance = np.random.default_rng(seed)
@@ -63,7 +57,7 @@ def realised(
 
 
 @pytest.mark.parametrize(("risk", "n"), [(0.05, 30), (0.03, 100), (0.1, 15)])
-def test_the_next_clips_expected_loss_is_within_the_risk(risk: float, n: int) -> None:
+def test_the_next_clips_expected_loss_is_within_the_risk(risk, n):
     fresh, means = realised(risk, 0.0, n, trials=800, seed=n)
     error = fresh.std() / math.sqrt(len(fresh))
     assert fresh.mean() <= risk + 3 * error
@@ -73,7 +67,7 @@ def test_the_next_clips_expected_loss_is_within_the_risk(risk: float, n: int) ->
     )
 
 
-def test_with_confidence_few_calibrations_are_above_the_risk() -> None:
+def test_with_confidence_few_calibrations_are_above_the_risk():
     confidence, trials = 0.8, 250
     _, means = realised(0.08, confidence, 120, trials, seed=7)
     above = (means > 0.08).mean()
@@ -83,7 +77,7 @@ def test_with_confidence_few_calibrations_are_above_the_risk() -> None:
     assert means.max() > 0.02, "the bound is not empty"
 
 
-def test_num_needed_is_what_is_needed() -> None:
+def test_num_needed_is_what_is_needed():
     assert num_needed(0.02) == 49
     assert num_needed(0.5) == 1
     for risk in (0.01, 0.04, 0.2):
@@ -97,7 +91,7 @@ def test_num_needed_is_what_is_needed() -> None:
     assert least_risk(0) == 1.0
 
 
-def test_no_threshold_is_better_than_a_broken_promise() -> None:
+def test_no_threshold_is_better_than_a_broken_promise():
     assert safe_index(np.ones((200, 3)), 0.05) is None
     assert safe_index(np.zeros((10, 3)), 0.05) is None, "ten clips cannot promise a twentieth"
     assert safe_index(np.zeros((200, 3)), 0.05) == 2
@@ -113,21 +107,21 @@ class Toy:
     """A pair whose every choice is a hash of the seed and the prefix: arbitrary, but the same each
     time."""
 
-    def __init__(self, seed: int, k: int, agreement: int) -> None:
+    def __init__(self, seed, k, agreement):
         self.seed, self.k, self.agreement, self.num_asked = seed, k, agreement, 0
 
-    def _hash(self, answer: Prefix, what: int) -> int:
+    def _hash(self, answer, what):
         return hash((self.seed, what, answer)) & 0xFFFF
 
-    def cloud(self, answer: Prefix) -> int:
+    def cloud(self, answer):
         return self._hash(answer, 1) % 9
 
-    def edge(self, answer: Prefix) -> tuple[int, Signal]:
+    def edge(self, answer):
         agrees = self._hash(answer, 2) % 10 < self.agreement
         number = self.cloud(answer) if agrees else self._hash(answer, 3) % 9
         return number, Signal(self._hash(answer, 4) % 7 / 2, -self._hash(answer, 6) % 5 / 1.0)
 
-    def block(self, prefix: Prefix) -> tuple[list[int], list[Signal]]:
+    def block(self, prefix):
         answer, ids, signals = list(prefix), [], []
         while len(ids) < self.k:
             number, signal = self.edge(tuple(answer))
@@ -137,25 +131,25 @@ class Toy:
             answer.append(number)
         return ids, signals
 
-    def verdict(self, prefix: Prefix, draft: list[int]) -> tuple[int, int]:
+    def verdict(self, prefix, draft):
         n = 0
         while n < len(draft) and draft[n] == self.cloud((*prefix, *draft[:n])):
             n += 1
         return n, self.cloud((*prefix, *draft[:n]))
 
-    def block_at(self, prefix: Prefix) -> Block:
+    def block_at(self, prefix):
         self.num_asked += 1
         ids, signals = self.block(prefix)
         forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals) is not None
         return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
 
 
-def really(toy: Toy, gate: Gate) -> tuple[Prefix, list[tuple[tuple[int, ...], bool]], int]:
+def really(toy, gate):
     """(answer, [(block, uploaded)], uploads) of the state machine in gated mode."""
     sequence = Sequence([0])
     sequence.start_answer()
     spec = Speculator(Plan("gated", toy.k, gate, RULES), VOCABULARY, sequence)
-    blocks: list[tuple[tuple[int, ...], bool]] = []
+    blocks = []
     while True:
         answer = tuple(sequence.answer[: sequence.n_committed])
         match spec.next(0.0):
@@ -174,7 +168,7 @@ def really(toy: Toy, gate: Gate) -> tuple[Prefix, list[tuple[tuple[int, ...], bo
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9))
-def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int) -> None:
+def test_every_path_is_what_gated_mode_does(seed, k, agreement):
     toy = Toy(seed, k, agreement)
     branches = Branches(toy.block_at, VOCABULARY, RULES)
     paths = branches.paths()
@@ -192,7 +186,7 @@ def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int) -
         highest = path.least
 
 
-def turn(*blocks: tuple[float, bool]) -> list[Path]:
+def turn(*blocks):
     """One turn of blocks (doubt, changed) that do not depend on each other, at every threshold,
     falling."""
     made = [
@@ -206,7 +200,7 @@ def turn(*blocks: tuple[float, bool]) -> list[Path]:
     ]
 
 
-def chance_clips(seed: int, n: int, chance_at_top: float = 0.5) -> list[Turns]:
+def chance_clips(seed, n, chance_at_top=0.5):
     """Clips of one turn and five blocks; the higher the doubt, the likelier the cloud changes
     it."""
     chance = np.random.default_rng(seed)
@@ -218,7 +212,7 @@ def chance_clips(seed: int, n: int, chance_at_top: float = 0.5) -> list[Turns]:
     ]
 
 
-def test_a_clips_loss_is_over_all_blocks_of_all_its_turns() -> None:
+def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     long = [turn((0.1, False), (0.3, True)), turn((0.2, True), (0.9, True), (0.4, False))]
     np.testing.assert_allclose(
         losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
@@ -228,7 +222,7 @@ def test_a_clips_loss_is_over_all_blocks_of_all_its_turns() -> None:
     assert at(long[0], 0.25).num_uploaded == 1
 
 
-def test_the_threshold_keeps_the_risk() -> None:
+def test_the_threshold_keeps_the_risk():
     clips = chance_clips(1, 200, 0.2) + chance_clips(2, 200, 0.9)
     found = certify(clips, "fluent", 4, 0.1, 0.0)
     assert (losses_of(clips, np.array([found.threshold])).sum() + 1) / 401 <= 0.1
@@ -236,6 +230,6 @@ def test_the_threshold_keeps_the_risk() -> None:
     assert certify(clips, "fluent", 4, 0.05, 0.0).threshold < found.threshold
 
 
-def test_what_cannot_be_certified_is_said() -> None:
+def test_what_cannot_be_certified_is_said():
     with pytest.raises(Uncertifiable, match=r"no threshold keeps a risk of 0\.05"):
         certify(chance_clips(4, 5), "fluent", 4, 0.05, 0.0)

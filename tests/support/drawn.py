@@ -12,22 +12,14 @@ PIECES = [
     *("us", "er"),
 ]
 SPLIT = [b"\xe9\xbe", b"\x98", b"\x99", b"\xe9"]
+BOUNDS = {"ngram": (0, 4), "comma_gap": (0, 5), "end_gap": (0, 8), "min_new_tokens": (0, 16)}
+BOUNDS |= {"max_new_tokens": (1, 24), "loop_window": (0, 6), "loop_count": (1, 3)}
+BOUNDS |= {"loop_min_ids": (2, 9), "loop_max_period": (0, 8)}
 rules_of_any_kind = st.builds(
     Rules,
     repetition_penalty=st.sampled_from([1.0, 1.22, 0.7]),
-    adjacency=st.booleans(),
-    ngram=st.integers(0, 4),
-    comma_gap=st.integers(0, 5),
-    end_gap=st.integers(0, 8),
-    min_new_tokens=st.integers(0, 16),
-    max_new_tokens=st.integers(1, 24),
-    loop_local=st.booleans(),
-    loop_window=st.integers(0, 6),
-    loop_count=st.integers(1, 3),
-    loop_global=st.booleans(),
-    loop_min_ids=st.integers(2, 9),
-    loop_max_period=st.integers(0, 8),
-    clean=st.booleans(),
+    **{name: st.integers(*least_most) for name, least_most in BOUNDS.items()},
+    **dict.fromkeys(("adjacency", "loop_local", "loop_global", "clean"), st.booleans()),
 )
 
 

@@ -15,7 +15,7 @@ from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
 
 
-def noise(n: int, seed: int = 0, channels: int = 1) -> np.ndarray:
+def noise(n, seed=0, channels=1):
     x = np.random.default_rng(seed).uniform(-0.9, 0.9, (n, channels)).astype(np.float32)
     return x[:, 0] if channels == 1 else x
 
@@ -25,7 +25,7 @@ def pieces(x, cuts):
     return [x[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def hear(chunker: Chunker, parts) -> np.ndarray:
+def hear(chunker, parts):
     take = chunker.push_pcm16 if isinstance(parts[0], bytes) else chunker.push
     return np.concatenate([*[take(p) for p in parts], chunker.finish()])
 

@@ -1,7 +1,5 @@
 """One channel of several: as loud as the speech, whatever the other channels hold."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -23,21 +21,21 @@ VOICE = np.random.default_rng(0).normal(0, 0.1, 2 * RATE).astype(np.float32)
 OTHER = np.random.default_rng(1).normal(0, 0.1, 2 * RATE).astype(np.float32)
 
 
-def mixed(*channels: np.ndarray) -> tuple[np.ndarray, str | None]:
+def mixed(*channels):
     mixer = Mixer(len(channels), RATE)
     found = np.concatenate([mixer.push(np.column_stack(channels)), mixer.finish()])
     return found, mixer.told()
 
 
 @given(st.lists(st.integers(0, len(VOICE)), max_size=8))
-def test_no_cut_changes_a_bit(cuts) -> None:
+def test_no_cut_changes_a_bit(cuts):
     frames = np.column_stack([VOICE, 0.3 * OTHER, -VOICE])
     mixer = Mixer(3, RATE)
     pieces = [mixer.push(piece) for piece in np.split(frames, sorted(cuts))]
     assert np.array_equal(np.concatenate([*pieces, mixer.finish()]), mixed(*frames.T)[0])
 
 
-def sound_of(case) -> np.ndarray:
+def sound_of(case):
     """Frames [n, channels] of a case of mixing.json: tones of [Hz, amplitude, from s, to s]."""
     time = np.arange(RATE) / RATE
     frames = np.zeros((RATE, len(case["channels"])), np.float32)
@@ -49,14 +47,14 @@ def sound_of(case) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_a_case_of_the_table(case) -> None:
+def test_a_case_of_the_table(case):
     found, told = mixed(*sound_of(case).T)
     assert 10 * np.log10(np.mean(found**2) + 1e-12) == pytest.approx(case["dbfs"], abs=0.1)
     assert told == case["told"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the page's function")
-def test_the_page_mixes_the_table_as_python_does() -> None:
+def test_the_page_mixes_the_table_as_python_does():
     """To a step of PCM16, by the page's own code."""
     page = ROOT / "streamer" / "net" / "page"
     mixer = (page / "mixer.js").read_text("utf-8").replace("export ", "")
@@ -85,7 +83,7 @@ def test_the_page_mixes_the_table_as_python_does() -> None:
 @pytest.mark.parametrize("gain", [1.0, 0.8])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("silence_s", [0, 12])
-def test_of_channels_that_cancel_the_strongest_is_heard_alone(gain, others, silence_s) -> None:
+def test_of_channels_that_cancel_the_strongest_is_heard_alone(gain, others, silence_s):
     voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
     found, told = mixed(gain * voice, -voice, *[0 * voice] * others)
     assert np.array_equal(np.abs(found), np.abs(voice))

@@ -1,7 +1,5 @@
 """What is heard of a turn depends on its sound alone: not on the cut, nor on what is around it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,16 +23,16 @@ SECOND = SAMPLE_RATE_HZ
 LEAD = LEAD_SAMPLES + STEP_SAMPLES  # at most
 
 
-def sound(seconds: float, seed: int = 0) -> np.ndarray:
+def sound(seconds, seed=0):
     noise = np.random.default_rng(seed).standard_normal(int(seconds * SECOND))
     return on_grid((0.05 * noise).astype(np.float32))
 
 
-def silence(num_samples: int) -> np.ndarray:
+def silence(num_samples):
     return np.zeros(num_samples, np.float32)
 
 
-def quiet_voice() -> np.ndarray:
+def quiet_voice():
     """Half a second of a room at -74 dBFS, sound, a pause in the room, sound, the room."""
     room = on_grid((0.0002 * np.random.default_rng(1).standard_normal(4 * SECOND)).astype("f4"))
     room[SECOND // 2 : SECOND] += sound(0.5)
@@ -42,13 +40,13 @@ def quiet_voice() -> np.ndarray:
     return on_grid(room)
 
 
-def with_noise(samples: np.ndarray, dbfs: float) -> np.ndarray:
+def with_noise(samples, dbfs):
     noise = np.random.default_rng(5).standard_normal(len(samples))
     return on_grid((samples + 10 ** (dbfs / 20) * noise).astype(np.float32))
 
 
 @given(cuts=st.lists(st.integers(0, 4 * SECOND), max_size=12), noise=st.sampled_from([-90, -45]))
-def test_no_cut_changes_what_is_heard(cuts: list[int], noise: int) -> None:
+def test_no_cut_changes_what_is_heard(cuts, noise):
     whole = with_noise(quiet_voice(), noise)
     trim = Trim()
     pieces = [trim.push(piece) for piece in np.split(whole, sorted(cuts))]
@@ -58,7 +56,7 @@ def test_no_cut_changes_what_is_heard(cuts: list[int], noise: int) -> None:
 @pytest.mark.parametrize("begin", [0, 7_001])
 @pytest.mark.parametrize("pause", [1, 9])
 @pytest.mark.parametrize("piece", [160, 30_000])
-def test_a_span_is_what_is_heard_with_its_pauses_whole(begin: int, pause: int, piece: int) -> None:
+def test_a_span_is_what_is_heard_with_its_pauses_whole(begin, pause, piece):
     voice = np.concatenate([sound(1), silence(pause * SECOND), sound(1, 3)])
     turn = np.concatenate([silence(begin), voice, silence(3 * SECOND)])
     trim, given = Trim(), []
@@ -73,13 +71,13 @@ def test_a_span_is_what_is_heard_with_its_pauses_whole(begin: int, pause: int, p
 
 
 @pytest.mark.parametrize("piece", [160, 1_600, 16_000])
-def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(piece: int) -> None:
+def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(piece):
     """The fan is a sound then: looking back for the first one ends within it."""
     fan, room = with_noise(silence(5 * SECOND), -40), with_noise(silence(SECOND), -52)
     assert_same_in(piece, np.concatenate([fan, room, on_grid(sound(1))]))
 
 
-def assert_same_in(piece: int, whole: np.ndarray) -> None:
+def assert_same_in(piece, whole):
     trim = Trim()
     pieces = [trim.push(whole[i : i + piece]) for i in range(0, len(whole), piece)]
     assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(whole))
@@ -87,7 +85,7 @@ def assert_same_in(piece: int, whole: np.ndarray) -> None:
 
 @pytest.mark.parametrize("before", [0, 37, SECOND])
 @pytest.mark.parametrize("noise_dbfs", [-45.0, -42.0])
-def test_in_a_room_with_a_fan_it_begins_with_the_sound_too(before: int, noise_dbfs: float) -> None:
+def test_in_a_room_with_a_fan_it_begins_with_the_sound_too(before, noise_dbfs):
     """Also where digital silence goes before, as until a microphone is opened."""
     voice = with_noise(quiet_voice(), noise_dbfs)
     heard = trimmed(np.concatenate([silence(before), voice]))
@@ -97,14 +95,14 @@ def test_in_a_room_with_a_fan_it_begins_with_the_sound_too(before: int, noise_db
     assert 2.5 * SECOND <= len(heard) <= 2.5 * SECOND + LEAD + TAIL_SAMPLES + 320
 
 
-def test_a_turn_that_begins_within_soft_speech_is_heard_from_its_first_sample() -> None:
+def test_a_turn_that_begins_within_soft_speech_is_heard_from_its_first_sample():
     """What it takes for the room at first is told by its first dip: it was none."""
     soft = on_grid(sound(2) * np.float32(0.2))  # -40 dBFS
     soft[SECOND : SECOND + 800] *= np.float32(0.25)
     assert holds(trimmed(on_grid(soft)), on_grid(soft))
 
 
-def test_a_pause_inside_is_heard_up_to_two_seconds() -> None:
+def test_a_pause_inside_is_heard_up_to_two_seconds():
     short = np.concatenate([sound(1), silence(2 * SECOND), sound(1, 3)])
     assert holds(trimmed(short), short)
     for seconds in (3, 7, 70):
@@ -115,7 +113,7 @@ def test_a_pause_inside_is_heard_up_to_two_seconds() -> None:
 
 @pytest.mark.parametrize("seconds", [0.05, 2, 100])
 @pytest.mark.parametrize("room_dbfs", [-200, -70])
-def test_no_silence_after_a_sound_is_heard(seconds: float, room_dbfs: float) -> None:
+def test_no_silence_after_a_sound_is_heard(seconds, room_dbfs):
     room = with_noise(silence(int(100.2 * SECOND)), room_dbfs)
     voice = np.concatenate([sound(1), room[: SECOND // 5]])
     after = np.concatenate([voice, room[SECOND // 5 :][: int(seconds * SECOND)]])
@@ -124,7 +122,7 @@ def test_no_silence_after_a_sound_is_heard(seconds: float, room_dbfs: float) -> 
 
 
 @pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
-def test_without_any_sound_the_last_two_seconds_are_heard(room: np.ndarray) -> None:
+def test_without_any_sound_the_last_two_seconds_are_heard(room):
     trim, room = Trim(), on_grid(room)
     span = Span(trim)
     trim.push(room)
@@ -136,12 +134,12 @@ def test_without_any_sound_the_last_two_seconds_are_heard(room: np.ndarray) -> N
 
 
 @pytest.mark.parametrize("peak", [2.0**31, 1.0])
-def test_no_sound_is_too_loud_to_count(peak: float) -> None:
+def test_no_sound_is_too_loud_to_count(peak):
     loud = np.full(SECOND, peak, np.float32)
     assert holds(trimmed(loud), loud)
 
 
-def holds(heard: np.ndarray, whole: np.ndarray) -> bool:
+def holds(heard, whole):
     """Whether it is all of it, with silence where the turn has no lead and no tail."""
     at = int(np.flatnonzero(heard)[0] - np.flatnonzero(whole)[0])
     lead, speech, tail = np.split(heard, [at, at + len(whole)])

@@ -1,8 +1,6 @@
 """The state machine on given blocks and verdicts: stops, loops, corrections, credits, counts, and how
 many ids it drafts at a time."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -11,7 +9,6 @@ from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import (
     AT_ONCE_S,
-    Action,
     Done,
     DraftMore,
     Emit,
@@ -95,7 +92,7 @@ def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     assert (machine.num_failures, machine.counts.blocks_unverified) == (1, goes_on)
 
 
-def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
+def test_time_with_nothing_to_do_is_counted_and_no_other():
     plan = Plan("exact", 2, rules=Rules.off())
     machine = Speculator(plan, VOCABULARY, started(), Pace(1e-3))
     assert machine.next(1.0) == DraftMore(2)
@@ -108,7 +105,7 @@ def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
     assert machine.counts.stall_ms == 500
 
 
-def test_drafts_after_the_first_one_grow_where_they_may() -> None:
+def test_drafts_after_the_first_one_grow_where_they_may():
     """The answer's first id is asked for alone, and a draft of k after it."""
     for grows, size in ((False, 2), (True, 8)):
         plan = Plan("exact", 2, rules=Rules.off(), ahead=48, credits=2, grows=grows)
@@ -127,16 +124,16 @@ def test_drafts_after_the_first_one_grow_where_they_may() -> None:
         assert sizes == [2, size]
 
 
-def alone(draft_s: float, rules: Rules) -> Speculator:
+def alone(draft_s, rules):
     return Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
 
 
-def written(draft_s: float, rules: Rules, sampling: Sampling, seed: int) -> tuple[object, int]:
+def written(draft_s, rules, sampling, seed):
     """One answer: all that can be seen of it, and the most ids that were wanted at a time."""
     machine = alone(draft_s, rules)
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, 1), machine.sequence)
     drafter = ToyDrafter(edge, VOCABULARY, rules, sampling, "model", random.Random(seed))
-    shown: list[Emit] = []
+    shown = []
     most = 0
     while True:
         match machine.next(0.0):
@@ -153,7 +150,7 @@ def written(draft_s: float, rules: Rules, sampling: Sampling, seed: int) -> tupl
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_how_many_come_at_a_time_changes_nothing(seed: int) -> None:
+def test_how_many_come_at_a_time_changes_nothing(seed):
     rules = ANY_RULES[seed % 4]
     sampling = [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)][
         seed % 3
@@ -166,7 +163,7 @@ def test_how_many_come_at_a_time_changes_nothing(seed: int) -> None:
         assert most > 1
 
 
-def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
+def drafted(machine, ids):
     """The machine's actions after these ids, until it wants more or is done."""
     machine.sequence.extend(ids)
     machine.drafted(ids, [CALM] * len(ids))
@@ -176,7 +173,7 @@ def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
     return [*said, action]
 
 
-def test_nothing_after_a_stop_is_kept() -> None:
+def test_nothing_after_a_stop_is_kept():
     """Each id that stands is a block of its own, and the end of an answer, too."""
     for end, reason in ((STOP, "sentence"), (EOS, "eos")):
         machine = alone(1e-9, Rules.off())

@@ -5,11 +5,8 @@ cancelled, an edge whose pace changes: whatever is called verified the target wo
 every drafted id is counted once. Both sequences are kept in step.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -31,7 +28,6 @@ from streamer.core.decoding.plan import (
 )
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.sampler import choose
 
@@ -46,16 +42,16 @@ class Traced(Sequence):
 
     __slots__ = ("is_drafted",)
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(PROMPT)
         self.is_drafted = [False] * len(PROMPT)
         self.start_answer()
 
-    def extend(self, ids: Iterable[int]) -> None:
+    def extend(self, ids):
         super().extend(ids)
         self.is_drafted += [True] * (len(self) - len(self.is_drafted))
 
-    def replace_tail(self, n: int, new_ids: Iterable[int] = ()) -> None:
+    def replace_tail(self, n, new_ids=()):
         super().replace_tail(n, new_ids)
         self.is_drafted[n:] = [False] * (len(self) - n)
 
@@ -64,17 +60,10 @@ class House:
     """One machine, its edge, a target and a link between them that does what `chance` wants, on a
     clock of its own."""
 
-    def __init__(
-        self,
-        seed: int,
-        faults: tuple[str, ...] = FAULTS,
-        kind: str = "model",
-        mode: str | None = None,
-        form: SentenceForm | None = None,
-    ) -> None:
+    def __init__(self, seed, faults=FAULTS, kind="model", mode=None, form=None):
         self.chance = chance = random.Random(seed)
         self.plan, self.sampling = plan_of(chance), Sampling(chance.choice([0.0, 1.0]), 0.9, seed)
-        self.plan = replace(self.plan, mode=mode or self.plan.mode)  # type: ignore[arg-type]
+        self.plan = replace(self.plan, mode=mode or self.plan.mode)
         self.form = form
         drawn = {fault: chance.choice([0.0, 0.02, 0.2]) for fault in FAULTS}
         self.faults = {fault: share * (fault in faults) for fault, share in drawn.items()}
@@ -89,21 +78,21 @@ class House:
         self.drafter = ToyDrafter(edge, VOCABULARY, *told, kind, chance, form)
         self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
-        self.due: list[tuple[float, int, Verdict | Refusal | None]] = []
-        self.numbers: list[int] = []
+        self.due = []
+        self.numbers = []
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self):
         """The verifier knows nothing any more."""
         sequence = Sequence(PROMPT)
         sequence.start_answer()
         cloud, told = ToyStream(self.target, sequence), (self.plan.rules, self.sampling)
         self.verifier = ToyVerifier(cloud, VOCABULARY, *told, self.form)
 
-    def happens(self, fault: str) -> bool:
+    def happens(self, fault):
         return self.chance.random() < self.faults[fault]
 
-    def disturb(self) -> None:
+    def disturb(self):
         while self.due and self.due[0][0] <= self.now:
             match heapq.heappop(self.due)[2]:
                 case None:
@@ -120,17 +109,17 @@ class House:
         if self.chance.random() < 0.1:
             self.edge_s = self.chance.choice([0.0001, 0.01, 0.1])
 
-    def draft(self, n: int) -> None:
+    def draft(self, n):
         drafted = [self.drafter.draft(1) for _ in range(n)]
         self.now += n * self.edge_s
         ids, signals = ([one for more in drafted for one in more[i]] for i in (0, 1))
-        self.machine.drafted(ids, signals, self.now)  # type: ignore[arg-type]
+        self.machine.drafted(ids, signals, self.now)
 
-    def ask(self, action: Verify) -> None:
+    def ask(self, action):
         request = action.request
         assert request.number not in self.numbers
         self.numbers.append(request.number)
-        reply: Verdict | Refusal | None = self.verifier.verify(request)
+        reply = self.verifier.verify(request)
         reply = Refusal(request.number, "prefix") if self.happens("refusal") else reply
         if self.happens("gone"):
             reply = None
@@ -138,7 +127,7 @@ class House:
             at = self.now + self.chance.uniform(0.0, 0.3)
             heapq.heappush(self.due, (at, 2 * request.number + copy, reply))
 
-    def says(self, answer: list[int]) -> int:
+    def says(self, answer):
         logits = self.target.logits((*PROMPT, *answer))
         if self.form is not None:
             return in_form(logits, self.form, answer, self.sampling)
@@ -147,25 +136,19 @@ class House:
         return choose(logits, constraint, VOCABULARY, self.sampling, rules)
 
 
-def plan_of(chance: random.Random) -> Plan:
+def plan_of(chance):
     rules = chance.choice(
         [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
     )
     entropy = chance.choice([0.6, 1.2, None])
     gate = Gate(entropy, density=chance.choice([None, 0.4]), loop=chance.random() < 0.5)
     mode = chance.choice(["gated", "gated", "gated", "exact"])
-    return Plan(
-        mode,
-        chance.randint(1, 7),
-        gate,
-        rules,
-        chance.choice([0.05, 0.5]),
-        chance.choice([0, 1, 2, 3, 24]),
-        chance.randint(1, 4),
-    )  # type: ignore[arg-type]
+    k, budget_s = chance.randint(1, 7), chance.choice([0.05, 0.5])
+    ahead = chance.choice([0, 1, 2, 3, 24])
+    return Plan(mode, k, gate, rules, budget_s, ahead, chance.randint(1, 4))
 
 
-def assert_in_step(*streams: ToyStream) -> None:
+def assert_in_step(*streams):
     """Each cache holds the ids of its sequence: a fresh forward would give the same."""
     for stream in streams:
         cached = stream.sequence.n_cached
@@ -173,7 +156,7 @@ def assert_in_step(*streams: ToyStream) -> None:
         assert tuple(stream.cache[:cached]) == stream.sequence.ids[:cached]
 
 
-def answered(house: House) -> tuple[list[int], str, int]:
+def answered(house):
     """The answer, why it ends, and how many of its ids the target is said to have agreed to."""
     machine, shown, num_verified = house.machine, [], 0
     for _ in range(5_000):
@@ -202,7 +185,7 @@ def answered(house: House) -> tuple[list[int], str, int]:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed: int) -> None:
+def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed):
     house = House(seed)
     shown, reason, num_verified = answered(house)
     counts, sequence = house.machine.counts, house.sequence
@@ -221,9 +204,7 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed: int) ->
 @pytest.mark.parametrize("form", [None, FORM], ids=["free", "form"])
 @pytest.mark.parametrize("kind", ["model", "random", "hostile"])
 @pytest.mark.parametrize("seed", range(1_000, 1_020))
-def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(
-    seed: int, kind: str, form: SentenceForm | None
-) -> None:
+def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, kind, form):
     """Invariants 4 and 8: any k, ahead and credits, rules on and off, greedy and sampled; with fixed
     k and no deadline missed, gated has the ids that it has without faults."""
     for faults in ((), ("twice", "restart")):

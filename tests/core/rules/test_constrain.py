@@ -1,14 +1,12 @@
 """Every rule of the table: an example from the fix reports."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, Vocabulary, is_han
 
@@ -31,16 +29,16 @@ EOS = len(TOKENS) - 1
 ID = {text: i for i, text in enumerate(WORDS + MORE)}
 
 
-def ids(*words: str) -> list[int]:
+def ids(*words):
     return [ID[w] for w in words]
 
 
-def after(*words: str, **rules: object) -> Constraint:
+def after(*words, **rules):
     return constrain(VOCABULARY, Rules.off(**({"clean": True} | rules)), ids(*words))
 
 
-def words_of(array: object) -> set[str]:
-    return {(WORDS + MORE)[i] for i in array if i < len(ID)}  # type: ignore[attr-defined]
+def words_of(array):
+    return {(WORDS + MORE)[i] for i in array if i < len(ID)}
 
 
 @pytest.mark.parametrize(
@@ -57,11 +55,11 @@ def words_of(array: object) -> set[str]:
         (["a", "Hum"], set()),
     ],
 )
-def test_role_words_may_not_start_the_line(said: list[str], banned: set[str]) -> None:
+def test_role_words_may_not_start_the_line(said, banned):
     assert words_of(after(*said).never) == banned
 
 
-def test_loop_local_gets_the_last_four_ids() -> None:
+def test_loop_local_gets_the_last_four_ids():
     assert after("音", "色", "中", "慢", "，").recent == tuple(ids("色", "中", "慢", "，"))
     assert after("音").recent == tuple(ids("音"))
     assert after("音", loop_window=0).recent == ()
@@ -69,7 +67,7 @@ def test_loop_local_gets_the_last_four_ids() -> None:
     assert after("a", "，", "hu").recent == tuple(ids("a", "hu")), "a comma may follow each word"
 
 
-def test_rules_off_bans_nothing() -> None:
+def test_rules_off_bans_nothing():
     rules = Rules.off()
     constraint = constrain(VOCABULARY, rules, ids("音", "音", "，", "，", "音", "音", "，", "Hum"))
     arrays = (constraint.never, constraint.commas, constraint.adjacency, constraint.ngram)
@@ -83,10 +81,10 @@ def test_rules_off_bans_nothing() -> None:
         *({"ngram": -1}, {"loop_count": 0}),
     ],
 )
-def test_rules_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
+def test_rules_that_mean_nothing_are_refused(wrong):
     """What logits are divided by is a number in float32, too."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Rules(**wrong)  # type: ignore[arg-type]
+        Rules(**wrong)
 
 
 answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30)
@@ -95,17 +93,17 @@ answers = st.lists(st.integers(0, len(TOKENS) - 2), max_size=30)
 WORD = "[^\\W\\d_\u4e00-\u9fff]+"  # of letters that are not Han
 
 
-def content(text: str) -> int:
+def content(text):
     """A word of letters counts as four characters."""
     words = re.findall(WORD, text)
     return 4 * len(words) + sum(c.isalnum() for c in text) - len("".join(words))
 
 
-def last_clause(text: str, marks: frozenset[str]) -> str:
+def last_clause(text, marks):
     return re.split(f"[{re.escape(''.join(marks))}]", text)[-1]
 
 
-def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
+def breaks_by_hand(rules, text, piece, index):
     """Another wording of the rules: on whole strings and slices."""
     broken = set()
     for i, c in enumerate(piece):
@@ -133,20 +131,15 @@ def breaks_by_hand(rules: Rules, text: str, piece: str, index: int) -> set[str]:
 
 
 few_rules = [Rules(min_new_tokens=0), Rules(min_new_tokens=0, comma_gap=6)]
-rule_settings = st.sampled_from(few_rules) | st.builds(
-    Rules,
-    comma_gap=st.integers(1, 6),
-    end_gap=st.integers(1, 10),
-    min_new_tokens=st.integers(0, 20),
-    ngram=st.integers(0, 4),
-    clean=st.booleans(),
-)
+bounds = {"comma_gap": (1, 6), "end_gap": (1, 10), "min_new_tokens": (0, 20), "ngram": (0, 4)}
+numbers = {name: st.integers(*least_most) for name, least_most in bounds.items()}
+rule_settings = st.sampled_from(few_rules) | st.builds(Rules, **numbers, clean=st.booleans())
 
 
 @example(ids("慢", "音", "色", "中"), few_rules[1])  # as much content as a word, in no word
 @example(ids("hu"), few_rules[1])
 @given(answers, rule_settings)
-def test_id_sets_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
+def test_id_sets_equal_a_count_by_hand(answer, rules):
     constraint = constrain(VOCABULARY, rules, answer)
     text = VOCABULARY.text_of(answer)
     for i in range(len(ID)):
@@ -162,7 +155,7 @@ def test_id_sets_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
 
 
 @given(answers, rule_settings)
-def test_history_rules_equal_a_count_by_hand(answer: list[int], rules: Rules) -> None:
+def test_history_rules_equal_a_count_by_hand(answer, rules):
     constraint = constrain(VOCABULARY, rules, answer)
     texts = [VOCABULARY.texts[i] for i in answer]
     history = [i for i, t in zip(answer, texts, strict=True) if t and any(c.isalnum() for c in t)]

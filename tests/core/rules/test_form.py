@@ -1,7 +1,5 @@
 """The form of a sentence: it allows exactly the well-formed sentences, and weights add up."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ OPENINGS = export.spoken("zh")["openings"]
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabulary, SentenceForm]:
+def family(tmp_path_factory):
     directory = tmp_path_factory.mktemp("form")
     words.save(directory)
     tokenizer = Tokenizer.load(directory)
@@ -32,12 +30,12 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabul
     return tokenizer, vocabulary, SentenceForm(vocabulary, PHRASES, (), OPENINGS)
 
 
-def keeps(form: SentenceForm, answer: list[int], token: int) -> bool:
+def keeps(form, answer, token):
     state = form.after(answer)
     return state is not None and form.step(state, token) is not None
 
 
-def drawn(seed: int, language: str = "zh") -> str:
+def drawn(seed, language="zh"):
     rng = random.Random(seed)
     levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
     prominence = {name: rng.random() for name in sentences.CHINESE}
@@ -45,7 +43,7 @@ def drawn(seed: int, language: str = "zh") -> str:
 
 
 @pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
-def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -> None:
+def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said):
     """Any walk: each of them once, and not two neighbouring characters of another one's phrase."""
     _, vocabulary, _ = family
     form = SentenceForm(vocabulary, PHRASES, said, OPENINGS)
@@ -58,7 +56,7 @@ def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -
     own = "".join(p for name in said for level in PHRASES[name] for p in level["phrases"])
     for seed in range(10):
         chance = random.Random(seed)
-        ids: list[int] = []
+        ids = []
         while not form.is_whole(text := vocabulary.text_of(ids)):
             ids.append(chance.choice(form.allowed(form.after(ids)).tolist()))
         found = parse(text, PHRASES)
@@ -66,7 +64,7 @@ def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -
         assert not [pair for pair in pairs if pair in text and pair not in own], text
 
 
-def test_what_a_form_keeps_is_bounded_and_changes_nothing(family, monkeypatch) -> None:
+def test_what_a_form_keeps_is_bounded_and_changes_nothing(family, monkeypatch):
     tokenizer, vocabulary, form = family
     for name in ("MAX_ROWS", "MAX_MOVES"):
         monkeypatch.setattr(f"streamer.core.rules.form.{name}", 4)
@@ -96,26 +94,25 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", [text for _, text in BROKEN], ids=[name for name, _ in BROKEN])
-def test_what_breaks_the_form_is_found_where_it_breaks(family, text: str) -> None:
+def test_what_breaks_the_form_is_found_where_it_breaks(family, text):
     tokenizer, _, form = family
     ids = tokenizer.encode(text)
     assert not all(keeps(form, ids[:i], token) for i, token in enumerate(ids))
     assert not form.is_whole(text)
 
 
-WEIGHTS = st.fixed_dictionaries(
-    {},
-    optional={
-        name: st.lists(
-            st.integers(-1023, 0), min_size=len(levels) - 1, max_size=len(levels) - 1
-        ).flatmap(lambda rest: st.permutations([0, *rest]).map(tuple))
-        for name, levels in PHRASES.items()
-    },
-)
+def weights_of(num):
+    """Of `num` levels, the best of them 0."""
+    rest = st.lists(st.integers(-1023, 0), min_size=num - 1, max_size=num - 1)
+    return rest.flatmap(lambda others: st.permutations([0, *others]).map(tuple))
+
+
+EACH = {name: weights_of(len(levels)) for name, levels in PHRASES.items()}
+WEIGHTS = st.fixed_dictionaries({}, optional=EACH)
 
 
 @given(WEIGHTS, st.integers(0, 10_000))
-def test_an_id_has_the_best_weight_that_can_still_come(family, weights, seed) -> None:
+def test_an_id_has_the_best_weight_that_can_still_come(family, weights, seed):
     """At the start of a clause, where every attribute's best level is open, an id's bias is the
     best weight of a phrase that may follow it; and a phrase that is told by then costs it all."""
     tokenizer, vocabulary, form = family
@@ -124,22 +121,20 @@ def test_an_id_has_the_best_weight_that_can_still_come(family, weights, seed) ->
     answer = tokenizer.encode(text[: text.rindex("，") + 1])
     state = form.after(answer)
     biases = held.biases(state)
-    by_hand = [
-        max(
-            weights.get("arousal", (0, 0, 0))[level]
-            for level, of in enumerate(PHRASES["arousal"])
-            for phrase in of["phrases"]
-            if phrase.startswith(vocabulary.texts[token])
-        )
-        for token in form.allowed(state).tolist()
+    phrases = [
+        (phrase, weight)
+        for of, weight in zip(PHRASES["arousal"], weights.get("arousal", (0, 0, 0)), strict=True)
+        for phrase in of["phrases"]
     ]
+    texts = [vocabulary.texts[token] for token in form.allowed(state).tolist()]
+    by_hand = [max(w for phrase, w in phrases if phrase.startswith(text)) for text in texts]
     if biases is None:
         assert not any(by_hand)
     else:
         assert (biases * UNITS_PER_NAT).tolist() == by_hand
 
 
-def test_flat_weights_and_weights_of_other_levels_are_no_bias(family) -> None:
+def test_flat_weights_and_weights_of_other_levels_are_no_bias(family):
     _, _, form = family
     assert form.weighted({}) is form
     assert form.weighted({"rate": (0,) * 5, "pitch": (0, -1), "unknown": (0, -9)}) is form
@@ -160,7 +155,7 @@ class Listed(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=["zh", "en"])
-def listed(request: pytest.FixtureRequest, family) -> Listed:
+def listed(request, family):
     tokenizer, vocabulary, _ = family
     words = export.spoken(request.param)
     given = words["attributes"], (), words["openings"]
@@ -168,7 +163,7 @@ def listed(request: pytest.FixtureRequest, family) -> Listed:
     return Listed(request.param, tokenizer, vocabulary, words, form)
 
 
-def levels_by_hand(listed: Listed, text: str) -> dict[str, int]:
+def levels_by_hand(listed, text):
     """By another wording: an opening, then each attribute once between the language's marks."""
     comma, end, gap = marks_of(listed.language)
     opening = next(filter(text.startswith, listed.words["openings"]))
@@ -186,7 +181,7 @@ def levels_by_hand(listed: Listed, text: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_both_languages_say_the_sentences_of_the_training(listed: Listed, seed: int) -> None:
+def test_both_languages_say_the_sentences_of_the_training(listed, seed):
     _, tokenizer, vocabulary, _, form = listed
     text = drawn(seed, listed.language)
     ids = tokenizer.encode(text)
@@ -197,9 +192,7 @@ def test_both_languages_say_the_sentences_of_the_training(listed: Listed, seed: 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(
-    listed: Listed, seed: int
-) -> None:
+def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(listed, seed):
     """No dead end, the same ids as each id by itself, and the biases add up to the weights."""
     _, _, vocabulary, words, form = listed
     chance = random.Random(seed)
@@ -236,7 +229,7 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(
         (" calm", " deep"),
     ],
 )
-def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad) -> None:
+def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad):
     _, vocabulary, _ = family
     words = export.spoken("en")
     given = words["attributes"], (), words["openings"]

@@ -1,10 +1,7 @@
 """The other rules change no sentence of a card's form, so a form may leave them out."""
 
-from __future__ import annotations
-
 import random
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,7 +23,7 @@ Family = tuple[Tokenizer, Vocabulary, ModelCard]
 
 
 @pytest.fixture(scope="module", params=["edge", "cloud", "zh", "en"])
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+def family(request, tmp_path_factory):
     """A model that ships, or a language of the training's recipe."""
     if request.param in ("edge", "cloud"):
         directory = EMBEDDED / request.param
@@ -39,7 +36,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Tokenizer.load(directory), vocabulary_of(directory, num_ids), card
 
 
-def spoken(card: ModelCard, n: int) -> Iterator[tuple[dict[str, int], str]]:
+def spoken(card, n):
     """Each phrase of the card, attributes in any order, an opening."""
     rng = random.Random(0)
     for _ in range(n):
@@ -52,7 +49,7 @@ def spoken(card: ModelCard, n: int) -> Iterator[tuple[dict[str, int], str]]:
 
 
 @pytest.mark.parametrize("n", [200, pytest.param(5000, marks=pytest.mark.long)])
-def test_no_rule_touches_a_sentence_of_the_form(family: Family, n: int) -> None:
+def test_no_rule_touches_a_sentence_of_the_form(family, n):
     tokenizer, vocabulary, card = family
     for levels, text in spoken(card, n):
         ids = tokenizer.encode(text)
@@ -73,7 +70,7 @@ def test_no_rule_touches_a_sentence_of_the_form(family: Family, n: int) -> None:
         assert parse(text, card.attributes) == levels
 
 
-def untouched(vocabulary: Vocabulary, answer: list[int], chosen: int, text: str) -> None:
+def untouched(vocabulary, answer, chosen, text):
     constraint = constrain(vocabulary, RULES, answer)
     for name in ("never", "commas", "adjacency", "ngram", "lowered", "penalised"):
         assert chosen not in getattr(constraint, name), (

@@ -1,22 +1,34 @@
 """The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked for;
-level weights are quantised once, the best level 0, and bounded."""
-
-from __future__ import annotations
+level weights are quantised once; each way an answer stops."""
 
 import math
 
 import numpy as np
 import pytest
+from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamer.core.rules.settings import FLOOR, UNITS_PER_NAT, check_weights, gumbel, quantised
+from streamer.core.rules.settings import (
+    FLOOR,
+    STOP_REASONS,
+    UNITS_PER_NAT,
+    Rules,
+    Stop,
+    check_weights,
+    first_stop,
+    gumbel,
+    loop_suspected,
+    quantised,
+    stop,
+)
+from streamer.core.text.vocabulary import Vocabulary
 
 IDS = np.arange(152_064)
 
 
-def uniform(seed: int, index: int, ids: np.ndarray) -> np.ndarray:
+def uniform(seed, index, ids):
     return np.exp(-np.exp(-gumbel(seed, index, ids)))
 
 
@@ -25,7 +37,7 @@ def uniform(seed: int, index: int, ids: np.ndarray) -> np.ndarray:
     st.integers(0, 10**6),
     st.lists(st.integers(0, 200_000), min_size=1, max_size=20),
 )
-def test_an_ids_noise_does_not_depend_on_the_others(seed: int, index: int, ids: list[int]) -> None:
+def test_an_ids_noise_does_not_depend_on_the_others(seed, index, ids):
     together = gumbel(seed, index, np.array(ids))
     assert together.dtype == np.float64
     assert np.isfinite(together).all()
@@ -34,36 +46,22 @@ def test_an_ids_noise_does_not_depend_on_the_others(seed: int, index: int, ids: 
 
 
 @pytest.mark.parametrize(("seed", "index"), [(0, 0), (0, 1), (1, 0), (12345, 95), (2**64 - 1, 7)])
-def test_noise_over_ids_is_gumbel(seed: int, index: int) -> None:
+def test_noise_over_ids_is_gumbel(seed, index):
     assert stats.kstest(gumbel(seed, index, IDS), stats.gumbel_r.cdf).pvalue > 1e-3
     counts = np.bincount((uniform(seed, index, IDS) * 256).astype(int), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_noise_over_places_and_over_seeds_is_gumbel() -> None:
-    some = np.array([3837])
-    places = np.array([gumbel(0, i, some)[0] for i in range(5000)])
-    seeds = np.array([gumbel(i, 3, some)[0] for i in range(5000)])
-    assert stats.kstest(places, stats.gumbel_r.cdf).pvalue > 1e-3
-    assert stats.kstest(seeds, stats.gumbel_r.cdf).pvalue > 1e-3
-
-
-def test_neighbouring_seeds_places_and_ids_are_independent() -> None:
+def test_neighbouring_seeds_places_and_ids_are_independent():
     base = uniform(5, 5, IDS)
-    others = [
-        uniform(6, 5, IDS),
-        uniform(5, 6, IDS),
-        uniform(4, 6, IDS),
-        np.roll(base, 1),
-        uniform(5 + 2**32, 5, IDS),
-    ]
-    for other in others:
+    near = [uniform(seed, i, IDS) for seed, i in ((6, 5), (5, 6), (4, 6), (5 + 2**32, 5))]
+    for other in (*near, np.roll(base, 1)):
         assert abs(np.corrcoef(base, other)[0, 1]) < 5 / np.sqrt(len(IDS))
         joint = np.histogram2d(base, other, bins=16, range=[[0, 1], [0, 1]])[0]
         assert stats.chisquare(joint.ravel()).pvalue > 1e-3
 
 
-def test_the_noise_is_part_of_the_wire_format() -> None:
+def test_the_noise_is_part_of_the_wire_format():
     """Edge and cloud of different versions must agree: a change of these numbers breaks exact
     mode."""
     assert gumbel(0, 0, np.array([0, 1, 3837])) == pytest.approx(
@@ -78,7 +76,7 @@ LOGS = st.dictionaries(
 
 
 @given(LOGS)
-def test_quantised_weights_are_within_half_a_unit(logs) -> None:
+def test_quantised_weights_are_within_half_a_unit(logs):
     found = quantised(logs)
     check_weights(found)
     for name, weights in found.items():
@@ -91,12 +89,72 @@ def test_quantised_weights_are_within_half_a_unit(logs) -> None:
 
 
 @pytest.mark.parametrize("logs", [[], [-math.inf], [math.nan, 0.0], [math.inf, 0.0]])
-def test_weights_that_mean_nothing_are_refused(logs) -> None:
+def test_weights_that_mean_nothing_are_refused(logs):
     with pytest.raises(ValueError, match="rate needs at least one finite weight"):
         quantised({"rate": logs})
 
 
 @pytest.mark.parametrize("weights", [{"rate": (-1, -2)}, {"rate": (0, FLOOR - 1)}])
-def test_weights_from_elsewhere_are_checked(weights) -> None:
+def test_weights_from_elsewhere_are_checked(weights):
     with pytest.raises(ValueError, match="weights of rate must be"):
         check_weights(weights)
+
+
+TOKENS = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]
+EOS, ALSO_EOS = len(TOKENS), len(TOKENS) + 1
+DATA = [*(t.encode() for t in TOKENS), b"<im_end>", b"<endoftext>", b"\xe3\x80", b"\x82"]
+VOCABULARY = Vocabulary.build(DATA, [EOS, ALSO_EOS], [EOS, ALSO_EOS])
+RULES = Rules()
+WORDS = [0, 1, 2, 4, 8, 9, 10, 11, 1, 0, 4, 2, 9, 8, 11]  # 15 ids without a period
+
+
+def test_sixteenth_id_may_end_the_sentence():
+    assert stop(VOCABULARY, RULES, WORDS[:14], 5) is None
+    for end in (5, 6, 7):
+        assert stop(VOCABULARY, RULES, WORDS, end) == Stop("sentence", keep=True)
+    assert stop(VOCABULARY, Rules(min_new_tokens=0), [], 5) == Stop("sentence", keep=True)
+    assert stop(VOCABULARY, RULES, WORDS, 3) is None
+
+
+@pytest.mark.parametrize("eos", [EOS, ALSO_EOS])
+@pytest.mark.parametrize("rules", [RULES, Rules.off()])
+def test_eos_is_not_kept(eos, rules):
+    for n in (0, 3, 15, 95):
+        assert stop(VOCABULARY, rules, (WORDS * 7)[:n], eos) == Stop("eos", keep=False)
+
+
+def test_max_new_tokens_keeps_its_last_id():
+    rules = Rules(max_new_tokens=4)
+    assert stop(VOCABULARY, rules, WORDS[:2], 4) is None
+    assert stop(VOCABULARY, rules, WORDS[:3], 4) == Stop("max_tokens", keep=True)
+    assert {"sentence", "eos", "loop", "max_tokens"} < set(STOP_REASONS)
+
+
+@given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
+def test_loop_equals_a_test_by_hand(ids):
+    wanted = False
+    for p in range(1, 9):
+        tail = ids[-max(8, 2 * p) :]
+        wanted |= len(tail) == max(8, 2 * p) and all(
+            tail[i] == tail[i - p] for i in range(p, len(tail))
+        )
+    assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == Stop("loop", keep=False)) == wanted
+    if wanted:
+        assert loop_suspected(ids), "suspicion never comes after the stop"
+
+
+@given(st.data())
+def test_the_first_stop_is_where_stop_says_so_first(data):
+    vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
+    few, any_id = (
+        st.integers(0, min(5, vocabulary.num_ids - 1)),
+        st.integers(0, vocabulary.num_ids - 1),
+    )
+    answer = data.draw(st.lists(few | any_id, max_size=30))
+    begin = data.draw(st.integers(0, len(answer)))
+    found = (
+        (at, stop(vocabulary, rules, answer[:at], answer[at])) for at in range(begin, len(answer))
+    )
+    assert first_stop(vocabulary, rules, answer, begin) == next(
+        (one for one in found if one[1]), None
+    )

@@ -1,8 +1,6 @@
 """The vocabulary's never-mask, fingerprint, and text as it grows; the rules on Qwen's
 real vocabulary, which the `dashscope` package carries (test-only)."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 from pathlib import Path
@@ -17,15 +15,13 @@ from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import MAX_CACHED, Emitter, Vocabulary
 
 
-def toy(
-    *tokens: str | bytes, special: tuple[str, ...] = ("<eos>",), size: int | None = None
-) -> Vocabulary:
+def toy(*tokens, special=("<eos>",), size=None):
     data = [t if isinstance(t, bytes) else t.encode() for t in (*tokens, *special)]
     marks = range(len(tokens), len(data))
     return Vocabulary.build(data, marks, [marks[0]], size)
 
 
-def test_never_emitted_ids() -> None:
+def test_never_emitted_ids():
     banned = [
         *("慢\n", "\r", "\x1b", "\u2028", "。”", "。。", "...", ".com", "\ufffd", "! "),
         "<|im_start|>",
@@ -41,7 +37,7 @@ def test_never_emitted_ids() -> None:
     assert not any(vocabulary.texts[eos:])
 
 
-def test_what_is_cached_is_made_once_and_bounded() -> None:
+def test_what_is_cached_is_made_once_and_bounded():
     vocabulary = toy("a")
     for i in range(3 * MAX_CACHED):
         assert vocabulary.cached(i, lambda i=i: i + 1) == i + 1
@@ -49,7 +45,7 @@ def test_what_is_cached_is_made_once_and_bounded() -> None:
         assert len(vocabulary._cache) <= MAX_CACHED
 
 
-def test_text_of_shows_no_special_and_no_replacement_character() -> None:
+def test_text_of_shows_no_special_and_no_replacement_character():
     vocabulary = toy("慢", b"\xe9\xbe", b"\x98", "\ufffd", b"\xff")
     eos = min(vocabulary.eos)
     assert vocabulary.text_of([0, eos, 1, 2, 3, 4, 0, 1]) == "慢龘慢"
@@ -58,7 +54,7 @@ def test_text_of_shows_no_special_and_no_replacement_character() -> None:
     assert vocabulary.never[[1, 2, 4]].all(), "clean rules choose whole characters only"
 
 
-def test_fingerprint_is_of_content_and_not_of_padding() -> None:
+def test_fingerprint_is_of_content_and_not_of_padding():
     plain = toy("慢", "音")
     assert toy("慢", "音", size=64).fingerprint == plain.fingerprint
     same = Vocabulary.build(["慢".encode(), "音".encode(), b"<eos>", b"", b""], [2], [2])
@@ -81,7 +77,7 @@ VOCABULARY = Vocabulary.build([*DATA, b"<eos>"], [len(DATA)], [len(DATA)])
 
 
 @given(st.lists(st.lists(st.integers(0, len(DATA)), max_size=5), max_size=12))
-def test_streamed_equals_whole_for_every_cut(pushes: list[list[int]]) -> None:
+def test_streamed_equals_whole_for_every_cut(pushes):
     emitter = Emitter(VOCABULARY)
     deltas = [emitter.push(ids) for ids in pushes]
     whole = [i for ids in pushes for i in ids]
@@ -94,7 +90,7 @@ def test_streamed_equals_whole_for_every_cut(pushes: list[list[int]]) -> None:
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
-def token_bytes() -> list[bytes]:
+def token_bytes():
     found = importlib.util.find_spec("dashscope")
     if found is None or found.origin is None:
         pytest.skip("dashscope is not installed")
@@ -103,18 +99,18 @@ def token_bytes() -> list[bytes]:
     return [*(ranks[i] for i in range(len(ranks))), *(name.encode() for name in SPECIALS)]
 
 
-def build(size: int) -> Vocabulary:
+def build(size):
     data = token_bytes()
     first = len(data) - len(SPECIALS)
     return Vocabulary.build(data, range(first, len(data)), [first, first + 2], size)
 
 
 @pytest.fixture(scope="module")
-def qwen() -> Vocabulary:
+def qwen():
     return build(151_936)
 
 
-def test_both_published_sizes_are_one_tokenizer(qwen: Vocabulary) -> None:
+def test_both_published_sizes_are_one_tokenizer(qwen):
     larger = build(152_064)
     assert larger.fingerprint == qwen.fingerprint
     assert larger.never[151_646:].all()
@@ -122,7 +118,7 @@ def test_both_published_sizes_are_one_tokenizer(qwen: Vocabulary) -> None:
     assert np.array_equal(larger.never[:151_936], qwen.never)
 
 
-def test_roles_and_the_commonest_characters(qwen: Vocabulary) -> None:
+def test_roles_and_the_commonest_characters(qwen):
     texts = qwen.texts
     start = {texts[i] for i in constrain(qwen, Rules(), []).never}
     roles = ("Human", "user", "User", "assistant", "Assistant", "system", "System")

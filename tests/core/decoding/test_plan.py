@@ -1,0 +1,173 @@
+"""The parts of the state machine: the gate's reasons to fire, the target's ledger, and the one owner of
+length."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.core.calibration import Block
+from streamer.core.decoding.plan import (
+    Gate,
+    Refusal,
+    Signal,
+    TargetLedger,
+    VerifyRequest,
+    accept,
+    density,
+    fires,
+    prefix_hash,
+)
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.text.vocabulary import Vocabulary
+
+TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
+VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
+CALM = Signal(entropy=0.1, log_prob=-0.05)
+ALL = Gate(entropy=2.0)
+ANSWER = (0, 1, 2, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("why", "block", "answer", "gate"),
+    [
+        (None, [0, 1, 2, 3], (), ALL),
+        (None, [], (), ALL),
+        ("density", [0, 3, 6], (), ALL),
+        ("density", [0, 1, 7], (), ALL),  # an id of two signs counts twice
+        (None, [0, 1, 2, 3, 3], (), ALL),  # exactly 0.4
+        (None, [0, 3, 6], (), Gate(2.0, density=None)),
+        (None, [5], (), ALL),  # the sentence's end alone is no flood
+        ("loop", [1, 2], ANSWER, ALL),  # it shows across blocks only
+        (None, [1, 2], (), ALL),
+        (None, [1, 2], ANSWER, Gate(2.0, loop=False)),
+    ],
+)
+def test_what_the_text_of_a_block_says(why, block, answer, gate):
+    assert fires(gate, VOCABULARY, answer, block, [CALM] * len(block)) == why
+    assert density("") == 0.0
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=6), st.floats(0, 9))
+def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(numbers, limit):
+    """A threshold that was certified on `Block.doubt` then means the same at run time."""
+    ids, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(n, -1.0) for n in numbers]
+    why = fires(Gate(limit, loop=False), VOCABULARY, [], ids, signals)
+    assert why == ("entropy" if max(numbers) > limit else None)
+    assert Block(tuple(ids), tuple(signals), 0, 0, False).doubt == max(numbers)
+
+
+def ledger():
+    sequence = Sequence([1, 2])
+    sequence.start_answer()
+    return TargetLedger(sequence)
+
+
+def ask(number, base=0, unverified=(), draft=(), known=()):
+    return VerifyRequest(number, base, prefix_hash(known[:base]), tuple(unverified), tuple(draft))
+
+
+def test_accept_is_the_longest_equal_prefix():
+    assert accept([4, 5, 6], [4, 5, 6, 7]) == (3, 7)
+    assert accept([4, 5, 6], [4, 9, 6, 7]) == (1, 9)
+    assert accept([], [3]) == (0, 3)
+    with pytest.raises(ValueError, match="need 2"):
+        accept([1], [1])
+
+
+def test_a_repeat_gets_the_same_verdict_without_a_step():
+    book = ledger()
+    request = ask(1, draft=[4, 5])
+    book.begin(request)
+    verdict = book.conclude(request, [4, 8, 6], [-0.5, -1.0, -2.0])
+    assert (verdict.n_accepted, verdict.next_id, verdict.log_probs) == (1, 8, (-0.5, -1.0))
+    before = book.sequence.ids, book.sequence.n_cached
+    assert book.begin(request) == verdict
+    assert (book.sequence.ids, book.sequence.n_cached) == before
+
+
+def test_older_and_foreign_requests_are_refused():
+    book = ledger()
+    request = ask(2, draft=[4])
+    book.begin(request)
+    book.conclude(request, [4, 7])
+    assert book.begin(ask(1, draft=[4])) == Refusal(1, "stale")
+    assert book.begin(ask(3, base=2, draft=[5], known=[4, 9])) == Refusal(3, "prefix")
+    assert book.begin(ask(4, base=9, draft=[5], known=range(9))) == Refusal(4, "prefix")
+    assert book.sequence.answer == [4, 7], "a refusal changes nothing"
+
+
+def test_commits_without_the_target_take_the_place_of_its_own():
+    """A verdict was lost and the edge went on unverified: the target rolls back to the agreed
+    prefix."""
+    book = ledger()
+    first = ask(1, draft=[4, 5])
+    book.begin(first)
+    book.conclude(first, [4, 8, 6])
+    second = ask(2, base=0, unverified=[4, 5], draft=[9])
+    assert book.begin(second) is None
+    assert book.sequence.answer == [4, 5, 9]
+    assert book.sequence.n_cached <= len(book.sequence) - 1 - len(second.draft), (
+        "the block's logits are to come"
+    )
+
+
+KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])
+OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 6), st.integers(0, 6)), max_size=60)
+
+
+@given(OPERATIONS)
+def test_any_operations_keep_ids_and_cache_true(operations):
+    """The cache never holds an id that is not there, and one id at least stays to be fed."""
+    sequence, model = Sequence([1, 2, 3]), [1, 2, 3]
+    sequence.start_answer()
+    committed, cached = 0, model[:0]
+    for i, (kind, a, b) in enumerate(operations):
+        if kind == "extend":
+            new = [100 * i + j for j in range(a)]
+            sequence.extend(new)
+            model += new
+        elif kind == "feed":
+            n = min(a, len(model) - sequence.n_cached - 1)
+            cached = cached[: sequence.n_cached] + sequence.pending[: max(0, n)]
+            sequence.mark_fed(max(0, n))
+        elif kind == "cut":
+            n = max(3 + committed, len(model) - a)
+            new = [-100 * i - j for j in range(b)]
+            sequence.replace_tail(n, new)
+            model[n:] = new
+        else:
+            n = min(a, len(model) - 3 - committed)
+            sequence.commit(n)
+            committed += n
+        assert list(sequence.ids) == model
+        assert sequence.n_cached <= len(model) - 1
+        assert cached[: sequence.n_cached] == model[: sequence.n_cached], (
+            "the slot holds what the ids say"
+        )
+        assert sequence.pending == model[sequence.n_cached :]
+        assert sequence.n_committed == committed
+
+
+def test_a_committed_id_is_never_cut():
+    sequence = Sequence([1])
+    sequence.start_answer()
+    sequence.extend([5, 6, 7])
+    sequence.commit(2)
+    with pytest.raises(ValueError, match="kept for good"):
+        sequence.replace_tail(2)
+    sequence.replace_tail(3, [8])
+    assert sequence.answer == [5, 6, 8]
+
+
+def test_misuse_is_told_in_one_line():
+    sequence = Sequence([1], n_cached=1)
+    with pytest.raises(RuntimeError, match="start_answer"):
+        _ = sequence.answer
+    with pytest.raises(ValueError, match="pending"):
+        sequence.mark_fed(2)
+    with pytest.raises(ValueError, match="outside"):
+        Sequence([1], n_cached=2)
+    sequence.start_answer()
+    assert sequence.pending == [1], "audio may be cached whole until the answer starts"
+    with pytest.raises(ValueError, match="beyond the answer"):
+        sequence.commit(1)
