@@ -163,7 +163,7 @@ def test_damaged_files_give_samples_or_one_line(tmp_path_factory, data):
     assert got >= 1  # samples, or one line
 
 
-def without_frame_count(data: bytes) -> bytes:
+def without_frame_count(data):
     """An MP3 as sox writes it: the first frame, which only says how many there are, is gone."""
     assert b"Xing" in data[:40]
     kbit = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)[data[2] >> 4]
@@ -268,7 +268,7 @@ except AudioError as error:
 """
 
 
-def say(data: bytes | None, path: str = "-") -> str:
+def say(data, path="-"):
     stdin = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
     done = ended(sys.executable, "-c", SAY, path, check=True, cwd=ROOT, text=False, **stdin)
     assert done.stderr == b""
@@ -296,7 +296,7 @@ def test_a_pipe_without_end_is_cut_off(monkeypatch):
 
 def test_a_full_directory_for_temporary_files_is_named(monkeypatch, tmp_path):
     class Full(io.BytesIO):
-        def write(self, data) -> int:
+        def write(self, data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tempfile.TemporaryFile", Full)

@@ -1,7 +1,5 @@
 """Logits to ids: against a slow wording of the rules, by the rules and within a form."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -15,8 +13,8 @@ from oracles import in_form
 from scipy import stats
 from scipy.special import entr, log_softmax
 
-from streamer.core.decoding.plan import Signal, accept
-from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.decoding.plan import accept
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import Sampler, choose, pick, ruled, signals_of
@@ -32,25 +30,18 @@ V = VOCABULARY.num_ids
 GREEDY = Sampling()
 
 
-def logits_of(seed: int, rows: int) -> np.ndarray:
+def logits_of(seed, rows):
     return np.random.default_rng(seed).standard_normal((rows, V), np.float32) * 4
 
 
 answers = st.lists(st.integers(0, EOS - 1), max_size=24)
-settings_of_rules = st.builds(
-    Rules,
-    repetition_penalty=st.sampled_from([1.0, 1.22, 2.0]),
-    adjacency=st.booleans(),
-    ngram=st.integers(0, 3),
-    comma_gap=st.integers(0, 4),
-    end_gap=st.integers(0, 8),
-    min_new_tokens=st.integers(0, 16),
-    loop_local=st.booleans(),
-    clean=st.booleans(),
-)
+most = {"ngram": 3, "comma_gap": 4, "end_gap": 8, "min_new_tokens": 16}
+drawn = {name: st.integers(0, num) for name, num in most.items()}
+drawn |= dict.fromkeys(("adjacency", "loop_local", "clean"), st.booleans())
+settings_of_rules = st.builds(Rules, repetition_penalty=st.sampled_from([1.0, 1.22, 2.0]), **drawn)
 
 
-def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[float]:
+def by_hand(logits, constraint, rules):
     """One row in Python's words, tier by tier."""
     scores = [float(np.float32(x)) for x in logits]
     penalty = rules.repetition_penalty
@@ -73,7 +64,7 @@ def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[f
 
 
 @given(answers, st.integers(0, 2**32), settings_of_rules)
-def test_scores_equal_those_by_hand(answer: list[int], seed: int, rules: Rules) -> None:
+def test_scores_equal_those_by_hand(answer, seed, rules):
     [logits] = logits_of(seed, 1)
     before = logits.copy()
     constraint = constrain(VOCABULARY, rules, answer)
@@ -84,7 +75,7 @@ def test_scores_equal_those_by_hand(answer: list[int], seed: int, rules: Rules) 
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 30))
-def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -> None:
+def test_signals_come_from_the_raw_softmax(seed, rows, scale):
     logits = logits_of(seed, rows) * scale
     ids = [(seed + 5 * r) % V for r in range(rows)]
     log_p = log_softmax(logits.astype(float), -1)
@@ -98,9 +89,7 @@ def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -
 # One answer
 
 
-def readable(
-    vocabulary: Vocabulary, rules: Rules, said: list[int], logits: np.ndarray, sampling: Sampling
-) -> tuple[int, bool, Signal]:
+def readable(vocabulary, rules, said, logits, sampling):
     constraint = constrain(vocabulary, rules, said)
     token = choose(logits, constraint, vocabulary, sampling, rules)
     [signal] = signals_of(logits[None], [token])
@@ -109,7 +98,7 @@ def readable(
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([GREEDY, Sampling(0.9, 0.8, 4)]))
-def test_a_draft_is_judged_at_once_as_id_by_id(data: st.DataObject, sampling: Sampling) -> None:
+def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     """After other answers in between, too: up to the first id that differs."""
     vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
     seed = data.draw(st.integers(0, 2**32))
@@ -136,12 +125,9 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data: st.DataObject, sampling: Sa
 
 TOY = toy_vocabulary()
 FORM = toy_form(TOY)
+EITHER = st.integers(-1023, 0).flatmap(lambda w: st.permutations([0, w]).map(tuple))
 TOY_WEIGHTS = st.fixed_dictionaries(
-    {},
-    optional={
-        name: st.integers(-1023, 0).flatmap(lambda w: st.permutations([0, w]).map(tuple))
-        for name in ("rate", "pitch", "loudness")
-    },
+    {}, optional=dict.fromkeys(("rate", "pitch", "loudness"), EITHER)
 )
 
 
@@ -165,13 +151,13 @@ def form_signal(row, form, answer, token):
     TOY_WEIGHTS,
     st.sampled_from([GREEDY, Sampling(1.0, 1.0, 3), Sampling(0.7, 0.6, 8)]),
 )
-def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling) -> None:
+def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling):
     """Id by id against plain words; then the same ids are judged as a draft: all are accepted."""
     form = FORM.weighted(weights)
     noise = np.random.default_rng(seed).standard_normal((40, TOY.num_ids), np.float32) * 3
     rules = Rules().saying("rate,pitch,loudness")
     sampler = Sampler(TOY, rules, sampling, form)
-    answer: list[int] = []
+    answer = []
     for row in noise:
         [token], [signal] = sampler.judge(row[None], answer, 0)
         assert token == in_form(row, form, answer, sampling)
@@ -186,23 +172,21 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
     assert len(signals) == len(answer)
 
 
-def test_an_answer_that_left_the_form_goes_on_by_the_rules() -> None:
+def test_an_answer_that_left_the_form_goes_on_by_the_rules():
     noise = np.random.default_rng(0).standard_normal((1, TOY.num_ids), np.float32) * 3
     answer = [TOY.texts.index(word) for word in ("语速", "语速", "快")]
     token, _, signal = readable(TOY, Rules(), answer, noise[0], GREEDY)
     assert Sampler(TOY, Rules(), GREEDY, FORM).judge(noise, answer, 0) == ([token], [signal])
 
 
-def frequencies(
-    logits: np.ndarray, rules: Rules, sampling: Sampling, answer: list[int], n: int
-) -> np.ndarray:
+def frequencies(logits, rules, sampling, answer, n):
     constraint = constrain(VOCABULARY, rules, answer)
     scores = ruled(logits, constraint, VOCABULARY, rules)
     ids = [pick(scores, constraint, replace(sampling, seed=seed), rules) for seed in range(n)]
     return np.bincount(ids, minlength=V)
 
 
-def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
+def p_value(counts, probabilities):
     assert not counts[probabilities == 0].any()
     kept = probabilities * counts.sum() >= 5
     seen = np.append(counts[kept], counts[~kept].sum())
@@ -213,7 +197,7 @@ def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 1.0), (1.7, 0.8)])
-def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: float) -> None:
+def test_sampled_ids_follow_the_targets_distribution(temperature, top_p):
     logits = logits_of(12, 1)[0] / 4  # no id alone is the nucleus
     rules = Rules(loop_local=False)
     answer = [8, 4, 3, 0, 1, 2, 4]

@@ -93,11 +93,7 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     """While others prefill 400 ids each, every round gives the one who speaks its next id and is
     bounded."""
     engine = NotedEngine(thinker.engine)
-    rounds, speaker, others = (
-        StepScheduler(engine),
-        Listener(thinker),
-        [Listener(thinker) for _ in range(3)],
-    )
+    rounds, (speaker, *others) = StepScheduler(engine), [Listener(thinker) for _ in range(4)]
     speaker.sequence.extend([7])
     rounds.add("speaker", next_ids(speaker, 15))
     for i, other in enumerate(others):

@@ -52,6 +52,11 @@ def heard(thinker, samples, pieces, provisional=False):
     return listener
 
 
+def stock_input(ids, features):
+    heard = torch.ones((1, features.shape[1]), dtype=torch.long)
+    return {"input_ids": ids, "input_features": features[None], "feature_attention_mask": heard}
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     """Any cut, provisional windows and redos between: the same logits as the stock model's one
@@ -68,11 +73,7 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     stock = load_stock(tiny_pair[1])
     features, ids = torch.from_numpy(one.features()), torch.tensor([one.sequence.ids])
     with torch.inference_mode():
-        logits = stock(
-            input_ids=ids,
-            input_features=features[None],
-            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
-        ).logits[0, -1]
+        logits = stock(**stock_input(ids, features)).logits[0, -1]
     np.testing.assert_allclose(wanted[0], logits, atol=2e-4, rtol=1e-4)
     one.close()
     many.close()
@@ -119,10 +120,8 @@ def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampl
     n = ids.shape[1]
     with torch.inference_mode():
         out = stock_edge.generate(
-            input_ids=ids,
+            **stock_input(ids, features),
             attention_mask=torch.ones_like(ids),
-            input_features=features[None],
-            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
             max_new_tokens=rules.max_new_tokens,
             do_sample=False,
             logits_processor=[RulesLogitsProcessor(edge.vocabulary, rules, sampling, n)],
@@ -138,14 +137,11 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
     edge, cloud = pair
     samples, plan = recording(3)[: 16_000 * 3], Plan(mode="exact", k=3)
     wanted, *_ = told(None, cloud, Plan(mode="cloud"), Sampling(), samples)
-    got, _, counts = told(
-        edge,
-        cloud,
-        plan,
-        Sampling(),
-        samples,
-        before=lambda drafter: GenerateDrafter(drafter.listener, stock_edge),
-    )
+
+    def generating(drafter):
+        return GenerateDrafter(drafter.listener, stock_edge)
+
+    got, _, counts = told(edge, cloud, plan, Sampling(), samples, before=generating)
     assert got == wanted
     assert counts.n_drafted > 0
 

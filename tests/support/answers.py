@@ -19,11 +19,7 @@ class LoadedModels(Models):
     """As a config would give them, but for the plan; `before` may change each drafter."""
 
     def __init__(self, edge, cloud, plan, sampling, before=None, words="measured"):
-        chance = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "seed": sampling.seed,
-        }
+        chance = {name: getattr(sampling, name) for name in ("temperature", "top_p", "seed")}
         super().__init__(Config(mode=plan.mode, words=words, **chance), calibrates=True)
         self.pair = (None if plan.mode == "cloud" else edge, None if plan.mode == "edge" else cloud)
         self._given, self._before = plan, before

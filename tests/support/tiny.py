@@ -17,12 +17,8 @@ from pipelines.embedded import tokenizer as words
 from pipelines.embedded.export import card
 from pipelines.embedded.model import Size, config
 
-CARD = {
-    "version": 1,
-    "name": "tiny",
-    "prompt": {"prefix": words.PREFIX, "suffix": words.SUFFIXES["zh"]},
-    "max_turn_s": 60,
-}
+PROMPT = {"prefix": words.PREFIX, "suffix": words.SUFFIXES["zh"]}
+CARD = {"version": 1, "name": "tiny", "prompt": PROMPT, "max_turn_s": 60}
 
 
 def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:

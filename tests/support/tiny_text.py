@@ -6,18 +6,9 @@ from streamer.model.checkpoint.layout import TextShape, text_layout
 
 
 def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
-    return TextShape(
-        hidden=hidden,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        vocab=vocab,
-        rope_theta=10_000.0,
-        max_positions=4096,
-        tied=tied,
-    )
+    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
+    sizes |= {"head_dim": head_dim, "ffn": ffn, "vocab": vocab, "tied": tied}
+    return TextShape(**sizes, rope_theta=10_000.0, max_positions=4096)
 
 
 def random_weights(shape, dtype=torch.float32, seed=0):

@@ -1,5 +1,5 @@
 """Streaming log-mel against the true values and transformers' extractor, its filters against
-librosa's; every cut gives the same bits."""
+librosa's; every cut gives the same bits, and stale windows are found."""
 
 import functools
 import itertools
@@ -15,14 +15,15 @@ from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAu
 
 from streamer.model.audio import mel as mel_frames
 from streamer.model.audio.mel import MelWindow, StreamingLogMel, num_embeddings
+from streamer.model.listener import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
 
 
 @functools.cache
-def stock() -> WhisperFeatureExtractor:
+def stock():
     return WhisperFeatureExtractor(feature_size=128, chunk_length=300, return_attention_mask=True)
 
 
-def stock_features(x: np.ndarray) -> np.ndarray:
+def stock_features(x):
     """The valid frames [128, ceil(n / 160)]. The released padding, to 300 s, gives the same."""
     length = -(-(len(x) + 800) // 30_720) * 30_720
     out = stock()(
@@ -31,7 +32,7 @@ def stock_features(x: np.ndarray) -> np.ndarray:
     return out["input_features"][0][:, : int(out["attention_mask"].sum())].numpy()
 
 
-def true_features(x: np.ndarray) -> np.ndarray:
+def true_features(x):
     """The same frames, all of it in float64."""
     padded = np.concatenate([x[200:0:-1], x, np.zeros(800)]).astype(np.float64)
     frames = np.lib.stride_tricks.sliding_window_view(padded, 400)[::160]
@@ -41,18 +42,18 @@ def true_features(x: np.ndarray) -> np.ndarray:
     return ((np.maximum(raw, raw.max() - 8) + 4) / 4)[:, : -(-len(x) // 160)]
 
 
-def hear(x: np.ndarray, cuts=()) -> tuple[list[MelWindow], float]:
+def hear(x, cuts=()):
     log_mel = StreamingLogMel()
     edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
     windows = [w for a, b in itertools.pairwise(edges) for w in log_mel.push(x[a:b])]
     return windows + log_mel.finish(), log_mel.maximum
 
 
-def features(windows: list[MelWindow], clip_max: float) -> np.ndarray:
+def features(windows, clip_max):
     return np.concatenate([np.zeros((128, 0)), *(w.features(clip_max) for w in windows)], axis=1)
 
 
-def signal(n: int, kind: str, seed: int) -> np.ndarray:
+def signal(n, kind, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(n) * 0.1
     if kind == "silence":
@@ -78,7 +79,7 @@ KINDS = ["noise", "silence", "loud-quiet", "click-at-the-end", "tone"]
 FROM_TRUE, FROM_STOCK = 5e-5, 6e-4
 
 
-def check_close(x: np.ndarray, cuts=()) -> None:
+def check_close(x, cuts=()):
     windows, maximum = hear(x, cuts)
     expected = stock_features(x)
     got = features(windows, maximum)
@@ -110,13 +111,8 @@ def test_every_step_gives_the_same_windows(step):
     assert maximum == stepped_maximum
     for a, b in zip(whole, stepped, strict=True):
         assert np.array_equal(a.raw, b.raw)
-        assert (a.index, a.maximum, a.minimum, a.n_frames, a.final) == (
-            b.index,
-            b.maximum,
-            b.minimum,
-            b.n_frames,
-            b.final,
-        )
+        for name in ("index", "maximum", "minimum", "n_frames", "final"):
+            assert getattr(a, name) == getattr(b, name)
 
 
 def test_filters_equal_the_stock_bank_and_librosas():
@@ -158,3 +154,120 @@ def test_embedding_counts_follow_the_audio_tower():
         windows, rest = divmod(n_frames, 200)
         assert windows * 50 + num_embeddings(rest) == int(towers)
     assert num_embeddings(0) == 0
+
+
+def whole_features(x):
+    """All windows under the clip's own maximum: what a model that waits for the end would hear."""
+    log_mel = StreamingLogMel()
+    windows = [*log_mel.push(x), *log_mel.finish()]
+    found = [window.features(log_mel.maximum) for window in windows]
+    return np.concatenate([np.zeros((128, 0)), *found], axis=1)
+
+
+class Prefill:
+    """What the model's side does: keeps the features it holds per window, rolled back and filled
+    again."""
+
+    def __init__(self):
+        self.log_mel, self.ledger = StreamingLogMel(), WindowLedger()
+        self.held = []
+
+    def push(self, samples):
+        windows = self.log_mel.push(samples)
+        self.ledger.observe(self.log_mel.maximum, self.log_mel.num_samples)
+        self._deliver(windows)
+        self.redo(self.ledger.due(self.log_mel.num_samples))
+
+    def finish(self):
+        self._deliver(self.log_mel.finish())
+        self.redo(self.ledger.finish(self.log_mel.maximum))
+
+    def redo(self, index):
+        if index is None:
+            return
+        del self.held[index + 1 :]
+        old = self.held.pop()
+        redos = self.ledger.redo(index)
+        assert redos[0].changed
+        assert redos[0].window.index == index
+        assert not np.array_equal(old, redos[0].window.features(self.ledger.maximum))
+        self.held += [redo.window.features(self.ledger.maximum) for redo in redos]
+
+    def _deliver(self, windows):
+        self.held += [w.features(self.ledger.deliver(w)) for w in windows]
+
+
+def growing(seconds, seed, shape):
+    """Noise whose level rises to the end, jumps about, falls, or stays near silence until one late
+    click."""
+    rng, n = np.random.default_rng(seed), int(seconds * 16_000)
+    t = np.linspace(0, 1, n)
+    steps = np.repeat(rng.uniform(-6, 0, 1 + n // 4_000), 4_000)[:n]
+    level = {"rising": -6 + 6 * t, "jumps": steps, "falling": -6 * t, "click": np.full(n, -5.5)}[
+        shape
+    ]
+    x = rng.standard_normal(n) * 0.2 * 10**level
+    if shape == "click" and n:
+        x[rng.integers(max(0, n - 3_000), n)] = 0.9
+    if seed % 2:
+        x[(np.arange(n) // 1_600) % 3 == 0] = 0  # digital silence: a minimum below every clamp
+    return x.astype(np.float32)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seconds=st.floats(0.02, 13),
+    seed=st.integers(0, 99),
+    shape=st.sampled_from(["rising", "jumps", "falling", "click"]),
+    cuts=st.lists(st.floats(0, 1), max_size=40),
+)
+def test_every_window_ends_up_with_the_features_of_the_whole_clip(seconds, seed, shape, cuts):
+    x, prefill = growing(seconds, seed, shape), Prefill()
+    edges = [0, *sorted(int(c * len(x)) for c in cuts), len(x)]
+    for a, b in itertools.pairwise(edges):
+        prefill.push(x[a:b])
+    prefill.finish()
+    assert np.array_equal(
+        np.concatenate([np.zeros((128, 0)), *prefill.held], axis=1), whole_features(x)
+    )
+    assert prefill.ledger.stale() is None
+    assert prefill.ledger.num_delivered == len(prefill.held)
+
+
+def window(index, maximum, minimum):
+    raw = np.array([[minimum, maximum]], np.float32)
+    return MelWindow(index, raw, maximum, minimum, 2, False, (index + 1) * 32_000)
+
+
+def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
+    ledger = WindowLedger()
+    ledger.deliver(window(0, -1.0, -10.0))
+    ledger.observe(0.0, 33_000)
+    ledger.observe(1.0, 34_000)
+    ledger.observe(1.0, 35_000)
+    assert ledger.due(34_000 + STABLE_SAMPLES - 1) is None
+    assert ledger.due(34_000 + STABLE_SAMPLES) == 0
+    assert ledger.finish(2.0) == 0
+    ledger.redo(0)
+    assert ledger.due(99_000) is None
+    ledger.observe(5.0, 100_000)
+    assert ledger.due(102_000) == 0
+    ledger.redo(0)
+    ledger.observe(6.0, 103_000)
+    # one window was redone: rest for a second
+    assert ledger.due(102_000 + REST_SAMPLES - 1) is None
+    assert ledger.due(102_000 + REST_SAMPLES) == 0
+    ledger.redo(0)
+    assert ledger.finish(2.0) is None
+
+
+def test_windows_are_bounded_and_come_in_order():
+    log_mel = StreamingLogMel()
+    windows = log_mel.push(np.zeros(7 * 16_000, np.float32))
+    ledger = WindowLedger(max_windows=2)
+    ledger.deliver(windows[0])
+    with pytest.raises(ValueError, match="window 0 delivered in place of 1"):
+        ledger.deliver(windows[0])
+    ledger.deliver(windows[1])
+    with pytest.raises(ValueError, match="longer than 2 windows"):
+        ledger.deliver(windows[2])

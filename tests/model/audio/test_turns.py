@@ -63,14 +63,8 @@ def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
     mean = (7, 640, 9_000, 40_000, 3)[seed] * 2
     data_cut = data if mean > 100 else data[: 2 * RATE_HZ * 4]
     want = whole if mean > 100 else turns(hear(TurnCutter(rate, 60.0, TurnRule()), data_cut, []))
-    assert (
-        turns(
-            hear(
-                TurnCutter(rate, 60.0, TurnRule()), data_cut, random_cuts(len(data_cut), seed, mean)
-            )
-        )
-        == want
-    )
+    places = random_cuts(len(data_cut), seed, mean)
+    assert turns(hear(TurnCutter(rate, 60.0, TurnRule()), data_cut, places)) == want
 
 
 def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():

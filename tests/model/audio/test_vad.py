@@ -29,33 +29,31 @@ RATE = 16_000
 needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 
-def at_level(x: np.ndarray, dbfs: float) -> np.ndarray:
+def at_level(x, dbfs):
     return (x / np.sqrt(np.mean(x**2)) * 10 ** (dbfs / 20)).astype(np.float32)
 
 
-def colored(n: int, exponent: float, seed: int) -> np.ndarray:
+def colored(n, exponent, seed):
     """Noise whose power falls with frequency**exponent: 0 white, 1 pink, 2 brown."""
     spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
     return np.fft.irfft(spectrum / np.maximum(np.arange(len(spectrum)), 1) ** (exponent / 2), n)
 
 
 @functools.cache
-def speech(
-    voice: str, rate: int = 160, pitch: int = 50, text: str = "今天天气很好，我们去公园散步吧。"
-) -> np.ndarray:
+def speech(voice, rate=160, pitch=50, text="今天天气很好，我们去公园散步吧。"):
     spoken = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "--stdout", text]
     wav = subprocess.run(spoken, capture_output=True, check=True).stdout
     samples, sample_rate = soundfile.read(io.BytesIO(wav))
     return soxr.resample(samples, sample_rate, RATE)
 
 
-def hear(x: np.ndarray, cuts=()) -> tuple[VoiceActivity, list[Frame]]:
+def hear(x, cuts=()):
     voice = VoiceActivity()
     edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
     return voice, [frame for a, b in itertools.pairwise(edges) for frame in voice.push(x[a:b])]
 
 
-def babble(n: int, seed: int) -> np.ndarray:
+def babble(n, seed):
     """Something that now and then is nearly speech, so that the probabilities vary."""
     t = np.arange(n + 2) / RATE
     vowel = sum(

@@ -1,9 +1,8 @@
 """A model directory with something broken in it is refused in one clear line that names it: from
 its configuration and headers before a tensor is read, else from the tensors."""
 
-from __future__ import annotations
-
 import json
+import math
 import os
 import shutil
 import time
@@ -67,9 +66,7 @@ def header(**change):
         data = (directory / WEIGHTS).read_bytes()
         end = 8 + int.from_bytes(data[:8], "little")
         entries = json.loads(data[8:end])
-        next(
-            entry for name, entry in entries.items() if name.endswith("embed_tokens.weight")
-        ).update(change)
+        entries[next(name for name in entries if name.endswith("embed_tokens.weight"))] |= change
         text = json.dumps(entries).encode()
         (directory / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
 
@@ -85,9 +82,7 @@ def saved_twice(directory):
     """Two files with the same tensors under two naming schemes, as two runs leave them: neither is
     the right one."""
     weights = load_file(directory / WEIGHTS)
-    again = {
-        "thinker." + name.replace("language_model.", ""): weight for name, weight in weights.items()
-    }
+    again = {"thinker." + n.replace("language_model.", ""): w for n, w in weights.items()}
     save_file(again, directory / "other.safetensors")
 
 
@@ -116,27 +111,19 @@ def shard(name):
 
 UP = "model.layers.1.mlp.up_proj.weight"
 KEY = "audio_tower.layers.1.self_attn.k_proj.weight"
-TEXT, AUDIO = "text_config", "audio_config"
+TEXT, AUDIO, INF = "text_config", "audio_config", math.inf
+ELSEWHERE = ("../x.safetensors", "/etc/passwd", "..", ".", "a/b", "..\\\\x", "./x")
 HARMS = [
     (config(TEXT, num_hidden_layers=1), "'model.layers.1.* is beyond the 1 layers of config.json"),
-    (
-        config(AUDIO, encoder_layers=1),
-        "'audio_tower.layers.1.* is beyond the 1 layers of config.json",
-    ),
+    (config(AUDIO, encoder_layers=1), "'audio_tower.layers.1.* is beyond the 1 layers of config."),
     *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers") for n in (2.9, "2", True, 0, -1)],
-    *[
-        (config(TEXT, hidden_size=n), "hidden_size")
-        for n in (float("inf"), float("nan"), None, [1], 10**13)
-    ],
+    *[(config(TEXT, hidden_size=n), "hidden_size") for n in (INF, math.nan, None, [1], 10**13)],
     (config(TEXT, num_key_value_heads=0), "num_key_value_heads"),
     (config(AUDIO, num_mel_bins="128"), "num_mel_bins"),
-    *[
-        (config(None, audio_token_index=i), "audio_token_index")
-        for i in (float("inf"), 2.5, "x", -1)
-    ],
+    *[(config(None, audio_token_index=i), "audio_token_index") for i in (INF, 2.5, "x", -1)],
     (config(None, tie_word_embeddings="no"), "tie_word_embeddings"),
     (config(None, text_config=None), "text_config"),
-    (config(TEXT, rms_norm_eps=float("nan")), "rms_norm_eps"),
+    (config(TEXT, rms_norm_eps=math.nan), "rms_norm_eps"),
     (config(TEXT, rope_parameters={"rope_theta": 0}), "rope_theta"),
     (config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), "'yarn'"),
     (config(TEXT, hidden_act="gelu"), "'gelu'"),
@@ -155,15 +142,12 @@ HARMS = [
     (put("config.json", '{"model_type": "qwen2_5_omni"}'), "required field `text_config`"),
     (put(INDEX, DEEP), "not a safetensors index"),
     (put(INDEX, '{"weight_map": {"a": 1}}'), "not a safetensors index"),
-    *[
-        (shard(name), "names the shard .*: only files beside it are read")
-        for name in ("../x.safetensors", "/etc/passwd", "..", ".", "a/b", "..\\\\x", "./x")
-    ],
+    *[(shard(name), "names the shard .*: only files beside it are read") for name in ELSEWHERE],
     (put(INDEX, " " * 10_000_001), "not a safetensors index"),
     (many_tensors(60_000), "its header claims 60000 tensors"),
     (many_tensors(900_000), "its header claims [0-9]{8} bytes"),
     (far_id, "1000000001 ids in the tokenizer, [0-9]+ in the model"),
-    (header(shape=[float("inf"), 32]), UNREADABLE),
+    (header(shape=[INF, 32]), UNREADABLE),
     (header(shape=[2.0, 32]), UNREADABLE),
     (header(data_offsets=[8, 4]), UNREADABLE),
     (cut_short, UNREADABLE),
@@ -220,32 +204,15 @@ def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path, harm, reason):
 def test_a_config_as_transformers_4_wrote_it():
     """A long dump of the 7B: both spellings of the audio layers, `rope_scaling` with its type
     twice, nulls where nothing is set."""
-    text = {
-        "hidden_size": 3584,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "vocab_size": 152_064,
-        "num_key_value_heads": 4,
-        "intermediate_size": 18_944,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-06,
-        "rope_theta": 1000000.0,
-        "max_position_embeddings": 32768,
-        "use_sliding_window": False,
-        "head_dim": None,
-        "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
-    }
-    audio = {
-        "d_model": 1280,
-        "encoder_layers": 32,
-        "num_hidden_layers": 32,
-        "encoder_attention_heads": 20,
-        "encoder_ffn_dim": 5120,
-        "activation_function": "gelu",
-        "num_mel_bins": 128,
-        "n_window": 100,
-        "output_dim": 3584,
-    }
+    text = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28}
+    text |= {"vocab_size": 152_064, "num_key_value_heads": 4, "intermediate_size": 18_944}
+    text |= {"hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "head_dim": None}
+    text |= {"max_position_embeddings": 32768, "use_sliding_window": False}
+    default = {"rope_type": "default", "type": "default"}
+    text["rope_scaling"] = {"mrope_section": [16, 24, 24]} | default
+    audio = {"d_model": 1280, "encoder_layers": 32, "num_hidden_layers": 32, "output_dim": 3584}
+    audio |= {"encoder_attention_heads": 20, "encoder_ffn_dim": 5120}
+    audio |= {"activation_function": "gelu", "num_mel_bins": 128, "n_window": 100}
     thinker = {"text_config": text, "audio_config": audio, "audio_token_index": 151646}
     shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": thinker})
     assert (shapes.text.layers, shapes.text.head_dim, shapes.text.rope_theta) == (28, 128, 1e6)
@@ -303,9 +270,6 @@ def test_a_configuration_names_no_code(copy):
     (copy / "config.json").unlink()
     (copy / "config.json").write_text(json.dumps(raw))
     stock = load_stock(copy)
-    configs = [
-        stock.config,
-        *(module.config for module in stock.modules() if hasattr(module, "config")),
-    ]
+    configs = [stock.config, *(m.config for m in stock.modules() if hasattr(m, "config"))]
     assert {config._attn_implementation for config in configs} == {"sdpa"}
     assert not hasattr(stock.config, "auto_map")

@@ -83,12 +83,8 @@ def test_the_wrong_entry_is_named(tmp_path, card, reason):
 
 
 def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
-    before = {
-        "name": "x",
-        "max_turn_s": 30,
-        "extra": ["kept"],
-        "gate": {"quality": {"entropy": 1.0, "k": 6}},
-    }
+    before = {"name": "x", "max_turn_s": 30, "extra": ["kept"]}
+    before["gate"] = {"quality": {"entropy": 1.0, "k": 6}}
     write(tmp_path, before)
     write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 3}})
     after = json.loads((tmp_path / FILE).read_text("utf-8"))
@@ -137,15 +133,9 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     gate = {"fluent": {"entropy": 0.3, "promise": PROMISE}}
     english = {"prompt": {"suffix": "<en>"}, "openings": ["It is"]}
     english["attributes"] = {"rate": [{"name": "very slow", "phrases": ["slow"]}]}
-    raw = {
-        "name": "two",
-        "max_turn_s": 30,
-        "prompt": {"prefix": "a", "suffix": "<zh>"},
-        "attributes": {"rate": [SLOW]},
-        "no_speech": "无声。",
-        "gate": gate,
-        "languages": {"en": english},
-    }
+    raw = {"name": "two", "max_turn_s": 30, "prompt": {"prefix": "a", "suffix": "<zh>"}}
+    raw |= {"attributes": {"rate": [SLOW]}, "no_speech": "无声。", "gate": gate}
+    raw["languages"] = {"en": english}
     card = read_card(write(tmp_path, raw))
     found = card.speaking("en")
     assert card.spoken == ("zh", "en")

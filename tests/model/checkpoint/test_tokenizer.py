@@ -1,11 +1,7 @@
 """Tokenizer files to bytes: byte-level BPE in Qwen2's format, with and without tokenizer.json."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tokenizers
@@ -20,15 +16,15 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGED = ["慢", "音", "慢慢", "，"]
 
 
-def spelled(text: str) -> str:
+def spelled(text):
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return "".join(piece for piece, _ in byte_level.pre_tokenize_str(text))
 
 
-def parts() -> tuple[dict[str, int], list[tuple[str, str]]]:
+def parts():
     """256 bytes, then what the merges build."""
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    merges: dict[tuple[str, str], None] = {}
+    merges = {}
     for text in MERGED:
         pieces = [spelled(c) for c in text]
         for piece in pieces:
@@ -41,7 +37,7 @@ def parts() -> tuple[dict[str, int], list[tuple[str, str]]]:
     return vocabulary, list(merges)
 
 
-def save(directory: Path, specials: tuple[str, ...] = SPECIALS) -> Path:
+def save(directory, specials=SPECIALS):
     vocabulary, merges = parts()
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -53,22 +49,14 @@ def save(directory: Path, specials: tuple[str, ...] = SPECIALS) -> Path:
     return directory
 
 
-def save_in_pieces(directory: Path) -> Path:
+def save_in_pieces(directory):
     """vocab.json and merges.txt, as the published directories also have them."""
     vocabulary, merges = parts()
     (directory / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
     lines = [f"{left} {right}" for left, right in merges]
     (directory / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]), "utf-8")
-    added = {
-        str(len(vocabulary) + i): {
-            "content": s,
-            "special": True,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-        }
-        for i, s in enumerate(SPECIALS)
-    }
+    plain = {"special": True} | dict.fromkeys(("lstrip", "rstrip", "normalized"), False)
+    added = {str(i): {"content": s} | plain for i, s in enumerate(SPECIALS, len(vocabulary))}
     config = {
         "tokenizer_class": "Qwen2Tokenizer",
         "added_tokens_decoder": added,
@@ -79,7 +67,7 @@ def save_in_pieces(directory: Path) -> Path:
     return directory
 
 
-def check_equal(directory: Path, text: str) -> None:
+def check_equal(directory, text):
     library = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     wanted = library.encode(text, add_special_tokens=False)
     ids, places = Tokenizer.load(directory).encode_with_places(text)
@@ -97,23 +85,23 @@ TEXTS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS)
-def test_ids_are_those_of_the_library(text: str) -> None:
+def test_ids_are_those_of_the_library(text):
     check_equal(EMBEDDED / "edge", text)
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS)
-def test_with_the_pattern_of_byte_level_too(of_our_own: Path, text: str) -> None:
+def test_with_the_pattern_of_byte_level_too(of_our_own, text):
     check_equal(of_our_own, text)
 
 
 @pytest.fixture(scope="module")
-def of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def of_our_own(tmp_path_factory):
     return save(tmp_path_factory.mktemp("own"))
 
 
 @pytest.mark.filterwarnings("default")
-def test_vocab_and_merges_do_without_tokenizer_json(tmp_path: Path) -> None:
+def test_vocab_and_merges_do_without_tokenizer_json(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one = vocabulary_of(save(tmp_path / "one"), 300)
@@ -125,7 +113,7 @@ def test_vocab_and_merges_do_without_tokenizer_json(tmp_path: Path) -> None:
     )
 
 
-def test_errors_are_one_clear_line(tmp_path: Path) -> None:
+def test_errors_are_one_clear_line(tmp_path):
     with pytest.raises(TokenizerError, match=r"no tokenizer\.json, nor vocab\.json") as none:
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{not json")
@@ -155,7 +143,7 @@ def test_errors_are_one_clear_line(tmp_path: Path) -> None:
         ("added_tokens", [{"content": "\ud800", "id": 3}]),
     ],
 )
-def test_a_tokenizer_with_wrong_values_is_one_line(tmp_path: Path, part: str, wrong: Any) -> None:
+def test_a_tokenizer_with_wrong_values_is_one_line(tmp_path, part, wrong):
     held = json.loads((save(tmp_path) / "tokenizer.json").read_text("utf-8"))
     (held["model"] if part == "vocab" else held)[part] = wrong
     (tmp_path / "tokenizer.json").write_text(json.dumps(held), "utf-8")
@@ -164,7 +152,7 @@ def test_a_tokenizer_with_wrong_values_is_one_line(tmp_path: Path, part: str, wr
 
 
 @pytest.mark.parametrize("pattern", ["((", "(a+)+$", "a?" * 40 + "a" * 40, r"\p{Lu}+"])
-def test_only_published_patterns_are_taken(tmp_path: Path, pattern: str) -> None:
+def test_only_published_patterns_are_taken(tmp_path, pattern):
     """The second and third would take years for a prompt of forty letters."""
     held = json.loads((save(tmp_path) / "tokenizer.json").read_text("utf-8"))
     split = {"type": "Split", "pattern": {"Regex": pattern}}

@@ -28,15 +28,9 @@ def full_model(source, target, shards=2, **config):
     shards, an index."""
     shutil.copytree(source, target)
     thinker = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(
-        json.dumps(
-            {
-                "model_type": "qwen2_5_omni",
-                "enable_audio_output": True,
-                "thinker_config": thinker | config,
-            }
-        )
-    )
+    whole = {"model_type": "qwen2_5_omni", "enable_audio_output": True}
+    whole["thinker_config"] = thinker | config
+    (target / "config.json").write_text(json.dumps(whole))
     weights = load_file(target / "model.safetensors")
     (target / "model.safetensors").unlink()
     names, index = sorted(weights), {}
@@ -117,15 +111,9 @@ def test_the_published_sizes_ask_for_the_published_tensors():
     sizes = {"3B": (2048, 36, 16, 2, 11_008, 151_936), "7B": (3584, 28, 28, 4, 18_944, 152_064)}
     for name, values in sizes.items():
         text = dict(zip(names, values, strict=True))
-        audio = {
-            "d_model": 1280,
-            "encoder_layers": 32,
-            "encoder_attention_heads": 20,
-            "encoder_ffn_dim": 5120,
-            "output_dim": text["hidden_size"],
-            "num_mel_bins": 128,
-            "n_window": 100,
-        }
+        audio = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
+        audio |= {"encoder_ffn_dim": 5120, "output_dim": text["hidden_size"]}
+        audio |= {"num_mel_bins": 128, "n_window": 100}
         config = Qwen2_5OmniThinkerConfig(
             text_config=text, audio_config=audio, tie_word_embeddings=name == "3B"
         )

@@ -62,12 +62,8 @@ def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
         out += engine.step(
             [Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])]
         )
-        out += engine.step(
-            [
-                Row(b, n + 7, [0] * 50, embeds[1], num_logits=0),
-                Row(a, n + 52, ids[2:9], num_logits=7),
-            ]
-        )
+        audio = Row(b, n + 7, [0] * 50, embeds[1], num_logits=0)
+        out += engine.step([audio, Row(a, n + 52, ids[2:9], num_logits=7)])
         out += engine.step([Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])])
         found.append(np.concatenate([logits for logits in out if len(logits)]))
         engine.close(a)

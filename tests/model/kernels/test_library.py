@@ -170,7 +170,7 @@ def test_a_processor_without_half_floats_computes_the_same_bits(processor, tmp_p
     """Neither has F16C or FMA: LLVM would call a function that this process does not have."""
     code = HALVES + "print(step().tobytes().hex())"
     more = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
-    here: dict = {}
+    here = {}
     exec(HALVES, here)
     out, told = run(tmp_path, code, **more)
     assert out == here["step"]().tobytes().hex(), told
