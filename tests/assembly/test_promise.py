@@ -107,11 +107,8 @@ def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
     """pipelines/embedded/gate.py copies the edge's gate into the cloud's card, after the calibration."""
     before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
     card = json.loads(file.read_text("utf-8"))
-    assert (
-        before
-        != fingerprint_of(resolve("embedded", "cloud"))
-        == read_card(resolve("embedded", "edge")).promises["fluent"].fingerprint
-    )
+    edge, cloud = (resolve("embedded", role) for role in ("edge", "cloud"))
+    assert before != fingerprint_of(cloud) == read_card(edge).promises["fluent"].fingerprint
     file.write_text(json.dumps({**card, "gate": {}}, indent=1), "utf-8")
     assert fingerprint_of(another_cloud) == before
     file.write_text(json.dumps({**card, "language": "yue"}), "utf-8")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,13 +34,13 @@ runpy.run_module("streamer", run_name="__main__")
 
 
 @pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.process"])
-def test_while_modules_are_imported(module: str) -> None:
+def test_while_modules_are_imported(module):
     done = ended(sys.executable, "-c", AT_IMPORT, module, "--help")
     assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.fixture(scope="module")
-def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hour(tmp_path_factory):
     """A recording that takes minutes."""
     path = tmp_path_factory.mktemp("long") / "hour.flac"
     audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
@@ -52,14 +51,11 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
+def labelling(*words):
     """`streamer label` as a terminal starts it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamer", "label", *map(str, words)],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "streamer", "label", *map(str, words)]
+    options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen(command, **options)
     try:
         yield process
     finally:
@@ -69,7 +65,7 @@ def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, hour: Path) -> Path:
+def folder(tmp_path, hour):
     """Two short recordings, and between them, by name, one that takes minutes."""
     for name in ("a.wav", "zz.wav"):
         shutil.copy(SAMPLES[0], tmp_path / name)
@@ -77,7 +73,7 @@ def folder(tmp_path: Path, hour: Path) -> Path:
     return tmp_path
 
 
-def begun(folder: Path, process: subprocess.Popen[str]) -> int:
+def begun(folder, process):
     """The worker that has the long recording in hand."""
     wait_for(lambda: reading(process.pid, "z.flac"))
     return reading(process.pid, "z.flac").pop()
@@ -88,9 +84,7 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for pr
 
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_label_leaves_no_process_and_says_how_to_go_on(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
     """Ctrl-C reaches all its processes, other signals the first one alone."""
     out = folder / "labels.jsonl"
     with labelling(folder, "--out", out, "--jobs", 1) as process:
@@ -109,11 +103,11 @@ def test_label_leaves_no_process_and_says_how_to_go_on(
 
 
 @needs_proc
-def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder: Path) -> None:
+def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
     """It is tried twice. The next one, which waited in the same process, is labelled."""
     out = folder / "labels.jsonl"
     with labelling(folder, "--out", out, "--jobs", 1) as process:
-        killed: set[int] = set()
+        killed = set()
         for _ in range(2):
             wait_for(lambda: reading(process.pid, "z.flac") - killed)
             (worker,) = reading(process.pid, "z.flac") - killed
@@ -128,7 +122,7 @@ def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder: Path) 
     assert err.endswith(told)
 
 
-def reading(parent: int, name: str) -> set[int]:
+def reading(parent, name):
     """Processes of this one that have a file of this name open."""
     lists = Path(f"/proc/{parent}/task").glob("*/children")
     children = " ".join(each.read_text() for each in lists).split()

@@ -16,12 +16,10 @@ from streamer.commands.listen import putting
 
 
 async def start(tmp_path, stderr=asyncio.subprocess.PIPE, **more):
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "streamer", "listen", "--mode", "edge"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=stderr,
-        env=environment(tmp_path, SAMPLES[1], **more),
-    )
+    command = (sys.executable, "-m", "streamer", "listen", "--mode", "edge")
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": stderr}
+    env = environment(tmp_path, SAMPLES[1], **more)
+    return await asyncio.create_subprocess_exec(*command, **pipes, env=env)
 
 
 async def test_a_sentence_comes_at_each_pause_and_ctrl_c_ends_it(tmp_path):

@@ -42,12 +42,9 @@ def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
         "B": ("config.json", "[" * 100_000, "recursion"),
         "C": ("config.json", json.dumps(wider), "different models"),
         "D": ("streamer.json", '{"attributes": {"rate": [{"phrases": ["a"]}]}}', "field `name`"),
-        "E": (
-            "model.safetensors.index.json",
-            '{"weight_map": {"a": 1}}',
-            "not a safetensors index",
-        ),
     }
+    index = "model.safetensors.index.json"
+    harms["E"] = (index, '{"weight_map": {"a": 1}}', "not a safetensors index")
     for letter, (name, text, _) in harms.items():
         snapshot(f"{letter}-bad", name, text)
     cut = snapshot("F-bad") / "model.safetensors"

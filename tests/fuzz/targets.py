@@ -153,15 +153,9 @@ def read_down(data: bytes) -> None:
 
 
 def down_seeds() -> Seeds:
-    said = [
-        wire.Opened(0, "model"),
-        wire.Heard(400, True),
-        wire.Judged(1, 0, 9),
-        wire.Judged(2, 3, 9),
-        wire.Judged(3, 0, 9, b"\x00\xc0"),
-        wire.Refused(3, "prefix"),
-        wire.Rejected(False, "all sessions are taken"),
-    ]
+    said = [wire.Opened(0, "model"), wire.Heard(400, True), wire.Judged(1, 0, 9)]
+    said += [wire.Judged(2, 3, 9), wire.Judged(3, 0, 9, b"\x00\xc0"), wire.Refused(3, "prefix")]
+    said += [wire.Rejected(False, "all sessions are taken")]
     yield framed(*map(wire.encode, said))
     yield framed(*map(wire.encode, said[:3]))
 

@@ -47,11 +47,8 @@ def environment(folder, recording, **more):
     """Of a process that imports it, written to `folder`."""
     (folder / "sounddevice.py").write_text(SOURCE)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return (
-        os.environ
-        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "RECORDING": str(recording)}
-        | more
-    )
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "RECORDING": str(recording)}
+    return os.environ | own | more
 
 
 async def line(stream, part=""):

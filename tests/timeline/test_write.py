@@ -73,13 +73,12 @@ def test_praat_reads_the_tiers(found, tmp_path):
     assert write_timeline(quoted, tmp_path / "s.TextGrid") is None
     grid = parselmouth.read(str(tmp_path / "s.TextGrid"))
     assert call(grid, "Get number of tiers") == 3
-    speech, sentence = (
-        [
-            call(grid, "Get label of interval", tier, i + 1)
-            for i in range(call(grid, "Get number of intervals", tier))
-        ]
-        for tier in (1, 3)
-    )
+
+    def labels(tier):
+        places = range(1, 1 + call(grid, "Get number of intervals", tier))
+        return [call(grid, "Get label of interval", tier, i) for i in places]
+
+    speech, sentence = labels(1), labels(3)
     num_pauses = found.measures.pause_count
     assert (speech.count("pause"), speech.count("speech")) == (num_pauses, num_pauses + 1)
     assert 'so "loud"' in sentence

@@ -1,14 +1,19 @@
-"""bench.people: what it counts, and what it changes in a sound."""
+"""The benches: their tables of people count by hand, and every one says what it is."""
 
 import dataclasses
+import importlib
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
 import soundfile
 import speech
+import torch
+from places import ROOT
 from scipy.signal import correlate
+from speech import SAMPLES
 
 from bench.people import (
     against,
@@ -21,7 +26,10 @@ from bench.people import (
 )
 from bench.people_changes import CHANGES, Heard
 from bench.people_clips import Clip, recordings, truth
+from bench.sentence_quality import Quality, measure, num_repeats
+from bench.vs_transformers import BASES, MODES, make_arms
 from pipelines.embedded.labels import Measures
+from streamer.core.text.vocabulary import Vocabulary
 
 RATE_HZ = 16_000
 MIDDLE = Measures(4.9, 140.0, 1.8, -25.0, 0.1, -9.0, 0.0)
@@ -157,11 +165,67 @@ def test_noises_are_told_apart_from_speech(tmp_path, say):
         (tmp_path / folder).mkdir()
         soundfile.write(tmp_path / folder / "a.wav", sound, RATE_HZ)
     rows = noise_rows(tmp_path, say)
-    assert {row["noise"]: row["no speech"] for row in rows if row["mode"] == "edge"} == {
-        "all": 0.5,
-        "hiss": 1.0,
-        "people": 0.0,
-    }
+    found = {row["noise"]: row["no speech"] for row in rows if row["mode"] == "edge"}
+    assert found == {"all": 0.5, "hiss": 1.0, "people": 0.0}
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit, match="--noise takes"):
         noise_rows(tmp_path / "empty", say)
+
+
+BENCHES = sorted((ROOT / "bench").glob("*.py"))
+PROGRAMS = [file.stem for file in BENCHES if "options_of(parser)" in file.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_says_what_it_is(name, monkeypatch, capsys):
+    module = importlib.import_module(f"bench.{name}")
+    monkeypatch.setattr(sys, "argv", [f"bench.{name}", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("usage: bench.")
+    assert module.__doc__.splitlines()[0] in told
+
+
+# text -> density, repeated pairs and triples, neighbours that repeat, whether it is one sentence
+MEASURED = {
+    "说话人语速缓慢，声音微微低沉，情绪平静。": (3 / 20, 0, 0, 0, True),
+    "语速较慢，音色音色中，音色中，音色中": (3 / 18, 6, 4, 0, False),
+    "慢慢慢，音音": (1 / 6, 1, 0, 3, False),
+    "aa，，": (1 / 2, 0, 0, 0, False),
+    "慢！ ": (1 / 3, 0, 0, 0, True),
+    "慢。快。": (1 / 2, 0, 0, 0, False),
+    "慢。。": (2 / 3, 0, 0, 0, False),
+    "": (0, 0, 0, 0, False),
+}
+
+
+@pytest.mark.parametrize("text", MEASURED)
+def test_a_sentence_is_measured(text):
+    characters = sorted(set("".join(MEASURED)))
+    end = len(characters)
+    vocabulary = Vocabulary.build([*(c.encode() for c in characters), b"<eos>"], [end], [end])
+    ids = [*(characters.index(c) for c in text), end]
+    assert measure(vocabulary, ids) == Quality(*MEASURED[text])
+
+
+def test_repeats_are_counted_beyond_the_first():
+    assert num_repeats("abab", 2) == 1
+    assert num_repeats("aaaa", 2) == 2
+    assert num_repeats("abc", 2) == num_repeats("", 2) == num_repeats("a", 3) == 0
+
+
+def test_its_arms_run():
+    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
+    assert rate == 16_000
+    threads = torch.get_num_threads()
+    chosen = [MODES[0]]
+    try:
+        found = {name: arm(np.array(samples)) for name, arm in make_arms(1, chosen).items()}
+    finally:
+        torch.set_num_threads(threads)
+    assert found.keys() == {*BASES, *chosen}
+    for name, timing in found.items():
+        assert 0 < timing.first_s <= timing.total_s, name
+        assert timing.num_ids > 5, name
