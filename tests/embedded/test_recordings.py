@@ -96,11 +96,8 @@ def test_a_pause_is_heard_in_noise_too():
     """A gap of half a second between two sentences, clean and with noise 15 dB under the voice."""
     parts = [say(text) for text in SENTENCES[:2]]
     whole = np.concatenate([parts[0], np.zeros(SAMPLE_RATE // 2, np.float32), parts[1]])
-    noise = (
-        np.random.default_rng(1).standard_normal(len(whole))
-        * np.sqrt(np.mean(parts[0] ** 2))
-        * 10 ** (-15 / 20)
-    )
+    level = np.sqrt(np.mean(parts[0] ** 2)) * 10 ** (-15 / 20)
+    noise = np.random.default_rng(1).standard_normal(len(whole)) * level
     for samples in (whole, (whole + noise).astype(np.float32)):
         flags = speech_frames(samples)
         middle = slice(len(parts[0]) // 160 + 12, len(parts[0]) // 160 + 38)

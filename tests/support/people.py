@@ -41,14 +41,7 @@ def clone_into(clones, speakers=tuple(f"person{i}" for i in range(8))):
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "voices")
-    source = {
-        "id": "voices",
-        "repository": "https://example.org/someone/voices",
-        "commit": git(folder, "rev-parse", "HEAD"),
-        "paths": r"^zh-CN/clips/.*\.mp3$",
-        "layout": "common_voice",
-        "base": "zh-CN",
-        "language": "zh-CN",
-        "cap": 60,
-    }
+    source = {"id": "voices", "repository": "https://example.org/someone/voices", "cap": 60}
+    source |= {"commit": git(folder, "rev-parse", "HEAD"), "paths": r"^zh-CN/clips/.*\.mp3$"}
+    source |= {"layout": "common_voice", "base": "zh-CN", "language": "zh-CN"}
     return clones, source

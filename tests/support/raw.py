@@ -16,13 +16,8 @@ KEY = base64.b64encode(bytes(range(16))).decode()
 MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 ACCEPT = base64.b64encode(hashlib.sha1((KEY + MAGIC).encode()).digest()).decode()
 WITHIN_S = 20.0
-UPGRADE = {
-    "Host": "127.0.0.1",
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": KEY,
-}
+UPGRADE = {"Host": "127.0.0.1", "Connection": "Upgrade", "Upgrade": "websocket"}
+UPGRADE |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY}
 
 
 @contextlib.asynccontextmanager
@@ -93,13 +88,9 @@ class Raw:
 def frame(opcode, data=b"", fin=True, rsv=0):
     """A client's, masked with what is not zero."""
     mask = b"\x12\x34\x56\x78"
-    size = (
-        bytes([0x80 | len(data)])
-        if len(data) < 126
-        else bytes([0xFE]) + len(data).to_bytes(2, "big")
-        if len(data) < 65_536
-        else bytes([0xFF]) + len(data).to_bytes(8, "big")
-    )
+    num = 0 if len(data) < 126 else 2 if len(data) < 65_536 else 8
+    size = bytes([{0: 0x80 | len(data), 2: 0xFE, 8: 0xFF}[num]])
+    size += len(data).to_bytes(num, "big") if num else b""
     masks = (mask * (len(data) // 4 + 1))[: len(data)]
     masked = np.frombuffer(data, np.uint8) ^ np.frombuffer(masks, np.uint8)
     return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked.tobytes()

@@ -127,23 +127,13 @@ def toy_parts(decoding, cloud):
         chance = random.Random(0)
         return ToySteps(ToyDrafter(edge.stream, VOCABULARY, rules, sampling, "model", chance))
 
-    return Parts(
-        plan=plan,
-        sampling=sampling,
-        vocabulary=VOCABULARY,
-        suffix=EDGE_PROMPT,
-        edge=Side(AtOnce(), lambda language: ToyHearer()) if plan.mode != "cloud" else None,
-        cloud=cloud,
-        # a session begins by other options, and is fed by these alone
-        cut=lambda options, weighs: ToyHearing(),
-        drafts=drafter,
-        updates=None,
-        phrases={},
-        level_names={},
-        is_measured=False,
-        max_turn_s=60.0,
-        slots=anyio.Semaphore(64),
-    )
+    edge = Side(AtOnce(), lambda language: ToyHearer()) if plan.mode != "cloud" else None
+    nothing = {"updates": None, "phrases": {}, "level_names": {}, "is_measured": False}
+    decodes = {"plan": plan, "sampling": sampling, "drafts": drafter}
+    decodes |= {"vocabulary": VOCABULARY, "suffix": EDGE_PROMPT}
+    # a session begins by other options, and is fed by these alone
+    hears = {"edge": edge, "cloud": cloud, "cut": lambda options, weighs: ToyHearing()}
+    return Parts(**decodes, **hears, **nothing, max_turn_s=60.0, slots=anyio.Semaphore(64))
 
 
 def cloud_verifier(samples, rules, sampling):

@@ -32,11 +32,8 @@ FAST, SOFT = CHANGES["too_fast"], CHANGES["too_soft"]
 def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, filled=0):
     """200 ms that are all speech; the measures agree with the steps."""
     values = [np.full(10, value, np.float32) for value in (level, tempo, melody, 1.0)]
-    measured = SpeechMeasures(
-        rate_syllables_per_s=5.0 * 2**tempo,
-        level_dbfs=level + 5,
-        pitch_sd_semitones=3.0 * 2**melody,
-    )
+    told = {"rate_syllables_per_s": 5.0 * 2**tempo, "pitch_sd_semitones": 3.0 * 2**melody}
+    measured = SpeechMeasures(level_dbfs=level + 5, **told)
     return Now(t_s, silence_s, run_s, Heard(*values), lambda *_: measured, filled)
 
 

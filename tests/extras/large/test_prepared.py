@@ -102,12 +102,8 @@ def told(done, total):
         sys.stdin.readline()
 model = Path(sys.argv[1])
 Prepared(model, shapes_of(model), "int8").write(told)"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(model)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", code, str(model)], **pipes)
     assert process.stdout.readline() == "three parts\n"
     return process
 

@@ -26,15 +26,8 @@ LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
 def turn(file, part=0, **levels):
-    return Turn(
-        file=file,
-        part=part,
-        begin=0,
-        num_samples=1,
-        num_embeddings=1,
-        features="",
-        levels=LEVELS | levels,
-    )
+    sizes = {"begin": 0, "num_samples": 1, "num_embeddings": 1, "features": ""}
+    return Turn(file=file, part=part, **sizes, levels=LEVELS | levels)
 
 
 def test_a_sentence_has_the_form_and_says_the_levels():

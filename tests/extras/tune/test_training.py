@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,7 +134,7 @@ def test_it_learns_and_keeps_the_best(examples, tmp_path):
         assert float(model.losses(examples).mean()) == pytest.approx(state.best_loss, rel=1e-3)
 
 
-def released(directory: Path) -> Path:
+def released(directory):
     """The edge as a release: shards, an index, `thinker.` prefixes, and something that is not
     ours."""
     directory.mkdir()

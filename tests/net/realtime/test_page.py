@@ -1,16 +1,29 @@
-"""The page in a real Chromium: a recording in the place of its microphone, files, keys, cuts, a
-keyboard, a phone."""
+"""The page in a real Chromium: a recording in the place of its microphone, files, parts, languages, a
+keyboard."""
 
 import asyncio
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import pytest
 import soundfile
 import tiny
-from browser import LOOP, replay, save_speech, taken, visiting
+from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
+from fake_session import opening
 from patience import PATIENCE_S
+from places import ROOT
 from speech import SAMPLES, recording, speech
-from wire import describe_files, serving
+from wire import describe_files, running, serving
+
+from streamer.core.decoding.plan import Counts
+from streamer.core.description import turn_warning
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.net.realtime.server import PAGE
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 48_000])
@@ -55,11 +68,8 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
         await guest.until_said("#facts", "long.wav")
         await guest.page.wait_for_selector("#progress", state="hidden")
         why = "no sound that this browser can decode."
-        assert await guest.page.locator("#problem p").all_text_contents() == [
-            f"noise.mp3: {why}",
-            "silence.wav: no speech",
-            f"more.mp3: {why}",
-        ]
+        problems = [f"noise.mp3: {why}", "silence.wav: no speech", f"more.mp3: {why}"]
+        assert await guest.page.locator("#problem p").all_text_contents() == problems
         earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
         assert [await guest.text("#sentence"), *earlier] == [
             *(part["text"] for part in reversed(described["parts"])),
@@ -112,3 +122,157 @@ async def test_sentences_are_in_the_page_s_language_if_the_model_speaks_it(tmp_p
                 assert await guest.page.get_attribute("#sentence", "lang") == lang
                 (found,) = guest.sockets[-1].descriptions
                 assert (found["text"], found["attributes"]) == (text, await guest.levels())
+
+
+def test_a_wheel_holds_the_page(tmp_path):
+    tree = tmp_path / "tree"
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "streamer", tree / "streamer", ignore=skip)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--no-deps", "--no-build-isolation", "-w", tmp_path, tree]
+    subprocess.run(command, check=True, timeout=100)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"streamer/net/page/{file.name}" for file in PAGE.iterdir()} <= held
+
+
+ASKED = "() => [...document.querySelectorAll('[data-word]')].map((each) => each.textContent)"
+
+
+@pytest.fixture
+def sound(tmp_path):
+    """name, seconds -> a WAV of noise."""
+
+    def save(name, seconds):
+        noise = np.random.default_rng(0).normal(0, 0.1, int(16_000 * seconds))
+        soundfile.write(tmp_path / name, noise.astype(np.float32), 16_000)
+        return tmp_path / name
+
+    return save
+
+
+@pytest.fixture
+def page(browser):
+    """A Guest on the page of a scripted server; each in a context of its own."""
+
+    @contextlib.asynccontextmanager
+    async def opened(size=(1280, 800), tolerates=(), **script):
+        async with (
+            running(opening(**script)) as (url, _),
+            visiting(url, size=size, tolerates=tolerates, browser=browser) as guest,
+        ):
+            yield guest
+
+    return opened
+
+
+@LOOP
+async def test_parts_have_their_times_and_a_recording_can_be_cancelled(page, sound):
+    """Each sentence says which part it is of. Those that wait are cancelled, too; the next one is
+    described."""
+    async with page(part_s=30, feed_s=0.005) as guest:
+        await guest.page.set_input_files("#file", sound("long.wav", 75))
+        await guest.until_said("#status", "Sending long.wav")
+        await guest.until_said("#status", "Done.")
+        assert "from 1:00 to 1:15" in await guest.text("#facts")
+        earlier = await guest.page.locator("#history .facts").all_text_contents()
+        assert ["from 0:30 to 1:00" in earlier[0], "from 0:00 to 0:30" in earlier[1]] == [True] * 2
+        for way in ("click", "Escape"):
+            await guest.page.set_input_files("#file", [sound("one.wav", 90), sound("two.wav", 90)])
+            await guest.until_said("#status", "Sending one.wav")
+            if way == "click":
+                await guest.page.click("#cancel")
+            else:
+                await guest.page.keyboard.press(way)
+            await guest.until_said("#status", "one.wav: cancelled")
+            assert not await guest.page.is_visible("#cancel")
+            assert "two.wav" not in await guest.text("#history")
+        await guest.page.set_input_files("#file", sound("three.wav", 1))
+        await guest.until_said("#facts", "three.wav")
+
+
+@LOOP
+async def test_a_server_that_is_gone_is_not_called_a_broken_microphone(browser):
+    async with contextlib.AsyncExitStack() as stack, contextlib.AsyncExitStack() as server:
+        url, _ = await server.enter_async_context(running(opening()))
+        visit = visiting(url, tolerates=LINK_ERRORS, browser=browser)
+        guest = await stack.enter_async_context(visit)
+        await server.aclose()
+        await guest.page.click("#mic")
+        await guest.until_said("#problem", "The server cannot be reached.")
+        assert await guest.text("#mic") == "Speak"
+
+
+@LOOP
+@pytest.mark.parametrize("size", [(1280, 800), (375, 740)], ids=["laptop", "phone"])
+async def test_it_speaks_chinese_and_remembers(page, sound, size):
+    """All that it has said changes, too; names and numbers stay. Nothing is wider than a phone."""
+    async with page(size) as guest:
+        await guest.page.set_input_files("#file", [sound("a.wav", 1), sound("b.wav", 1)])
+        await guest.until_said("#status", "Done.")
+        for language, lang, done in (("zh", "zh-Hans", "完成。"), ("en", "en", "Done.")):
+            await guest.speaks(language)
+            assert await guest.text("#status") == done
+            assert await guest.page.evaluate("document.documentElement.lang") == lang
+            assert await guest.fits()
+            if language == "zh":
+                assert "a.wav，1.0 秒" in await guest.text("#history")
+                said = [text for text in await guest.page.evaluate(ASKED) if text]
+                told = [re.sub(r"[ab]\.wav|API|\d+:\d+ [AP]M", "", text) for text in said]
+                assert not [text for text in told if re.search("[A-Za-z]", text)]
+        await guest.speaks("zh")
+        await guest.page.reload()
+        await guest.until_said("#status", "按“说话”")
+        assert await guest.page.input_value("#language") == "zh"
+        assert await guest.page.title() == "streamer：您怎么说话？"
+
+
+@LOOP
+async def test_what_the_server_says_is_chinese_too(page):
+    """Each warning of a description, and the errors of a verifier that is away. An unknown text
+    stays as it is."""
+    measures = SpeechMeasures(1.0, speech_s=1.2, snr_db=-3.0, clipped_share=0.5)
+    faults = [*measures.warnings, *SpeechMeasures(1.0, speech_s=5.0).warnings]
+    away = turn_warning(
+        Counts(blocks_unverified=2), "gated", 1.0, "the verifier at ws://a:1", "it is slow", faults
+    )
+    lost = "no verdict of the verifier at ws://a:1 within 5 s (Connection refused); take --mode gated to go on without it"
+    say = "async (text) => (await import('./words.js')).say('told', text)"
+    async with page() as guest:
+        assert await guest.page.evaluate(say, away) == away
+        await guest.speaks("zh")
+        short = turn_warning(Counts(), "edge", 1.1, "", "", [])
+        for text in (away, lost, "; ".join([short, *measures.warnings])):
+            chinese = await guest.page.evaluate(say, text)
+            assert not re.search("[A-Za-z]", re.sub(r"ws://\S+?:1|--\w+|gated", "", chinese)), (
+                chinese
+            )
+        assert await guest.page.evaluate(say, "disk full") == "disk full"
+
+
+@LOOP
+@pytest.mark.parametrize(("gain", "offset"), [(-1.0, 0.0), (0.0, 0.0), (0.0, 0.1), (1.0, 0.0)])
+async def test_a_microphone_of_two_channels_is_as_loud_as_one(page, gain, offset):
+    """Upside down beside itself, beside a dead channel, and beside one that holds an offset."""
+    voice = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    hear = """async ([left, right]) => {
+        const context = new OfflineAudioContext(1, left.length, 16000);
+        await context.audioWorklet.addModule("audio-worklet.js");
+        const buffer = context.createBuffer(2, left.length, 16000);
+        [left, right].forEach((samples, i) => buffer.copyToChannel(Float32Array.from(samples), i));
+        const source = new AudioBufferSourceNode(context, { buffer });
+        const framer = new AudioWorkletNode(context, "framer", { processorOptions: { factor: 1 } });
+        const pcm = [];
+        framer.port.onmessage = ({ data }) => pcm.push(...new Int16Array(data));
+        source.connect(framer).connect(context.destination);
+        source.start();
+        await context.startRendering();
+        while (pcm.length < left.length - 320) await new Promise((go) => setTimeout(go, 10));
+        return pcm;
+    }"""
+    async with page() as guest:
+        channels = [voice.tolist(), (gain * voice + offset).tolist()]
+        found = np.array(await guest.page.evaluate(hear, channels)) / 32_767
+    assert np.abs(found - voice[: len(found)]).max() < 1e-3

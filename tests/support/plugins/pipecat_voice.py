@@ -63,17 +63,9 @@ async def main(recording):
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     _, found = await asyncio.gather(runner.run(), speak())
-    print(
-        json.dumps(
-            {
-                "texts": [frame.text for frame in found],
-                "lines": [frame.line for frame in found],
-                "profiles": [frame.profile for frame in found],
-                "messages": sink.messages,
-                "num_audio": [sink.num_audio, 2 * -(-len(samples) // step)],
-            }
-        )
-    )
+    told = {f"{n}s": [getattr(frame, n) for frame in found] for n in ("text", "line", "profile")}
+    num_audio = [sink.num_audio, 2 * -(-len(samples) // step)]
+    print(json.dumps(told | {"messages": sink.messages, "num_audio": num_audio}))
 
 
 asyncio.run(main(*sys.argv[1:]))
