@@ -220,18 +220,10 @@ def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path,
 def test_a_table_has_words_units_errors_dashes_and_warnings():
     measures = SpeechMeasures(5.0, 120.4, 2.0, 6.5, -23.04, 20.0, 0.125, 3, 0.4, -9.0, 8, 9)
     names = {"rate": [{"zh": "很慢", "en": "very slow"}], "pitch": [{"zh": "偏低", "en": "low"}]}
-    found = Description(
-        text="x",
-        attributes=dict.fromkeys(ATTRIBUTES) | {"rate": 0, "pitch": 0},
-        measures=measures,
-        confidence={"rate": 0.95, "pitch": 0.7, "variation": 0.1},
-        audio_s=9.0,
-        file="a",
-        stop_reason="sentence",
-        mode="edge",
-        counts=Counts(),
-        level_names=names,
-    )
+    said = {"text": "x", "attributes": dict.fromkeys(ATTRIBUTES) | {"rate": 0, "pitch": 0}}
+    said |= {"confidence": {"rate": 0.95, "pitch": 0.7, "variation": 0.1}, "level_names": names}
+    more = {"audio_s": 9.0, "file": "a", "stop_reason": "sentence", "mode": "edge"}
+    found = Description(**said, **more, measures=measures, counts=Counts())
     lines = table_of(found).splitlines()
     for row, pattern in (
         (0, r"  语速  很慢  5\.0 ±0\.\d 音节/秒 +确定"),

@@ -48,13 +48,9 @@ CORE = needed(PROJECT["dependencies"], set())
 
 def run(code, *args):
     whole = REFUSE.format(allowed=sorted({"streamer-speech", *CORE})) + code
-    return subprocess.Popen(
-        [sys.executable, "-c", whole, *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], **pipes, env=env)
 
 
 def test_the_core_brings_few_packages():

@@ -19,20 +19,9 @@ from streamer.config import ConfigError
 
 SRT = "1\r\n00:00:00,500 --> 00:00:01,250\r\n<i>a b</i>\r\nc\r\n\r\n2\r\n01:00:02,000 --> 01:00:03,500\r\nd\r\n"
 VTT = "WEBVTT\n\nNOTE x\n\nid\n00:00.500 --> 00:01.250 align:start\na b\nc\n\n01:00:02.000 --> 01:00:03.500\nd"
-WHISPER = {
-    "text": "x",
-    "segments": [
-        {
-            "start": 0.5,
-            "end": 3600,
-            "text": " x",
-            "words": [
-                {"start": 0.5, "end": 1.25, "word": " a b c"},
-                {"start": 3602, "end": 3603.5, "word": "d"},
-            ],
-        }
-    ],
-}
+TIMED = [{"start": 0.5, "end": 1.25, "word": " a b c"}]
+TIMED += [{"start": 3602, "end": 3603.5, "word": "d"}]
+WHISPER = {"text": "x", "segments": [{"start": 0.5, "end": 3600, "text": " x", "words": TIMED}]}
 HUGE = "9" * 400  # a whole number that no float holds
 WANTED = [Interval(0.5, 1.25, "a b c"), Interval(3602, 3603.5, "d")]
 

@@ -43,17 +43,9 @@ class Hostile:
         return wrong, signals[:1]
 
 
-RULES = (
-    Rules(),
-    Rules.off(),
-    Rules(min_new_tokens=4, ngram=2),
-    Rules(repetition_penalty=1.5, comma_gap=6),
-)
-CHANCE = (
-    Sampling(),
-    Sampling(temperature=1.0, seed=1),
-    Sampling(temperature=0.7, top_p=0.9, seed=2),
-)
+RULES = (Rules(), Rules.off(), Rules(min_new_tokens=4, ngram=2))
+RULES += (Rules(repetition_penalty=1.5, comma_gap=6),)
+CHANCE = (Sampling(), Sampling(temperature=1.0, seed=1), Sampling(0.7, top_p=0.9, seed=2))
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,9 @@ def texts_of_python(source):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and len(text.split()) >= LEAST_WORDS:
             yield text
-    comments = [
-        (token.start[0], token.string.lstrip("#: "))
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    told = [token for token in tokens if token.type == tokenize.COMMENT]
+    comments = [(token.start[0], token.string.lstrip("#: ")) for token in told]
     text, last = "", 0
     for line, comment in [*comments, (-1, "")]:
         if line != last + 1:

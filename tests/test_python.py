@@ -27,7 +27,7 @@ PLAIN = str(ROOT / "samples" / "plain.wav")
 
 
 @pytest.fixture(scope="module")
-def plain() -> Description:
+def plain():
     return streamer.describe(PLAIN)
 
 

@@ -1,7 +1,5 @@
 """Live sessions on real models: streamed == described, turns, updates, answers, bounds, failures."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import dataclass
@@ -38,6 +36,8 @@ from streamer.stages.events import (
 )
 from streamer.stages.ports import SlowReader
 
+ALL_RATES = (8_000, 16_000, 24_000, 48_000)
+MODES = ("edge", "gated", "exact", "cloud")
 told_of = attrgetter("ids", "text", "stop_reason", "n_accepted", "cloud_calls")
 
 
@@ -49,14 +49,9 @@ def options(tiny_models):
 @pytest.mark.parametrize(
     ("mode", "rates"),
     [
-        ("edge", (8_000, 16_000)),
-        ("gated", (16_000, 48_000)),
-        ("exact", (8_000, 24_000)),
+        *(("edge", (8_000, 16_000)), ("gated", (16_000, 48_000)), ("exact", (8_000, 24_000))),
         ("cloud", (24_000, 48_000)),
-        *(
-            pytest.param(mode, (8_000, 16_000, 24_000, 48_000), marks=pytest.mark.long)
-            for mode in ("edge", "gated", "exact", "cloud")
-        ),
+        *(pytest.param(mode, ALL_RATES, marks=pytest.mark.long) for mode in MODES),
     ],
 )
 async def test_streamed_equals_described(options, tmp_path, mode, rates):
@@ -99,12 +94,8 @@ async def test_voice_activity_makes_turns(options):
     assert min(numbers) >= 2
     for turn in range(kinds.count("Description")):
         mine = [event for event in events if getattr(event, "turn", None) == turn]
-        order = [
-            kind
-            for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta)
-            if any(isinstance(e, kind) for e in mine)
-        ]
-        assert order == [SpeechStarted, SpeechStopped, TurnCommitted, TextDelta]
+        for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta):
+            assert any(isinstance(event, kind) for event in mine), kind
     stopped = next(event for event in events if isinstance(event, SpeechStopped))
     description = next(event for event in events if isinstance(event, Description))
     assert description.ttft_from_speech_ms > 500 - 32

@@ -1,11 +1,11 @@
-"""The words follow the measures: in each mode, near and far, in every door, shown or not."""
-
-from __future__ import annotations
+"""The words follow the measures: in each mode, near and far, in every door, shown or not; and how sure
+each level is."""
 
 import json
 import random
 
 import numpy as np
+import pytest
 import soundfile
 from far import verifying
 from places import ROOT
@@ -16,20 +16,26 @@ from wire import describe as over_the_socket
 from wire import serving, session_update
 
 from streamer import Describer, LiveUpdate
-from streamer.core.attributes import parse
-from streamer.core.measures.levels import NUM_LEVELS, levels_of
+from streamer.audio.file import open_audio
+from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
+from streamer.core.measures.levels import NUM_LEVELS, learnt, level_chances, levels_of
 from streamer.core.rules.settings import FLOOR
+from streamer.core.text.vocabulary import Emitter
+from streamer.model.offline import hear_parts
+from streamer.model.scheduler import drive
+from streamer.model.thinker import load
+from streamer.recording import chunks_of
 from streamer.stages import ports
 
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 
 
-async def said(mode: str, measures=True, **options):
+async def said(mode, measures=True, **options):
     async with Describer.open(mode=mode, **options) as describer:
         return await describer.describe(SLOW, measures=measures)
 
 
-async def test_measures_that_are_sure_decide_in_each_mode() -> None:
+async def test_measures_that_are_sure_decide_in_each_mode():
     """The models miss the short pause of this recording."""
     free = await said("exact", words="models")
     texts = {}
@@ -46,7 +52,7 @@ async def test_measures_that_are_sure_decide_in_each_mode() -> None:
     assert texts["exact"] == texts["cloud"] != free.text
 
 
-async def pauses_so_far(**options) -> int | None:
+async def pauses_so_far(**options):
     """The level that a live update near the end of the recording says."""
     samples, rate = soundfile.read(SLOW, dtype="int16")
     async with (
@@ -58,13 +64,13 @@ async def pauses_so_far(**options) -> int | None:
         return parse((await anext(updates)).text, describer.attributes)["pauses"]
 
 
-async def test_live_updates_are_held_to_the_measures_too() -> None:
+async def test_live_updates_are_held_to_the_measures_too():
     levels = levels_of((await said("edge")).measures)
     assert await pauses_so_far() == levels["pauses"]
     assert await pauses_so_far(words="models") < levels["pauses"]
 
 
-async def test_every_door_says_the_same_levels(tmp_path) -> None:
+async def test_every_door_says_the_same_levels(tmp_path):
     async with Describer.open(mode="exact") as describer:
         plain = await describer.describe(FAST)
         shown = await describer.describe(FAST, measures=True)
@@ -101,7 +107,7 @@ async def test_every_door_says_the_same_levels(tmp_path) -> None:
     assert described["attributes"] == plain.attributes
 
 
-async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> None:
+async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch):
     """Weights that exclude levels, and weights that only favour some; greedy and drawn."""
     chance = random.Random(3)
     for temperature in (0.0, 1.0):
@@ -118,7 +124,7 @@ async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> 
             assert texts["exact"] == texts["cloud"]
 
 
-async def test_a_whisper_has_no_pitch_to_speak_of() -> None:
+async def test_a_whisper_has_no_pitch_to_speak_of():
     """Near and far; all else is said. Pitch alone is said where nothing else was asked for."""
     whisper = whispered(recording(2)), RATE_HZ
     async with Describer.open(mode="exact") as describer:
@@ -135,7 +141,7 @@ async def test_a_whisper_has_no_pitch_to_speak_of() -> None:
             assert (await describer.describe(whisper)).ids == found.ids
 
 
-async def test_voice_activity_alone_judges_whether_somebody_speaks() -> None:
+async def test_voice_activity_alone_judges_whether_somebody_speaks():
     """However soft they speak, they are described; and a turn without speech has no measures."""
     voice = recording(2)
     noise = np.random.default_rng(0).standard_normal(len(voice)).astype(np.float32)
@@ -153,3 +159,63 @@ async def test_voice_activity_alone_judges_whether_somebody_speaks() -> None:
             assert (found.stop_reason, found.text) == ("no_speech", "")
             assert found.measures.rate_syllables_per_s is None
             assert found.measures.speech_s == 0
+
+
+async def described(file, **options):
+    async with Describer.open(**options) as describer:
+        return await describer.describe(file, measures=True)
+
+
+def by_hand(file, ids, role, measures):
+    """From all logits of the sentence, fed at once, and NumPy's softmax."""
+    thinker = load("embedded", role)
+    with open_audio(str(file)) as audio:
+        for (listener,), _ in hear_parts([thinker], chunks_of(audio)):
+            listener.sequence.extend(ids)
+            logits = drive(thinker.engine, listener.feed(len(ids) + 1))[:-1].astype(np.float64)
+    probable = np.exp(logits - logits.max(1, keepdims=True))
+    probable /= probable.sum(1, keepdims=True)
+    emitter = Emitter(thinker.vocabulary)
+    pieces = [
+        SaidToken(emitter.push((token,)), float(np.log(p[token])))
+        for token, p in zip(ids, probable, strict=True)
+    ]
+    chances = level_chances(measures)
+    return fused_confidence(pieces, thinker.card.attributes, chances, learnt().opinion)
+
+
+@pytest.mark.parametrize(("mode", "near"), [("edge", 1e-5), ("cloud", 2e-3)])
+async def test_it_is_the_softmax_of_the_model_that_spoke(mode, near, samples):
+    """By the compiled kernels on the way, against all logits at once; the cloud's are rounded to
+    float16."""
+    found = await described(samples[0], mode=mode)
+    assert list(found.confidence) == list(ATTRIBUTES)
+    wanted = by_hand(samples[0], found.ids, mode, found.measures)
+    assert found.confidence == pytest.approx(wanted, abs=near)
+    assert all(0 < sure < 1 for sure in found.confidence.values())
+
+
+async def test_exact_is_as_sure_as_the_cloud_near_and_far(samples):
+    file = samples[0]
+    alone = await described(file, mode="cloud")
+    assert (await described(file, mode="exact")).confidence == alone.confidence
+    with verifying() as (url, _):
+        for mode in ("exact", "cloud"):
+            assert (await described(file, mode=mode, cloud=url)).confidence == alone.confidence
+
+
+async def test_gated_takes_each_level_from_who_said_it_last(samples):
+    file = samples[0]
+    own = await described(file, mode="edge")
+    found = await described(file, mode="gated", threshold=100.0)  # nothing is asked about
+    assert (found.verified_share, found.confidence) == (0.0, own.confidence)
+    found = await described(file, mode="gated", threshold=0.0)  # all is
+    assert found.verified_share == 1.0
+    assert found.confidence == (await described(file, mode="cloud")).confidence
+
+
+async def test_the_words_of_the_models_alone_have_none(samples, tiny_pair):
+    for options in ({"words": "models"}, {"edge": str(tiny_pair[0])}):
+        found = await described(samples[0], mode="edge", **options)
+        assert found.confidence is None
+        assert found.as_json()["confidence"] is None
