@@ -20,9 +20,9 @@ DECIMALS = 4  # of a saved number
 OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
 
 
-def number(low: float, high: float) -> Any:
-    """A number of a person's voice."""
-    return option(REQUIRED, "", None, ge=low, le=high)
+def number(low: float, high: float, default: Any = REQUIRED, help: str = "") -> Any:
+    """A number of a person's voice, or a threshold."""
+    return option(default, help, None, ge=low, le=high)
 
 
 class BaselineError(ConfigError):
@@ -119,33 +119,23 @@ class Coach:
         metavar="Baseline",
         unset="learnt from their first speech",
     )
-    learn_s: float = option(
-        30.0, "seconds of speech that a baseline is learnt from", None, ge=5, le=120
+    learn_s: float = number(5, 120, 30.0, "seconds of speech that a baseline is learnt from")
+    fast_ratio: float = number(
+        0, 5, 1.8, "too fast: this many times the usual rate, above 1; 0: off"
     )
-    fast_ratio: float = option(
-        1.8, "too fast: this many times the usual rate, above 1; 0: off", None, ge=0, le=5
+    slow_ratio: float = number(
+        0, 1, 0.5, "too slow: this many times the usual rate, below 1; 0: off"
     )
-    slow_ratio: float = option(
-        0.5, "too slow: this many times the usual rate, below 1; 0: off", None, ge=0, le=1
+    soft_db: float = number(0, 60, 9.0, "too soft: this many dB below the usual level; 0: off")
+    flat_ratio: float = number(
+        0, 1, 0.25, "flat: this many times the usual movement of pitch, below 1; 0: off"
     )
-    soft_db: float = option(
-        9.0, "too soft: this many dB below the usual level; 0: off", None, ge=0, le=60
+    silence_s: float = number(0, 600, 5.0, "long silence: this many seconds without speech; 0: off")
+    breath_s: float = number(
+        0, 35, 15.0, "no pause: this many seconds of speech without one of 0.25 s; 0: off"
     )
-    flat_ratio: float = option(
-        0.25, "flat: this many times the usual movement of pitch, below 1; 0: off", None, ge=0, le=1
-    )
-    silence_s: float = option(
-        5.0, "long silence: this many seconds without speech; 0: off", None, ge=0, le=600
-    )
-    breath_s: float = option(
-        15.0,
-        "no pause: this many seconds of speech without one of 0.25 s; 0: off",
-        None,
-        ge=0,
-        le=35,
-    )
-    filled_per_min: float = option(
-        0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off", None, ge=0, le=60
+    filled_per_min: float = number(
+        0, 60, 0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off"
     )
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from streamer.config import ConfigError
 from streamer.extras import missing
 from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
+from streamer.model.checkpoint.card import replace_text
 from streamer.model.devices import is_ours, num_cores
 
 if TYPE_CHECKING:
@@ -144,9 +145,7 @@ def claim(file: Path, now: Mapping[str, object]) -> None:
     """Write or compare what a run in this folder is made with. Raises TuneError, OSError."""
     now = json.loads(json.dumps(now))
     if not file.exists():
-        new = file.with_name(file.name + ".new")  # appears whole or not at all
-        new.write_text(json.dumps(now, indent=1) + "\n")
-        new.replace(file)
+        replace_text(file, json.dumps(now, indent=1) + "\n")
         return
     try:
         before = json.loads(file.read_text("utf-8"))

@@ -33,7 +33,7 @@ from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.audio.turns import PartCutter
 from streamer.model.checkpoint import layout
-from streamer.model.checkpoint.card import ModelCard, read_card
+from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.thinker import num_params_of, resolve, shapes_of
@@ -154,9 +154,7 @@ def listen(file: str, folder: Path, turn_s: float = TURN_S) -> Row:
         return row | {"error": "no such file"}
     except AudioError as error:
         return row | {"turns": [], "error": error.reason}
-    new = kept.with_suffix(".new")  # appears whole or not at all
-    new.write_text(json.dumps(row), "ascii")
-    new.replace(kept)
+    replace_text(kept, json.dumps(row))
     return row
 
 
