@@ -18,7 +18,7 @@ from wire import serving, session_update
 from streamer import Describer, LiveUpdate
 from streamer.audio.file import open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
-from streamer.core.measures.levels import NUM_LEVELS, learnt, level_chances, levels_of
+from streamer.core.measures.levels import NUM_LEVELS, level_chances, levels_of, opinion_of
 from streamer.core.rules.settings import FLOOR
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.offline import hear_parts
@@ -181,7 +181,7 @@ def by_hand(file, ids, role, measures):
         for token, p in zip(ids, probable, strict=True)
     ]
     chances = level_chances(measures)
-    return fused_confidence(pieces, thinker.card.attributes, chances, learnt().opinion)
+    return fused_confidence(pieces, thinker.card.attributes, chances, opinion_of(measures))
 
 
 @pytest.mark.parametrize(("mode", "near"), [("edge", 1e-5), ("cloud", 2e-3)])

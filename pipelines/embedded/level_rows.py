@@ -10,6 +10,7 @@ says has not changed, so its truth has not.
 import argparse
 import json
 import random
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from streamer.model.audio.ear import measure
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
 REST_SHARE = 0.04  # each
 EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
+VOICES = 5  # in the babble, of the recordings before
 SIDES = ("train", "calibrates", "checks")
 
 
@@ -51,22 +53,23 @@ def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
     return found
 
 
-def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) -> dict:
-    """name -> the same sound on another way to the microphone: two that are drawn, and noise."""
+def disturbed(clean: np.ndarray, level_db: float, others: list[np.ndarray], seed: int) -> dict:
+    """name -> the same sound in noise, in babble, and on another way that is drawn. others: voices
+    of the babble."""
     chance = np.random.default_rng(seed)
-    heard = Heard(clean, level_db, [other], chance)
+    heard = Heard(clean, level_db, others, chance)
     exponent, snr_db = chance.uniform(0, 0.75), chance.uniform(0, 30)
     found = {"noise": noise(heard, snr_db, exponent)}
-    match chance.integers(5):
+    if len(others) == VOICES:
+        found["babble"] = babble(heard, chance.uniform(0, 25))
+    match chance.integers(4):
         case 0:
-            found["babble"] = babble(heard, chance.uniform(3, 25))
-        case 1:
             found["room"] = room(heard, (0.5, 2.0), (0.2, 0.6))[: len(clean)]
-        case 2:
+        case 1:
             found["telephone"] = telephone(heard)
-        case 3:
+        case 2:
             found["opus"] = opus(heard)
-        case 4:
+        case 3:
             gain = np.quantile(np.abs(clean), 1 - chance.uniform(0.003, 0.05))
             found["clipped"] = np.clip(clean / max(gain, 1e-3), -1, 1).astype(np.float32)
     return found
@@ -100,7 +103,7 @@ def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tu
 
 def rows(clones: Path, side: str, num: int, seed: int = 0) -> Iterator[dict]:
     known, chance = table(), random.Random(seed)
-    other = np.random.default_rng(seed).standard_normal(SAMPLE_RATE).astype(np.float32)
+    others: deque[np.ndarray] = deque(maxlen=VOICES)
     for i, own in enumerate(tqdm(speakers(clones, side, num, seed), desc=side)):
         for k, (clip, samples, syllables) in enumerate(sounds(own, known["filters"], chance)):
             try:
@@ -110,13 +113,13 @@ def rows(clones: Path, side: str, num: int, seed: int = 0) -> Iterator[dict]:
             if not syllables or not PLAUSIBLE[0] < true.rate < PLAUSIBLE[1]:
                 true = Measures(**{**vars(true), "rate": np.nan, "arousal": np.nan})
             yield row_of(clip, "none", true, samples)
-            heard = disturbed(samples, true.loudness, other, 100 * i + k)
+            heard = disturbed(samples, true.loudness, list(others), 100 * i + k)
             for change, sound in heard.items():
                 of_sound = true
                 if change == "clipped":  # its loudness without clipping is unknown
                     of_sound = Measures(**{**vars(true), "loudness": np.nan, "arousal": np.nan})
                 yield row_of(clip, change, of_sound, sound)
-            other = samples
+            others.append(samples)
 
 
 def main() -> None:

@@ -27,9 +27,10 @@ from streamer.core.measures.levels import BOUNDS, MeasureError, features_of, on_
 # of about one level, on the axis
 WIDTHS = {"rate": 0.35, "pitch": 0.5, "variation": 1.0}
 WIDTHS |= {"loudness": 9.0, "pauses": 0.1, "timbre": 7.0}
-# The weight of a sound that shows in its SNR or its clipping, and of one that does not. A recording
-# as it is has 1, so that invisible changes cast little doubt on clean sounds.
-SEEN, UNSEEN = 0.3, 0.05
+# The weight of a disturbed sound, by how well the features show it. A recording as it is has 1, so
+# that invisible changes cast little doubt on clean sounds.
+SEEN = {"none": 1.0, "noise": 0.3, "clipped": 0.3, "babble": 0.3}
+SEEN |= {"room": 0.15, "telephone": 0.15, "opus": 0.1}
 RIDGE = 2.0
 SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
 OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
@@ -58,12 +59,6 @@ def fit(rows: Sequence[Row]) -> levels.Learnt:
     return levels.Learnt(errors, arousal_numbers(errors, apart), OPINION)
 
 
-def weight(row: Row) -> float:
-    if row["change"] == "none":
-        return 1.0
-    return SEEN if row["change"] in ("noise", "clipped") else UNSEEN
-
-
 def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
     """The likeliest error model of one attribute's measure."""
     known = [(row, value) for row in rows if (value := values_of(_measures(row))[name]) is not None]
@@ -71,7 +66,7 @@ def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
     x = torch.tensor([value for _, value in known])
     f = torch.tensor(np.array([features_of(_measures(row)) for row, _ in known]))
     true = torch.tensor(on_axis(name, [row["true"][name] for row, _ in known]))
-    weights = torch.tensor([weight(row) for row, _ in known])
+    weights = torch.tensor([SEEN[row["change"]] for row, _ in known])
     centre, sd, width = float(true.mean()), float(true.std()), WIDTHS[name]
     start = torch.zeros(5, len(levels.FEATURES))
     start[2:, 0] = torch.tensor([math.log(0.02 * width), math.log(0.15 * width), -1.0])
@@ -120,7 +115,7 @@ def arousal_numbers(
     sums = [levels.arousal_sum(_spreads(row, errors)) for row in known]
     mean, variance = torch.tensor(sums).T
     true = torch.tensor([row["true"]["arousal"] for row in known])
-    weights = torch.tensor([weight(row) for row in known])
+    weights = torch.tensor([SEEN[row["change"]] for row in known])
     sets = bound_sets(np.array(BOUNDS["arousal"]), 0.7)
 
     def loss(p: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts, Mode, Pace, Plan, Refusal, Verdict, VerifyRequest
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
-from streamer.core.measures.levels import learnt, level_chances, level_weights
+from streamer.core.measures.levels import level_chances, level_weights, opinion_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
@@ -235,7 +235,7 @@ class Parts:
         confidence = None
         if said and measures is not None and self.weighs:
             chances = level_chances(measures)
-            known = fused_confidence(said, self.phrases, chances, learnt().opinion)
+            known = fused_confidence(said, self.phrases, chances, opinion_of(measures))
             confidence = {name: known.get(name) for name in ATTRIBUTES}
         return Description(
             file=f"turn {closed.turn}",

@@ -91,8 +91,14 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
 
 Doubles = NDArray[np.float64]
 ERRORS = Path(__file__).with_name("level_errors.json")
-FEATURES = ("constant", "length", "noise", "no noise known", "clipping")
+FEATURES = ("constant", "length", "noise", "no noise known", "clipping", "filled", "narrow")
 CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measure
+# Noise, other voices and echoes fill the dips between syllables: under this many dB they do.
+DEEP_DB = 30.0
+NARROW_DB = (-32.0, -44.0)  # a telephone has little outside its band: none of it to all of it
+# Where dips are filled by more than the noise in the pauses, other voices are measured, too. The
+# square of this, in steps of 10 dB, adds to the exponents of a model's opinion.
+CROWD_OPINION = 0.4
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
 # The term of each measure in arousal: slope and offset on its axis.
@@ -161,7 +167,7 @@ class MeasureError:
 
 class Learnt(NamedTuple):
     """level_errors.json. arousal: shift, factor and least variance of its sum. opinion: the
-    exponent of a model's own chances beside those of the measures."""
+    exponent of a model's own chances beside those of the measures, in a clean recording."""
 
     errors: Mapping[str, MeasureError]
     arousal: tuple[float, float, float]
@@ -186,7 +192,7 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
     An attribute without a measure is flat, as is one whose levels in `phrases` are not ours. Of
     speech without a pitch, such as a whisper, no attribute of OF_PITCH is said.
     """
-    opinion = learnt().opinion
+    opinion = opinion_of(found)
     known = level_chances(found)
     weights = quantised(
         {
@@ -197,6 +203,13 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
     )
     unsaid = [name for name in OF_PITCH if known and name in phrases and name not in known]
     return {**weights, **dict.fromkeys(unsaid, ())}
+
+
+def opinion_of(found: SpeechMeasures) -> dict[str, float]:
+    """attribute -> the exponent of a model's own chances beside the measures', 1 at most."""
+    noise_db = DEEP_DB if found.snr_db is None else min(DEEP_DB, found.snr_db)
+    more = CROWD_OPINION * _filled(found, noise_db) ** 2
+    return {name: min(1.0, exponent + more) for name, exponent in learnt().opinion.items()}
 
 
 def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
@@ -230,7 +243,16 @@ def features_of(found: SpeechMeasures) -> Doubles:
     noise = 0.0 if found.snr_db is None else max(0.0, CLEAN_SNR_DB - found.snr_db) / 10
     length = math.log2(min(max(found.speech_s, 0.5), 32.0) / 4)
     clipping = min(1.0, math.sqrt(found.clipped_share / 0.05))
-    return np.array([1.0, length, noise, float(found.snr_db is None), clipping])
+    wide, narrow = NARROW_DB
+    outside_db = wide if found.outside_db is None else found.outside_db
+    narrowed = min(1.0, max(0.0, (wide - outside_db) / (wide - narrow)))
+    is_unknown = float(found.snr_db is None)
+    return np.array([1.0, length, noise, is_unknown, clipping, _filled(found), narrowed])
+
+
+def _filled(found: SpeechMeasures, deep_db: float = DEEP_DB) -> float:
+    """How far the dips between syllables are filled, in steps of 10 dB under `deep_db`."""
+    return 0.0 if found.dip_db is None else max(0.0, deep_db - found.dip_db) / 10
 
 
 def values_of(found: SpeechMeasures) -> dict[str, float | None]:

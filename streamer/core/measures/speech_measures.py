@@ -42,6 +42,8 @@ class SpeechMeasures:
     pitch_range_semitones: float | None = None  # 5th to 95th percentile
     level_dbfs: float | None = None
     level_range_db: float | None = None  # 5th to 95th percentile
+    dip_db: float | None = None
+    outside_db: float | None = None
     pause_share: float | None = None
     pause_count: int | None = None
     longest_pause_s: float | None = None

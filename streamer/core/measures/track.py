@@ -41,6 +41,8 @@ DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
 # Noise under the speech is no louder than this times the quietest twentieth of its frames: what was
 # there before it or after it may be. Over 10 dB of SNR a steady noise shows the same by both.
 NOISE_OVER_QUIETEST = 2.0
+QUIETEST = 5  # percent of the frames from the first speech to the last
+LEAST_OUTSIDE = 1e-6
 LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # Voice activity takes the first tenth of a second of a noise for speech. So the first or last
 # stretch of speech does not count if it is no longer than this, and the rest further away.
@@ -104,7 +106,10 @@ class Frames(NamedTuple):
         is_heard = level_db > active_db - SILENT_DB
         heard = at[is_heard]
         level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
-        tilt = self.high_power[heard].mean() / self.low_power[heard].mean()
+        quietest_db = float(np.percentile(self.level_db[at[0] : at[-1] + 1], QUIETEST))
+        whole, low, high = (float(p[heard].mean()) for p in self[:3])
+        tilt = high / low
+        outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
         found = self._pitch(heard)
         return SpeechMeasures(
             rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,
@@ -115,6 +120,8 @@ class Frames(NamedTuple):
             pitch_sd_hz=found.sd_hz if found else None,
             level_dbfs=active_db,
             level_range_db=float(level_high - level_low),
+            dip_db=active_db - quietest_db,
+            outside_db=10 * math.log10(outside),
             pause_share=paused / span,
             pause_count=len(pauses),
             longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,

@@ -15,10 +15,12 @@ from streamer.core.measures.levels import (
     LEAST_CHANCE,
     MEASURES,
     NUM_LEVELS,
+    learnt,
     level_chances,
     level_of,
     level_weights,
     levels_of,
+    opinion_of,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import check_weights
@@ -46,6 +48,8 @@ ANY = st.builds(
     speech_s=st.floats(0, 70),
     snr_db=st.none() | st.floats(-20, 120),
     clipped_share=st.floats(0, 1),
+    dip_db=st.none() | st.floats(-25, 120),
+    outside_db=st.none() | st.floats(-60, 0),
 )
 
 
@@ -76,10 +80,24 @@ def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it
         assert chances.max() > (0.6 if name == "rate" else 0.9)
     clean, noisy, short = (
         level_chances(found)[name].max()
-        for found in (CLEAN, replace(CLEAN, snr_db=0.0), replace(CLEAN, speech_s=0.6))
+        for found in (CLEAN, replace(CLEAN, snr_db=0.0, dip_db=6.0), replace(CLEAN, speech_s=0.6))
     )
     assert noisy < clean + 0.01  # loudness is that of the loud frames
-    assert short < clean + 0.03  # some measures need little speech
+    assert short < clean + 0.04  # some measures need little speech
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "name"), [({"dip_db": 9.0}, "pauses"), ({"outside_db": -50.0}, "timbre")]
+)
+def test_babble_and_telephones_cast_doubt_on_the_measures(spoilt, name) -> None:
+    clean, doubted = (level_chances(found)[name] for found in (CLEAN, replace(CLEAN, **spoilt)))
+    assert doubted.max() < clean.max() - 0.05
+
+
+def test_a_model_counts_for_more_in_babble_but_not_in_noise_that_pauses_show() -> None:
+    clean, crowded = opinion_of(CLEAN), opinion_of(replace(CLEAN, dip_db=10.0))
+    assert clean == learnt().opinion == opinion_of(replace(CLEAN, dip_db=10.0, snr_db=9.0))
+    assert all(crowded[name] == min(1, clean[name] + 1.6) == 1 for name in clean)
 
 
 @pytest.mark.parametrize("name", MEASURES)

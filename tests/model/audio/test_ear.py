@@ -9,6 +9,7 @@ import soxr
 from speech import RATE_HZ, cuts, recording, speech
 
 import streamer
+from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
@@ -96,6 +97,15 @@ def test_noise_and_clipping_are_found_again():
     share = np.mean(np.abs(np.trim_zeros(loud)) >= 0.999)
     assert share > 0.05
     assert measure(loud).clipped_share == pytest.approx(share, rel=0.02)
+
+
+def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band():
+    voice = recording(2)
+    others = sum(np.resize(v / v.std(), len(voice)) for v in map(recording, (0, 1, 3)))
+    crowded = voice + 0.5 * voice.std() / others.std() * others
+    clean, babble, narrow = map(heard, (voice, crowded, telephone(voice)))
+    assert babble.dip_db < 18 < clean.dip_db - 5
+    assert narrow.outside_db < -40 < clean.outside_db - 8
 
 
 @pytest.mark.parametrize("seconds", [0.37, 5.0137, 20])
