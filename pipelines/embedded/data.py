@@ -26,6 +26,9 @@ MAX_FRAMES = 6000
 SILENCE = -10.0  # log10 of the extractor's floor
 GROUPS = {"synthetic": 0.34, "zh": 0.28, "en": 0.20, "other": 0.18}  # how often each speaks
 ENGLISH = 0.4  # of the sentences
+RECORDED = 0.55  # of the turns of people: whole clips as they were recorded
+UNCHANGED = 0.55  # of those: nothing is added
+MICROPHONE = 0.15  # how often one colours what is heard, which no label sees
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Phrase(NamedTuple):
     heard: np.ndarray
     speech: np.ndarray | None
     density: np.ndarray | None  # syllables in each frame, as rate_tracks.py wrote them
+    whole: bool = False  # a clip with the room around its speech
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -82,6 +86,7 @@ class Corpus:
 
     def __init__(self, *folders: Path) -> None:
         self.sessions: dict[str, list[Phrase]] = {}
+        self.whole: dict[str, list[Phrase]] = {}  # clips as they were recorded, by session
         self.groups: dict[str, list[str]] = {}
         for listing in (path for folder in folders for path in sorted(folder.glob("*.json"))):
             self._add(listing)
@@ -100,16 +105,18 @@ class Corpus:
         for row in json.loads(listing.read_text()):
             group, natural = row.get("group", "synthetic"), row.get("natural", False)
             place = (row["start"], row["end"], row["syllables"], row["voice"], group, natural)
-            phrase = Phrase(mel, f0, *place, heard, speech, density)
-            self.sessions.setdefault(row["session"], []).append(phrase)
+            phrase = Phrase(mel, f0, *place, heard, speech, density, row.get("whole", False))
+            held = self.whole if phrase.whole else self.sessions
+            held.setdefault(row["session"], []).append(phrase)
 
-    def draw(self, rng: random.Random) -> list[Phrase]:
-        """One session: first its group by its share, then one of the group."""
-        if len(self.groups) == 1:
-            return self.sessions[rng.choice(self.names)]
-        there = [name for name in GROUPS if name in self.groups]
-        group = rng.choices(there, [GROUPS[name] for name in there])[0]
-        return self.sessions[rng.choice(self.groups[group])]
+    def draw(self, rng: random.Random) -> tuple[str, list[Phrase]]:
+        """One session and its name: first its group by its share, then one of the group."""
+        names = self.names
+        if len(self.groups) > 1:
+            there = [name for name in GROUPS if name in self.groups]
+            names = self.groups[rng.choices(there, [GROUPS[name] for name in there])[0]]
+        name = rng.choice(names)
+        return name, self.sessions[name]
 
 
 def split(mel: np.ndarray, rng: random.Random) -> list[int]:
@@ -130,6 +137,26 @@ class Joined(NamedTuple):
     tracks: np.ndarray
     syllables: float | None
     speech: np.ndarray | None
+
+
+def trimmed(clip: Phrase, rng: random.Random) -> Joined:
+    """A whole clip with 20 to 500 ms of its room at each end, most often 150."""
+    both, f0, speech = clip.parts()
+    assert speech is not None
+    spoken = np.flatnonzero(speech)
+    before, after = (15 if rng.random() < 0.5 else rng.randint(2, 50) for _ in range(2))
+    at = slice(max(0, spoken[0] - before), spoken[-1] + 1 + after)
+    tempo = 100 * (clip.syllables or 0) / len(spoken)
+    track = np.stack([f0, tempo * speech, speech, clip.syllables_in()], 1).astype(np.float32)
+    return Joined(both[at], track[at], clip.syllables, speech[at])
+
+
+def together(parts: list[Joined]) -> Joined:
+    """One after the other; the syllables are known if those of all are."""
+    counts = [part.syllables for part in parts]
+    syllables = None if None in counts else sum(counts)
+    mel, tracks, speech = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3))
+    return Joined(mel, tracks, syllables, speech)
 
 
 def quietest(mel: np.ndarray) -> np.ndarray:
@@ -240,12 +267,46 @@ class Composer:
     def speech(self, num_frames: int, rng: random.Random) -> Turn:
         """A turn of about `num_frames`. Raises ValueError when the drawn phrases hold too little
         speech."""
-        phrases = self.corpus.draw(rng)
+        name, phrases = self.corpus.draw(rng)
+        clips = self.corpus.whole.get(name)
+        if clips and rng.random() < RECORDED:
+            return self.told(*self.as_recorded(clips, num_frames, rng), clips[0].voice, rng)
         factor = 2.0 ** rng.uniform(-0.3, 0.3)
         if phrases[0].natural and rng.random() < 0.5:
             factor = 1.0
         said = stretch(join(phrases, int(num_frames / factor), rng), factor)
         said = said._replace(mel=self.styled(said, phrases[0].natural, rng))
+        return self.told(said, True, phrases[0].voice, rng)
+
+    def as_recorded(
+        self, clips: list[Phrase], num_frames: int, rng: random.Random
+    ) -> tuple[Joined, bool]:
+        """Whole clips of one session, up to about `num_frames`, and whether a room, a microphone or
+        noise is to be added. The same ValueError as of `speech`."""
+        factor = 2.0 ** rng.uniform(-0.25, 0.25) if rng.random() < 0.25 else 1.0
+        parts: list[Joined] = []
+        num = 0
+        for clip in rng.sample(clips, len(clips)):
+            if not num or num + len(clip) <= 1.15 * num_frames / factor:
+                parts.append(trimmed(clip, rng))
+                num += len(parts[-1].mel)
+            if num > 0.8 * num_frames / factor:
+                break
+        if num < 0.5 * num_frames / factor and num_frames > 800:
+            raise ValueError("too few clips")
+        said = together(parts)
+        said = stretch(said, min(factor, MAX_FRAMES / num)) if factor != 1.0 else said
+        is_changed = rng.random() >= UNCHANGED
+        mel = said.mel
+        if rng.random() < (0.5 if is_changed else 0.3):
+            slope = rng.choice((0.0, rng.uniform(-2.5, 2.5)))
+            mel = colour(mel, slope, float(np.clip(rng.gauss(0, 8), -18, 15)))
+        if not is_changed or rng.random() < 0.5:
+            mel = np.concatenate([mel[:, :128]] * 2, 1)
+        return said._replace(mel=mel), is_changed
+
+    def told(self, said: Joined, is_changed: bool, voice: str, rng: random.Random) -> Turn:
+        """The turn of a clean signal: its levels, its sentence, and the sound that is heard."""
         clean = measure(said.mel[:, :128], said.tracks[:, 0], said.syllables, said.speech)
         levels = clean.levels()
         prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
@@ -256,11 +317,12 @@ class Composer:
         said = said._replace(
             mel=as_loud(said.mel), tracks=np.concatenate([said.tracks, level_db], 1)
         )
-        heard, tracks = self.placed(said, rng)
-        heard = normalise(self.record(heard, clean.loudness, rng))
-        return Turn(
-            heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice, language
-        )
+        heard, tracks = said.mel[:MAX_FRAMES, 128:], said.tracks[:MAX_FRAMES]
+        if is_changed:
+            heard, tracks = self.placed(said, rng)
+            heard = self.record(heard, clean.loudness, rng)
+        heard = normalise(heard).astype(np.float32)
+        return Turn(heard, tracks, words, levels, clean, voice, language)
 
     def styled(self, said: Joined, natural: bool, rng: random.Random) -> np.ndarray:
         """Both mels with a drawn tilt and level; what is natural keeps its own half of the time."""
@@ -291,16 +353,16 @@ class Composer:
     def record(self, mel: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """A room, a microphone and a noise floor: what the labels do not see."""
         power = 10.0**mel
-        if rng.random() < 0.4:
+        if rng.random() < 0.35:
             decay = 10 ** (-6 / (100 * rng.uniform(0.15, 0.8)))
             tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0).astype(np.float32)
             power += tail * 10 ** (-rng.uniform(-2, 20) / 10)
-        if rng.random() < 0.5:
+        if rng.random() < MICROPHONE:
             heights = [rng.gauss(0, 1.2) for _ in range(8)]
             bands = np.interp(np.arange(128), np.linspace(0, 127, 8), heights)
             power *= 10 ** (bands.astype(np.float32) / 10)
-        if rng.random() < 0.85:
-            least, most = (-1, 20) if rng.random() < 0.25 else (14, 55)
+        if rng.random() < 0.7:
+            least, most = (-1, 20) if rng.random() < 0.3 else (14, 55)
             power += stretch_of(self.noises, len(power), rng) * 10 ** (
                 (level_db - rng.uniform(least, most)) / 10
             )
@@ -310,11 +372,11 @@ class Composer:
 
     def around(self, power: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """Add recorded breaths, other people, louder noise, or a telephone's band."""
-        for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.15, 0, 25)):
+        for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.25, 0, 20)):
             if rng.random() < chance and kind in self.recorded:
                 layer = stretch_of(self.recorded[kind], len(power), rng)
                 power = power + layer * 10 ** ((level_db - rng.uniform(least, most)) / 10)
-        if rng.random() < 0.3 and "breaths" in self.recorded:
+        if rng.random() < 0.2 and "breaths" in self.recorded:
             for _ in range(1 + len(power) // 400):
                 breath = rng.choice(self.recorded["breaths"])[: len(power)]
                 at = rng.randrange(len(power) - len(breath) + 1)

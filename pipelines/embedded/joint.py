@@ -19,7 +19,7 @@ from torch import nn
 from tqdm import tqdm
 
 from pipelines.embedded.batches import Batch, Batches, loader
-from pipelines.embedded.heads import Heads
+from pipelines.embedded.heads import Asked, Heads
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES, create, tower
 from pipelines.embedded.prompted import logits
@@ -76,12 +76,12 @@ def orthogonal(x: torch.Tensor) -> torch.Tensor:
     return x.mT if is_tall else x
 
 
-def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(model, heads: list[nn.Parameter], lr: float) -> list[torch.optim.Optimizer]:
     unused = ("visual", "audio_bos_eos")
     named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
-    others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
+    others = [p for _, p in named if id(p) not in inside] + heads
     return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
@@ -93,11 +93,14 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.model = create(SIZES[size], args.seed)
         self.heads = Heads(SIZES[size].text_width)
+        self.asked = Asked(SIZES[size].text_width)
         if args.init:
             self.model.load_state_dict(load_stock(args.init / size).state_dict())
         self.model.to(args.device)
         self.heads.to(args.device)
-        self.steppers = optimizers(self.model, self.heads, args.lr)
+        self.asked.to(args.device)
+        heads = [*self.heads.parameters(), *self.asked.parameters()]
+        self.steppers = optimizers(self.model, heads, args.lr)
         self.step, self.minutes = 0, 0.0
         self.average = copy.deepcopy(self.model).requires_grad_(False)
         if (self.out / "last.pt").exists():
@@ -106,6 +109,7 @@ class Run:
     def _restore(self, state: dict) -> None:
         self.model.load_state_dict(state["model"])
         self.heads.load_state_dict(state["heads"])
+        self.asked.load_state_dict(state["asked"])
         for stepper, own in zip(self.steppers, state["steppers"], strict=True):
             stepper.load_state_dict(own)
         self.average.load_state_dict(state["average"])
@@ -116,10 +120,11 @@ class Run:
         which this one learns, too. Returns its own logits there; `self.figures` tells the rest."""
         audio = self.model.model.audio_tower
         heard = tower(audio, batch.windows.float(), batch.lengths)
-        said = logits(self.model, heard, batch.rows)
+        before, said = logits(self.model, heard, batch.rows)
         said, target = said[batch.rows.known], batch.rows.target[batch.rows.known]
         spoken = F.cross_entropy(said, target)
         loss, right = self.heads(heard, batch)
+        loss = 0.5 * loss + 0.7 * self.asked(before, batch)
         if wanted is None:
             loss = loss + spoken
         else:
@@ -152,6 +157,7 @@ class Run:
     def save(self) -> None:
         """last.pt, replaced in one rename: a run that is cut off continues from it."""
         state = {"model": self.model.state_dict(), "heads": self.heads.state_dict()}
+        state["asked"] = self.asked.state_dict()
         state |= {"step": self.step, "minutes": self.minutes}
         state["average"] = self.average.state_dict()
         state["steppers"] = [stepper.state_dict() for stepper in self.steppers]

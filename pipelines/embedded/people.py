@@ -23,6 +23,7 @@ from pipelines.embedded.syllables import HAN, count, counted
 from pipelines.embedded.synthesis import GAP_S, Shard, left_out, resynthesise
 
 CLIPS_PER_SESSION = 6
+EDGE, ROOM = 5, 50  # frames kept around the speech: of a phrase, and of a whole clip
 SESSIONS_PER_SHARD = 40
 # share of the clips without a syllable count that is kept: they teach all but the rate
 UNCOUNTED = 0.25
@@ -53,16 +54,18 @@ def sessions(clones: Path, seed: int) -> list[list[Clip]]:
     return sorted(kept, key=lambda chunk: rng.random() * FIRST[group(chunk[0].said.language)])
 
 
-def spoken(chunk: list[Clip], filters: dict) -> list[tuple[np.ndarray, np.ndarray, int | None]]:
+def spoken(
+    chunk: list[Clip], filters: dict, edge: int = EDGE
+) -> list[tuple[np.ndarray, np.ndarray, int | None]]:
     """(samples, speech frames, syllables) of each clip that is usable, silence at both ends cut
-    to 50 ms."""
+    to `edge` frames."""
     found = []
     for clip, samples in decoded(chunk, filters):
         flags = speech_frames(samples)
         heard = np.flatnonzero(flags)
         if len(heard) < 100:
             continue
-        a, b = max(0, heard[0] - 5), min(len(samples) // 160, heard[-1] + 6)
+        a, b = max(0, heard[0] - edge), min(len(samples) // 160, heard[-1] + 1 + edge)
         syllables = count(clip.said.text, clip.said.language)
         if syllables and not 1.5 < 100 * syllables / len(heard) < 9.5:
             continue  # the text is not what was said
@@ -123,16 +126,22 @@ def add_session(
         "group": group(chunk[0].said.language),
         "natural": natural,
     }
+
+    def add(row: dict, first: int, last: int) -> None:
+        tracks = {"mel": mel, "f0": f0, "heard": heard, "speech": flags}
+        shard.add({**facts, **row}, **{name: track[first:last] for name, track in tracks.items()})
+
     for start, end, syllables in spans:
         a, b = start // 160, min(len(mel), end // 160 + 1)
+        if natural:
+            add({"syllables": syllables, "whole": True}, a, b)
+            at = a + np.flatnonzero(flags[a:b])
+            a, b = max(a, int(at[0]) - EDGE), min(b, int(at[-1]) + 1 + EDGE)
         for first, last in {(a, b), *between_pauses(flags, a, b)}:
             share = flags[first:last].sum() / max(1, flags[a:b].sum())
-            tracks = {"mel": mel, "f0": f0, "heard": heard, "speech": flags}
-            part = {name: track[first:last] for name, track in tracks.items()}
-            is_voiced = last - first >= 40 and (part["f0"] > 0).mean() >= 0.2
-            if is_voiced and frame_power(part["mel"]).max() >= 1e-6:
-                row = {**facts, "syllables": syllables and round(syllables * float(share), 2)}
-                shard.add(row, **part)
+            is_voiced = last - first >= 40 and (f0[first:last] > 0).mean() >= 0.2
+            if is_voiced and frame_power(mel[first:last]).max() >= 1e-6:
+                add({"syllables": syllables and round(syllables * float(share), 2)}, first, last)
 
 
 def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, int]]:
@@ -159,8 +168,10 @@ def write_shard(
     for number, chunk in enumerate(chunks):
         style = random.Random(rng.random())
         with left_out(f"{chunk[0].source} {chunk[0].path}", 60):
-            parts = spoken(chunk, filters)
-            for natural in (True, False) if parts else ():
+            for natural in (True, False):
+                parts = spoken(chunk, filters, ROOM if natural else EDGE)
+                if not parts:
+                    break
                 add_session(shard, f"p{index}/{number}/{natural}", chunk, parts, natural, style)
     shard.write()
 

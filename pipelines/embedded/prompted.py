@@ -90,13 +90,16 @@ class Prompted:
         return torch.tensor([*marks, True])
 
 
-def logits(model, embeddings: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """Logits before each id of the answers, [n_ids, vocabulary]. embeddings: of all turns,
-    [n_embeddings, width]."""
+def logits(model, embeddings: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    """The hidden state before each answer [n_turns, width], and the logits before each id of the
+    answers [n_ids, vocabulary]. embeddings: of all turns, [n_embeddings, width]."""
     known = model.model.language_model.embed_tokens.weight
     table = torch.cat([known, embeddings.to(known.dtype)])
     hidden = hidden_states(model, F.embedding(rows.index, table), rows.positions)
-    return model.lm_head(hidden.flatten(0, 1)[rows.at])
+    hidden = hidden.flatten(0, 1)[rows.at]
+    turn = rows.at // rows.index.shape[1]
+    is_first = torch.cat([turn.new_ones(1, dtype=torch.bool), turn[1:] != turn[:-1]])
+    return hidden[is_first], model.lm_head(hidden)
 
 
 def clauses(words: list[str]) -> list[list[str]]:

@@ -60,7 +60,7 @@ def test_answers_learn_from_the_rows_that_the_stock_model_reads():
     batch = batch_of(turns, prompted, straight)
     with torch.inference_mode():
         heard = tower(model.model.audio_tower, batch.windows.float(), batch.lengths)
-        said = logits(model, heard, batch.rows)
+        _, said = logits(model, heard, batch.rows)
         embed = model.model.language_model.embed_tokens
         for i, turn in enumerate(turns):
             answer = prompted.answer(turn)

@@ -47,6 +47,23 @@ def test_people_become_turns_with_every_label(corpus):
     assert turn.tracks.shape == (len(turn.mel), 5)
 
 
+def test_some_turns_are_whole_clips_to_which_nothing_is_added(corpus):
+    folder, _ = corpus
+    rows = json.loads((folder / "00000.json").read_text())
+    composer = Composer(Corpus(folder), seed=1)
+    clips = composer.corpus.whole
+    assert sum(map(len, clips.values())) == sum(row.get("whole", False) for row in rows) > 0
+    unchanged = 0
+    for seed in range(8):
+        for own in clips.values():
+            said, is_changed = composer.as_recorded(own, 300, random.Random(seed))
+            assert said.mel.shape == (len(said.tracks), 256)
+            assert 20 <= np.flatnonzero(said.speech)[-1] < len(said.mel) - 1
+            unchanged += not is_changed
+            assert is_changed or (said.mel[:, :128] == said.mel[:, 128:]).all()
+    assert 0 < unchanged < 8 * len(clips)
+
+
 def test_a_rate_that_nobody_knows_is_not_learnt(corpus, tmp_path):
     """Neither the rate nor the arousal that is made from it; all other words count."""
     folder, _ = corpus

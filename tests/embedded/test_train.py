@@ -209,7 +209,7 @@ def test_tracks_hold_the_syllables_of_the_text(tmp_path):
     for name, values in (("mel", mel), ("f0", np.zeros(300)), ("heard", mel)):
         np.save(tmp_path / f"00000.{name}.npy", values)
     (tmp_path / "00000.json").write_text(json.dumps(rows))
-    assert np.isnan(Corpus(tmp_path).draw(random.Random(0))[0].syllables_in()).all()
+    assert np.isnan(Corpus(tmp_path).draw(random.Random(0))[1][0].syllables_in()).all()
     rate_tracks.write(tmp_path / "00000.json")
     first, second = Corpus(tmp_path).sessions["a"]
     assert first.syllables_in().shape == (200,)
