@@ -96,9 +96,10 @@ CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measu
 # Noise, other voices and echoes fill the dips between syllables: under this many dB they do.
 DEEP_DB = 30.0
 NARROW_DB = (-32.0, -44.0)  # a telephone has little outside its band: none of it to all of it
-# Where dips are filled by more than the noise in the pauses, other voices are measured, too. The
-# square of this, in steps of 10 dB, adds to the exponents of a model's opinion.
-CROWD_OPINION = 0.4
+# Where dips are less deep than this, and the pauses show no noise that fills them, other voices are
+# measured, too. The square of it, in steps of 10 dB, adds to the exponents of a model's opinion.
+CROWD_DB = 22.0
+CROWD_OPINION = 2.0
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
 # The term of each measure in arousal: slope and offset on its axis.
@@ -207,8 +208,8 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
 
 def opinion_of(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the exponent of a model's own chances beside the measures', 1 at most."""
-    noise_db = DEEP_DB if found.snr_db is None else min(DEEP_DB, found.snr_db)
-    more = CROWD_OPINION * _filled(found, noise_db) ** 2
+    deep_db = CROWD_DB if found.snr_db is None else min(CROWD_DB, found.snr_db)
+    more = CROWD_OPINION * _filled(found, deep_db) ** 2
     return {name: min(1.0, exponent + more) for name, exponent in learnt().opinion.items()}
 
 
