@@ -42,8 +42,6 @@ class SpeechMeasures:
     pitch_range_semitones: float | None = None  # 5th to 95th percentile
     level_dbfs: float | None = None
     level_range_db: float | None = None  # 5th to 95th percentile
-    dip_db: float | None = None
-    outside_db: float | None = None
     pause_share: float | None = None
     pause_count: int | None = None
     longest_pause_s: float | None = None
@@ -54,6 +52,8 @@ class SpeechMeasures:
     clipped_share: float = 0.0
     pitch_mean_hz: float | None = None
     pitch_sd_hz: float | None = None
+    dip_db: float | None = None
+    outside_db: float | None = None
 
     @property
     def rate_syllables_per_min(self) -> float | None:
