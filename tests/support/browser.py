@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from playwright.async_api import async_playwright
+from playwright.async_api import Error, async_playwright
 from websockets.asyncio.client import connect
 from wire import until
 
@@ -148,17 +148,23 @@ async def chromium(microphone=None):
         try:
             yield browser
         finally:
-            await browser.close()
+            with contextlib.suppress(Error):  # it, or its driver, has ended
+                await browser.close()
 
 
 @contextlib.asynccontextmanager
 async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
     """A Guest on the page of the server at `url`, in a context of its own: in `browser` while that
-    is there, or in one that has this microphone."""
+    and its driver are there, or in one that has this microphone."""
+    page, viewport = None, {"width": size[0], "height": size[1]}
     async with contextlib.AsyncExitStack() as stack:
-        if browser is None or not browser.is_connected():
+        if browser is not None:
+            with contextlib.suppress(Error):
+                page = await browser.new_page(viewport=viewport)
+        if page is None:
             browser = await stack.enter_async_context(chromium(microphone))
-        guest = Guest(await browser.new_page(viewport={"width": size[0], "height": size[1]}))
+            page = await browser.new_page(viewport=viewport)
+        guest = Guest(page)
         stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)
