@@ -288,6 +288,8 @@ def origin_of(text: str) -> str:
     if not is_origin or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError("give scheme and host, such as https://example.org")
     host = url.hostname or ""
+    if ":" in host or host.rpartition(".")[2].isdecimal():  # browsers send an address in one form
+        host = ipaddress.ip_address(host).compressed
     host = f"[{host}]" if ":" in host else host.encode("idna").decode()
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host} is no host; name each one")

@@ -93,6 +93,9 @@ def test_a_list_of_keys_has_no_empty_ones(text):
         (" https://a.org ", "https://a.org"),
         ("https://b\u00fccher.example", "https://xn--bcher-kva.example"),
         ("http://[::1]:3000", "http://[::1]:3000"),
+        ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
+        ("http://127.0.0.1:80", "http://127.0.0.1"),
+        *((wrong, None) for wrong in ("http://127.1", "http://2130706433", "http://[::1%lo]")),
         *((wrong, None) for wrong in ("*", "null", "", "example.org:443", "//a.org", "https://")),
         *((wrong, None) for wrong in ("https://a.org/page", "https://a.org?x", "https://u@a.org")),
         *(
