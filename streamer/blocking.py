@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -142,10 +143,16 @@ def open_describer(
 
     Takes what `Describer.open` takes. Raises ConfigError, ModelError.
     """
-    opened = Describer.open(Config.of(config, options))
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as describer:
+    opened, process = Describer.open(Config.of(config, options)), os.getpid()
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+        describer = stack.enter_context(portal.wrap_async_context_manager(opened))
         portal.call(describer.load)
-        yield BlockingDescriber(portal, describer)
+        try:
+            yield BlockingDescriber(portal, describer)
+        finally:  # in a fork, and where it was never closed, its thread is gone
+            if os.getpid() != process or sys.is_finalizing():
+                _keep(stack.pop_all())
 
 
 open = open_describer  # as streamer.open
@@ -157,12 +164,18 @@ class BlockingDescriber:
     def __init__(self, portal: BlockingPortal, describer: Describer) -> None:
         self._portal = portal
         self._describer = describer
+        self._process = os.getpid()
+
+    def _call(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        if os.getpid() != self._process:
+            raise RuntimeError("this describer is another process's; open one after the fork")
+        return self._portal.call(work)
 
     @_spelled_out(How)
     def describe(self, source: Source, **how: Unpack[How]) -> Description:
         """As `streamer.describe`."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self._portal.call(partial(self._describer.describe, source, **given))
+        return self._call(partial(self._describer.describe, source, **given))
 
     @_spelled_out(How)
     def describe_many(
@@ -170,7 +183,12 @@ class BlockingDescriber:
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self._portal.call(partial(_all, self._describer, list(sources), jobs, **given))
+        return self._call(partial(_all, self._describer, list(sources), jobs, **given))
+
+
+def _keep(what: object) -> None:
+    """Never collect it: that would wait for a thread."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
 
 
 class _Background:
@@ -243,7 +261,7 @@ class _Background:
         if not self._opening.acquire(timeout=END_S) or self._found is None:
             return
         portal, _ = self._found
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # its stack would wait for all calls
+        _keep(self)  # its stack would wait for all calls
         if self._call is not None:
             self._call.cancel()
             self._is_idle.wait(END_S)
@@ -272,7 +290,7 @@ def _forget() -> None:
     """In a fork, which has no such thread. Closing or collecting the describer would wait for the
     thread, so it stays."""
     global _background, _lock
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_background))
+    _keep(_background)
     _background, _lock = _Background(), threading.Lock()
 
 

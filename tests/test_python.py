@@ -127,11 +127,25 @@ for uses in (True, False):
     assert os.waitpid(child, 0)[1] == 0
 say()
 """
+# A describer of its own: in a fork, where it is refused, and never closed.
+OPENED = """
+import os, sys, streamer
+opened = streamer.open(**{options!r})
+describer = opened.__enter__()
+child = os.fork()
+if child == 0:
+    try: describer.describe({sample!r})
+    except RuntimeError as error: assert "open one after the fork" in str(error)
+    opened.__exit__(None, None, None)
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+print(describer.describe({sample!r}))
+"""
 
 
-@pytest.mark.parametrize(("code", "num_lines"), [(DAEMON, 0), (FORK, 3)])
+@pytest.mark.parametrize(("code", "num_lines"), [(DAEMON, 0), (FORK, 3), (OPENED, 1)])
 def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
-    if code == FORK and not hasattr(os, "fork"):
+    if "fork" in code and not hasattr(os, "fork"):
         pytest.skip("there is no fork")
     code = code.format(sample=str(samples[0]), options=options)
     done = ended(sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, cwd=ROOT)
