@@ -23,6 +23,7 @@ from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -168,6 +169,7 @@ class Service(ABC):
             self.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
+            await anyio.lowlevel.checkpoint()  # signals are heard from here on
             try:
                 ready(server.sockets[0].getsockname()[1])
                 await self._stop.wait()
