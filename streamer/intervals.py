@@ -20,9 +20,8 @@ from streamer.core.measures.fillers import Changes, find
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
-from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.turns import NOTHING
-from streamer.model.audio.vad import VoiceActivity
+from streamer.model.audio.vad import TurnVoice, VoiceActivity
 from streamer.recording import chunks_of
 
 KINDS = (".srt", ".vtt", ".textgrid", ".json")

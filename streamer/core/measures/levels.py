@@ -97,7 +97,8 @@ CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measu
 DEEP_DB = 30.0
 NARROW_DB = (-32.0, -44.0)  # a telephone has little outside its band: none of it to all of it
 # Where dips are less deep than this, and the pauses show no noise that fills them, other voices are
-# measured, too. The square of it, in steps of 10 dB, adds to the exponents of a model's opinion.
+# measured, too. The square of it, in steps of 10 dB, adds to the exponents of a model's opinion,
+# but for the rate: the count of syllables is the better one even then.
 CROWD_DB = 22.0
 CROWD_OPINION = 2.0
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
@@ -210,7 +211,10 @@ def opinion_of(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the exponent of a model's own chances beside the measures', 1 at most."""
     deep_db = CROWD_DB if found.snr_db is None else min(CROWD_DB, found.snr_db)
     more = CROWD_OPINION * _filled(found, deep_db) ** 2
-    return {name: min(1.0, exponent + more) for name, exponent in learnt().opinion.items()}
+    return {
+        name: exponent if name == "rate" else min(1.0, exponent + more)
+        for name, exponent in learnt().opinion.items()
+    }
 
 
 def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:

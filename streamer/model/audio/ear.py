@@ -17,9 +17,8 @@ from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
 from streamer.core.timeline import Curves
 from streamer.model.audio.mel import MelFrames
-from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.pitch import PitchTrack, turn_track
-from streamer.model.audio.vad import Frame
+from streamer.model.audio.vad import Frame, TurnVoice
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # samples that came this long before a turn's end are heard

@@ -30,7 +30,6 @@ from streamer.core.audio.trim import Span, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
-from streamer.model.audio.onset import TurnVoice
 from streamer.model.audio.vad import (
     FRAME_MS,
     Frame,
@@ -38,6 +37,7 @@ from streamer.model.audio.vad import (
     SpeechEnded,
     TurnDetector,
     TurnRule,
+    TurnVoice,
     VoiceActivity,
     led,
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from speech import RATE_HZ, cuts, recording, speech
 
-from streamer.model.audio.onset import GRID_SAMPLES, KEPT_SAMPLES, TurnVoice
+from streamer.model.audio.vad import GRID_SAMPLES, KEPT_SAMPLES, TurnVoice
 
 
 def noise(seconds, dbfs, seed=0):
