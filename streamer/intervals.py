@@ -7,7 +7,7 @@ import json
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +69,21 @@ def measured_with_warning(
     """The same, and a line about the recording, or None."""
     spans = [_span(each) for each in intervals]
     voice, measurer, offset = TurnVoice(MOST_HELD_SAMPLES), TurnMeasurer(), OffsetFilter()
+    num = 0
     with open_audio(source, track) as audio:
         for samples in map(offset.push, chunks_of(audio, channel)):
+            num += len(samples)
             measurer.push(*voice.hear(samples))
             measurer.work()
         warning = audio.warning
     measurer.push(*voice.hear(NOTHING, is_last=True))
-    frames, begin_s = measurer.frames(), voice.begin / SAMPLE_RATE_HZ
-    found = [frames.between(start - begin_s, end - begin_s).measures() for start, end in spans]
+    frames, begin_s, num_s = measurer.frames(), voice.begin / SAMPLE_RATE_HZ, num / SAMPLE_RATE_HZ
+    found = []
+    for start, end in spans:
+        measures = frames.between(start - begin_s, end - begin_s).measures()
+        if start < begin_s:  # sound without speech, of which only the length is known
+            measures = replace(measures, audio_s=max(0.0, min(end, num_s) - start))
+        found.append(measures)
     return found, warning
 
 

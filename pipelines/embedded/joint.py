@@ -137,7 +137,8 @@ class Run:
 
     def _descend(self, loss: torch.Tensor, lr: float) -> None:
         loss.backward()
-        nn.utils.clip_grad_norm_([*self.model.parameters(), *self.heads.parameters()], 1.0)
+        learnt = (self.model, self.heads, self.asked)
+        nn.utils.clip_grad_norm_([p for each in learnt for p in each.parameters()], 1.0)
         for stepper in self.steppers:
             for group in stepper.param_groups:
                 group["lr"] = lr

@@ -69,14 +69,15 @@ class TurnMeasurer:
         self._turn = turn
         self._num_told = 0
         self._sound = SoundTrack()
-        self._waiting: list[tuple[Floats, Sequence[Frame]]] = []
+        self._heard_begin = 0  # that of the samples that were heard; `push` may move it meanwhile
+        self._waiting: list[tuple[Floats, Sequence[Frame], int]] = []
         self._hearing = threading.Lock()
         self._found: SpeechMeasures | None = None  # of the whole turn
 
     def push(self, samples: Floats, frames: Sequence[Frame]) -> None:
         """Take samples [n] float32 at 16 kHz, and the frames that voice activity made of the turn
         since the last push. They may end before the samples do."""
-        self._waiting.append((samples, frames))
+        self._waiting.append((samples, frames, self._begin))
         self.num_pushed += len(samples)
 
     def place(self, begin: int, num_taken: int) -> None:
@@ -107,10 +108,10 @@ class TurnMeasurer:
             if not is_news or self.is_over:
                 return None
             self._num_told = num
-            outside = self.num_taken - self._begin - self.num_pushed
-            frames = self._sound.track.frames()
+            begin, track = self._heard_begin, self._sound.track
+            outside = max(0, self.num_taken - begin - track.num_samples)
             return measure_so_far(
-                self._turn, frames, _num_frames(self._begin), outside // HOP_SAMPLES
+                self._turn, track.frames(), _num_frames(begin), outside // HOP_SAMPLES
             )
 
     def so_far(self) -> SpeechMeasures:
@@ -159,8 +160,9 @@ class TurnMeasurer:
         num = len(self._waiting)  # `push` may add more meanwhile
         waiting = self._waiting[:num]
         del self._waiting[:num]
-        samples = joined(piece for piece, _ in waiting)
-        frames = [frame for _, piece in waiting for frame in piece]
+        samples = joined(piece for piece, *_ in waiting)
+        frames = [frame for _, piece, _ in waiting for frame in piece]
+        self._heard_begin = waiting[-1][2] if waiting else self._heard_begin
         for at in range(0, max(1, len(samples)), AT_ONCE):
             is_end = at + AT_ONCE >= len(samples)
             self._sound.add(samples[at : at + AT_ONCE], frames, is_last and is_end)

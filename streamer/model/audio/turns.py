@@ -3,7 +3,7 @@
 The content of a turn does not depend on how the bytes were cut. Without turn detection a turn
 begins with its first sample and ends with `commit`; with it, voice activity decides. A turn that
 reaches `max_turn_s` goes on as another one. Synchronous, one caller at a time. Memory: one window,
-one second, and the samples that are held back near `max_turn_s`.
+some seconds before the first speech, and the samples that are held back near `max_turn_s`.
 """
 
 from __future__ import annotations

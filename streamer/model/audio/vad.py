@@ -323,7 +323,7 @@ class TurnVoice(VoiceActivity):
         self._is_placed = True
         if self._first is None:
             self._drop(len(self._held) - self._kept)
-            return self._held, []
+            return self._released(), []
         begin = self._first - self.begin
         peak = self._first + int(np.argmax(np.abs(self._held[begin : begin + LANDMARK_SAMPLES])))
         earliest = max(0, self._first - self._kept)
@@ -334,7 +334,12 @@ class TurnVoice(VoiceActivity):
         again = np.concatenate([lead, self._held[max(0, at) - self.begin :]])
         silence = np.zeros((self.begin - peak) % GRID_SAMPLES, np.float32)
         self.begin -= len(silence)
-        return np.concatenate([silence, self._held]), led(self._frames(again, is_last))
+        return np.concatenate([silence, self._released()]), led(self._frames(again, is_last))
+
+    def _released(self) -> Floats:
+        """The samples that were held, which nothing needs any more."""
+        held, self._held = self._held, self._held[:0].copy()
+        return held
 
     def _frames(self, samples: Floats, is_last: bool) -> list[Frame]:
         found = self.finish(samples) if is_last else self.push(samples)

@@ -13,8 +13,9 @@ from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
-from streamer.model.audio.ear import measure
+from streamer.model.audio.ear import TurnMeasurer, measure
 from streamer.model.audio.turns import Part
+from streamer.model.audio.vad import VoiceActivity
 
 
 class Turn:
@@ -97,6 +98,25 @@ def test_noise_and_clipping_are_found_again():
     share = np.mean(np.abs(np.trim_zeros(loud)) >= 0.999)
     assert share > 0.05
     assert measure(loud).clipped_share == pytest.approx(share, rel=0.02)
+
+
+def test_live_measures_go_on_while_the_begin_of_the_turn_moves():
+    """More comes, from another place on, while what came before is heard."""
+    measurer, voice, heard_s = TurnMeasurer(), recording(1), []
+    measurer.place(0, 5 * RATE_HZ)
+    hear = measurer._hear
+
+    def interrupted(is_last=False):
+        hear(is_last)
+        if not measurer.num_pushed:
+            measurer.place(3 * RATE_HZ, 3 * RATE_HZ + len(voice))
+            measurer.push(voice, VoiceActivity().finish(voice))
+
+    measurer._hear = interrupted
+    for _ in range(3):
+        found = measurer.work(is_told=True)
+        heard_s += [found.heard_s] if found else []
+    assert heard_s == pytest.approx([3 + len(voice) / RATE_HZ] * 2, abs=0.2)  # frames lag
 
 
 def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band():
