@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from pipelines.embedded.data import Composer, Corpus, Turn
+from pipelines.embedded.corpus import Corpus
+from pipelines.embedded.data import Composer, Turn
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import in_windows
 from pipelines.embedded.prompted import Prompted, Rows

@@ -1,5 +1,5 @@
-"""Heads that teach the tower, with six targets every 40 ms, and both models: levels and measures
-of a turn."""
+"""Heads that exist in training alone: on the audio tower, with targets of a turn and of every 40 ms,
+and on the text model, with those of a turn."""
 
 import torch
 import torch.nn.functional as F

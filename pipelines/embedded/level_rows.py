@@ -54,8 +54,8 @@ def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
 
 
 def disturbed(clean: np.ndarray, level_db: float, others: list[np.ndarray], seed: int) -> dict:
-    """name -> the same sound in noise, in babble, and on another way that is drawn. others: voices
-    of the babble."""
+    """name -> the same sound in noise, in babble of `others`, and with one more change that is drawn:
+    a room, a telephone, Opus or clipping."""
     chance = np.random.default_rng(seed)
     heard = Heard(clean, level_db, others, chance)
     exponent, snr_db = chance.uniform(0, 0.75), chance.uniform(0, 30)

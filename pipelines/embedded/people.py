@@ -73,6 +73,13 @@ def spoken(
     return found
 
 
+def closer(samples: np.ndarray, flags: np.ndarray, syllables: int | None) -> tuple:
+    """A clip of `spoken` with EDGE frames of the room around its speech."""
+    heard = np.flatnonzero(flags)
+    a, b = max(0, heard[0] - EDGE), heard[-1] + 1 + EDGE
+    return samples[a * 160 : b * 160], flags[a:b], syllables
+
+
 def whole(
     parts: list[tuple[np.ndarray, np.ndarray, int | None]],
 ) -> tuple[np.ndarray, list, np.ndarray]:
@@ -168,11 +175,10 @@ def write_shard(
     for number, chunk in enumerate(chunks):
         style = random.Random(rng.random())
         with left_out(f"{chunk[0].source} {chunk[0].path}", 60):
-            for natural in (True, False):
-                parts = spoken(chunk, filters, ROOM if natural else EDGE)
-                if not parts:
-                    break
-                add_session(shard, f"p{index}/{number}/{natural}", chunk, parts, natural, style)
+            parts = spoken(chunk, filters, ROOM)
+            for natural in (True, False) if parts else ():
+                own = parts if natural else [closer(*part) for part in parts]
+                add_session(shard, f"p{index}/{number}/{natural}", chunk, own, natural, style)
     shard.write()
 
 

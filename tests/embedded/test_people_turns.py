@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from people import FILTERS, SENTENCES, say
 
-from pipelines.embedded.data import Composer, Corpus, as_loud
+from pipelines.embedded.corpus import Corpus
+from pipelines.embedded.data import Composer, as_loud
 from pipelines.embedded.labels import ATTRIBUTES, frame_power
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people import sessions, write_shard
@@ -47,7 +48,7 @@ def test_people_become_turns_with_every_label(corpus):
     assert turn.tracks.shape == (len(turn.mel), 5)
 
 
-def test_some_turns_are_whole_clips_to_which_nothing_is_added(corpus):
+def test_some_turns_are_whole_clips_without_noise_and_none_is_longer_than_asked(corpus):
     folder, _ = corpus
     rows = json.loads((folder / "00000.json").read_text())
     composer = Composer(Corpus(folder), seed=1)
@@ -56,12 +57,15 @@ def test_some_turns_are_whole_clips_to_which_nothing_is_added(corpus):
     unchanged = 0
     for seed in range(8):
         for own in clips.values():
-            said, is_changed = composer.as_recorded(own, 300, random.Random(seed))
+            said, is_changed = composer.as_recorded(own, 900, random.Random(seed))
             assert said.mel.shape == (len(said.tracks), 256)
+            assert 450 <= len(said.mel) <= 1.15 * 900
             assert 20 <= np.flatnonzero(said.speech)[-1] < len(said.mel) - 1
             unchanged += not is_changed
             assert is_changed or (said.mel[:, :128] == said.mel[:, 128:]).all()
     assert 0 < unchanged < 8 * len(clips)
+    with pytest.raises(ValueError, match="short enough"):
+        composer.as_recorded(own, 30, random.Random(1))
 
 
 def test_a_rate_that_nobody_knows_is_not_learnt(corpus, tmp_path):

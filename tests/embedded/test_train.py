@@ -16,7 +16,7 @@ from people import FILTERS, clone_into
 from speech import recording
 
 from pipelines.embedded import people, rate_fit, rate_tracks, recordings, synthesis, train
-from pipelines.embedded.data import Corpus
+from pipelines.embedded.corpus import Corpus
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people_held import half
 from pipelines.embedded.phones import NUM_NUCLEI, phones

@@ -204,7 +204,8 @@ class TurnTrack:
         self._level_db = Growing()
         self._density = Density()
         self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
-        self._num_early = self._num_forgotten = 0  # frames before those, and before the track
+        self._num_early = 0  # frames before those
+        self._num_forgotten = 0  # frames before the track
         self._speech = Growing(dtype=bool)  # per 512 samples
         self._lead = 0  # samples of the first of them that lie before the track
         self._frame_speech = Growing(dtype=bool)
@@ -290,8 +291,8 @@ class TurnTrack:
         return found
 
     def forget(self, num_units: int) -> None:
-        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.6 s
-        behind them: frames are counted from there."""
+        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.75 s
+        after them: frames are counted from there."""
         frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
         by_frame = (self._level_db, self._clipped, self._frame_speech, self._pitch)
         for held in (*self._powers, *by_frame):

@@ -268,7 +268,7 @@ def _weights() -> dict[str, Floats]:
     return weights
 
 
-RISING = 0.1
+RISING = 0.1  # a probability from which speech may begin
 RUN_FRAMES = 5  # 160 ms: shorter stretches may be clicks, or the begin of a noise
 # Heard again before the first speech, at least. With more of it, more levels of people change with
 # noise. Two places to begin lie further apart than a frame, so that noise seldom changes the place.
@@ -284,7 +284,7 @@ class TurnVoice(VoiceActivity):
 
     def __init__(self, kept: int = KEPT_SAMPLES) -> None:
         super().__init__()
-        # the turn's sample where those begin that `hear` returns; below 0: silence stands for it
+        # where the samples that `hear` returns begin in the turn; below 0: with added silence
         self.begin = 0
         self._kept = kept
         self._held = np.zeros(0, np.float32)
@@ -293,8 +293,10 @@ class TurnVoice(VoiceActivity):
         self._is_placed = False
 
     def hear(self, samples: Floats, is_last: bool = False) -> tuple[Floats, list[Frame]]:
-        """Take samples [n] float32. Returns those to measure [k], none until it is known where they
-        begin, and their frames; the first one may begin before them."""
+        """Take samples [n] float32. Returns samples to measure [k], and their frames.
+
+        Both are empty until the begin is known. The first frame may begin before the first sample.
+        """
         if self._is_placed:
             return samples, self._frames(samples, is_last)
         self._held = np.concatenate([self._held, samples])
@@ -309,14 +311,15 @@ class TurnVoice(VoiceActivity):
 
     def _seek(self, samples: Floats) -> None:
         """Judge until somebody speaks."""
-        for frame in self._hear(samples):
-            self.count(frame)
-            if frame.probability < RISING:
-                self._rise = frame.end_sample
-            if self._run >= RUN_FRAMES:
-                begin = frame.end_sample - self._run * FRAME_SAMPLES
-                self._first = max(min(self._rise, begin), begin - self._kept, 0)
-                return
+        for at in range(0, len(samples), SAMPLE_RATE_HZ):
+            for frame in self._hear(samples[at : at + SAMPLE_RATE_HZ]):
+                self.count(frame)
+                if frame.probability < RISING:
+                    self._rise = frame.end_sample
+                if self._run >= RUN_FRAMES:
+                    begin = frame.end_sample - self._run * FRAME_SAMPLES
+                    self._first = max(min(self._rise, begin), begin - self._kept, 0)
+                    return
 
     def _place(self, is_last: bool) -> tuple[Floats, list[Frame]]:
         """Begin with what is held, and judge it anew if somebody speaks."""

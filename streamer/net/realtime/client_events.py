@@ -331,7 +331,8 @@ class Settings:
             options, extensions = _extended(options, config.streamer, terms)
         heard = config.audio.input if config.audio is not UNSET else UNSET
         if config.input_audio_format is not UNSET:
-            options = _in_format(options, config.input_audio_format or "pcm16", UNSET)
+            name = config.input_audio_format
+            options = _in_format(options, name or "pcm16", UNSET if name else PCM_RATE_HZ)
         options = self._detecting(options, config.turn_detection)
         if heard is not UNSET:
             if heard.format is not UNSET:

@@ -165,8 +165,7 @@ def whole_features(x):
 
 
 class Prefill:
-    """What the model's side does: keeps the features it holds per window, rolled back and filled
-    again."""
+    """The features of each window that a listener holds: it rolls them back, and fills them again."""
 
     def __init__(self):
         self.log_mel, self.ledger = StreamingLogMel(), WindowLedger()

@@ -180,6 +180,15 @@ async def test_a_field_of_either_generation_is_obeyed(session, name, value):
         assert found[name] == value
 
 
+@pytest.mark.parametrize(
+    "session", [{"input_audio_format": None}, {"audio": {"input": {"format": None}}}]
+)
+async def test_a_format_of_null_is_the_default_with_its_rate(session):
+    async with talking() as talk:
+        *_, updated = await talk.say(pcm_at(48_000), update(**session))
+        assert updated["session"]["audio"]["input"]["format"]["rate"] == 24_000
+
+
 # every field of a session in either generation that has no effect
 INERT = {
     "instructions": "be kind",

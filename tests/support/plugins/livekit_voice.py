@@ -29,8 +29,7 @@ class Words(stt.STT):
     def _update_session_keyterms(self, keyterms):
         self.keyterms = keyterms
 
-    async def _recognize_impl(self, *_, **__):
-        raise NotImplementedError
+    _recognize_impl = None  # abstract, and never called: it streams
 
     def stream(self, *, language=None, conn_options=DEFAULT_API_CONNECT_OPTIONS):
         return WordStream(stt=self, conn_options=conn_options)
