@@ -4,9 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
+from bench.common import table, table_of
+from pipelines.embedded import recordings
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.model import SIZES
-from pipelines.embedded.recordings import table
 
 HEAD = """# The embedded edge and cloud
 
@@ -50,25 +51,19 @@ would have changed them (docs/gate.md). On recordings of people that calibrated 
 """
 
 
-def rows_of(*rows: list[str]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *others = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([head, "|---" * len(rows[0]) + "|", *others]) + "\n"
-
-
 def sizes() -> str:
     """Widths and depths of both models."""
     both = [SIZES[name] for name in ("edge", "cloud")]
-    return rows_of(
-        ["", "edge", "cloud"],
+    rows = [
         ["audio tower", *(f"{s.tower_width} wide, {s.tower_layers} layers" for s in both)],
         ["language model", *(f"{s.text_width} wide, {s.text_layers} layers" for s in both)],
-    )
+    ]
+    return table(["", "edge", "cloud"], rows)
 
 
 def accuracy(rows: list[dict]) -> str:
     """Both models by group, and by how much the cloud is better; rows of bench.people."""
-    lines = [["", "mean", *ATTRIBUTES]]
+    lines = []
     groups = [row for row in rows if row["by"] in ("all", "language", "length")]
     for row in (row for row in groups if "mode" in row):
         each = [row[name] for name in ATTRIBUTES]
@@ -81,7 +76,7 @@ def accuracy(rows: list[dict]) -> str:
     found = of_all(rows, "gap", "cloud - edge")
     gap = f"{found['mean']:+.4f} (paired standard error {found['se']:.4f})"
     told = f"Cloud - edge: **{gap}**. Called no speech by edge / cloud: {silent}."
-    return f"{rows_of(*lines)}\n{told}\n"
+    return f"{table(['', 'mean', *ATTRIBUTES], lines)}\n\n{told}\n"
 
 
 def of_all(rows: list[dict], key: str, value: str) -> dict:
@@ -91,20 +86,16 @@ def of_all(rows: list[dict], key: str, value: str) -> dict:
 
 def gate(rows: list[dict]) -> str:
     """The table of `gate check`, by preset and length."""
-    columns = ("preset", "risk", "length", "recordings", "loss", "se", "skipped")
-    cells = [
-        [f"{r[c]:.3f}" if isinstance(r[c], float) else str(r[c]) for c in columns] for r in rows
-    ]
-    return rows_of(list(columns), *cells)
+    return table_of(rows) + "\n"
 
 
 def sources() -> str:
     """The recordings of the training side, with the licence of each."""
-    known = table()
+    known = recordings.table()
     used = [row for row in known["source"] + known["noise"] if row.get("side") != "held"]
     cells = [[row["credit"], row["licence"], row["repository"]] for row in used]
-    found = rows_of(["recordings", "licence", "from"], *cells)
-    return f"\n## Recordings it was trained on\n\n{found}"
+    found = table(["recordings", "licence", "from"], cells)
+    return f"\n## Recordings it was trained on\n\n{found}\n"
 
 
 def main() -> None:
@@ -113,7 +104,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded/MODEL_CARD.md"))
     args = parser.parse_args()
     text = HEAD.format(people=ON_PEOPLE if (args.report / "people.jsonl").exists() else "")
-    text += sizes()
+    text += sizes() + "\n"
     for name, title in (("voices", VOICES), ("people", PEOPLE)):
         if (file := args.report / f"{name}.jsonl").exists():
             _, *rows = map(json.loads, file.read_text("utf-8").splitlines())

@@ -105,7 +105,7 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
     longest = min(MAX_FRAMES - 400, 1.15 * num_frames) * (1 - share)
     debt, most = rng.uniform(5, 40) * (share > 0), min(90.0, max(26.0, share * num_frames))
     mels, tracks, flags, syllables, spoken = [], [], [], 0.0, 0
-    human = phrases[0].speech is not None
+    human = "speech" in phrases[0].arrays
     toned = human and rng.random() < 0.75
     while spoken < 0.8 * longest:
         fitting = [p for p in phrases if len(p) <= longest - spoken]

@@ -27,6 +27,7 @@ from streamer.model.engines.load import load_stock
 
 AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
+DISTIL = 0.4  # the last share, in which the edge learns the cloud's softmax, too
 WARM = 50  # steps in which it rises
 # makes the cloud's usual synonym certain, and leaves true doubt between two levels
 SHARPEN, HARD = 0.3, 0.3
@@ -91,28 +92,24 @@ class Run:
     def __init__(self, size: str, args: argparse.Namespace) -> None:
         self.size, self.out = size, args.out / size
         self.out.mkdir(parents=True, exist_ok=True)
-        self.model = create(SIZES[size], args.seed)
-        self.heads = Heads(SIZES[size].text_width)
-        self.asked = Asked(SIZES[size].text_width)
+        self.model, width = create(SIZES[size], args.seed), SIZES[size].text_width
         if args.init:
             self.model.load_state_dict(load_stock(args.init / size).state_dict())
-        self.model.to(args.device)
-        self.heads.to(args.device)
-        self.asked.to(args.device)
+        self.heads, self.asked = Heads(width), Asked(width)
+        self.average = copy.deepcopy(self.model).requires_grad_(False)
+        parts = {"model": self.model, "heads": self.heads, "asked": self.asked}
+        self.parts = nn.ModuleDict(parts | {"average": self.average}).to(args.device)
         heads = [*self.heads.parameters(), *self.asked.parameters()]
         self.steppers = optimizers(self.model, heads, args.lr)
         self.step, self.minutes = 0, 0.0
-        self.average = copy.deepcopy(self.model).requires_grad_(False)
         if (self.out / "last.pt").exists():
             self._restore(torch.load(self.out / "last.pt", args.device, weights_only=True))
 
     def _restore(self, state: dict) -> None:
-        self.model.load_state_dict(state["model"])
-        self.heads.load_state_dict(state["heads"])
-        self.asked.load_state_dict(state["asked"])
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
         for stepper, own in zip(self.steppers, state["steppers"], strict=True):
             stepper.load_state_dict(own)
-        self.average.load_state_dict(state["average"])
         self.step, self.minutes = state["step"], state["minutes"]
 
     def learn(self, batch: Batch, lr: float, wanted: torch.Tensor | None) -> torch.Tensor:
@@ -137,8 +134,7 @@ class Run:
 
     def _descend(self, loss: torch.Tensor, lr: float) -> None:
         loss.backward()
-        learnt = (self.model, self.heads, self.asked)
-        nn.utils.clip_grad_norm_([p for each in learnt for p in each.parameters()], 1.0)
+        nn.utils.clip_grad_norm_(self.parts.parameters(), 1.0)
         for stepper in self.steppers:
             for group in stepper.param_groups:
                 group["lr"] = lr
@@ -157,10 +153,8 @@ class Run:
 
     def save(self) -> None:
         """last.pt, replaced in one rename: a run that is cut off continues from it."""
-        state = {"model": self.model.state_dict(), "heads": self.heads.state_dict()}
-        state["asked"] = self.asked.state_dict()
+        state = {name: part.state_dict() for name, part in self.parts.items()}
         state |= {"step": self.step, "minutes": self.minutes}
-        state["average"] = self.average.state_dict()
         state["steppers"] = [stepper.state_dict() for stepper in self.steppers]
         torch.save(state, self.out / "new.pt")
         (self.out / "new.pt").rename(self.out / "last.pt")
@@ -179,7 +173,7 @@ def train(args: argparse.Namespace) -> None:
         batch = next(turns).to(torch.device(args.device))
         scale = min(1.0, (cloud.step + 1) / WARM, max(0.02, left / DECAY))
         said = cloud.learn(batch, args.lr * scale, None)
-        teaches = left < args.distil_last
+        teaches = left < DISTIL
         edge.learn(batch, args.lr * scale, (said / SHARPEN).softmax(-1) if teaches else None)
         bar.update()
         cloud.minutes = edge.minutes = earlier + (time.monotonic() - began) / 60
@@ -211,9 +205,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
     parser.add_argument("--audio-s", type=float, default=120.0, help="seconds of audio in a step")
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument(
-        "--distil-last", type=float, default=0.4, help="share in which the edge learns the cloud's"
-    )
     parser.add_argument("--device", default="cpu", help="or cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that compose turns")
     parser.add_argument("--seed", type=int, default=1)

@@ -89,7 +89,7 @@ def measure(
 
 def paused_frames(silent: np.ndarray) -> int:
     """Frames in stretches of `silent` that are long enough for a pause."""
-    return int(pause_frames(silent).sum())
+    return sum(b - a for a, b in stretches(silent) if b - a >= PAUSE_FRAMES)
 
 
 def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
@@ -111,16 +111,14 @@ def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
     return pitch.selected_array["frequency"][at].astype(np.float32)
 
 
-def probabilities(samples: np.ndarray) -> np.ndarray:
-    """Silero's probability of speech, one per started 512 samples [n], float32."""
-    rest = -len(samples) % SPEECH_SAMPLES
-    frames = VoiceActivity().push(np.pad(samples.astype(np.float32), (0, rest)))
-    return np.array([frame.probability for frame in frames], np.float32)
-
-
 def speech_frames(samples: np.ndarray) -> np.ndarray:
-    """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool."""
-    return on_mel_frames(frames.speaking(probabilities(samples)), -(-len(samples) // 160))
+    """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool. A
+    frame has the flag of its first sample."""
+    rest = -len(samples) % SPEECH_SAMPLES
+    heard = VoiceActivity().push(np.pad(samples.astype(np.float32), (0, rest)))
+    flags = frames.speaking(np.array([frame.probability for frame in heard], np.float32))
+    num_frames = -(-len(samples) // HOP_SAMPLES)
+    return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]
 
 
 def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
@@ -134,13 +132,7 @@ def span_of(talking: np.ndarray) -> tuple[int, int]:
     return int(first), int(last) + 1
 
 
-def pause_frames(silent: np.ndarray) -> np.ndarray:
-    """Lengths, in frames, of the stretches of `silent` that are long enough for a pause."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
-    lengths = edges[1::2] - edges[::2]
-    return lengths[lengths >= PAUSE_FRAMES]
-
-
-def on_mel_frames(flags: np.ndarray, num_frames: int) -> np.ndarray:
-    """Flags of 32 ms as flags of 10 ms [num_frames]: a frame has that of its first sample."""
-    return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]
+def stretches(flags: np.ndarray) -> list[tuple[int, int]]:
+    """(first frame, end) of each stretch of set `flags` [n_frames] bool."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))

@@ -39,7 +39,7 @@ OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network cou
 # languages then more often say different levels.
 OPINION = {"rate": 0.015, "pitch": 0.5, "variation": 0.125, "loudness": 0.2, "pauses": 0.1}
 OPINION |= {"timbre": 0.5, "arousal": 0.07}
-Row = dict
+Row = SimpleNamespace  # a line of level_rows.py
 
 
 def main() -> None:
@@ -50,23 +50,23 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     lines = (line for file in args.rows for line in file.read_text("utf-8").splitlines())
-    write(fit([json.loads(line) for line in lines]), args.write)
+    write(fit([Row(**json.loads(line)) for line in lines]), args.write)
 
 
 def fit(rows: Sequence[Row]) -> levels.Learnt:
-    apart = [row for row in rows if row["side"] != "train"]
+    apart = [row for row in rows if row.side != "train"]
     errors = {name: error_of(name, apart if name in OF_TEXT else rows) for name in levels.MEASURES}
     return levels.Learnt(errors, arousal_numbers(errors, apart), OPINION)
 
 
 def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
     """The likeliest error model of one attribute's measure."""
-    known = [(row, value) for row in rows if (value := values_of(_measures(row))[name]) is not None]
-    known = [(row, value) for row, value in known if name in row["true"]]
+    known = [(row, value) for row in rows if (value := values_of(row)[name]) is not None]
+    known = [(row, value) for row, value in known if name in row.true]
     x = torch.tensor([value for _, value in known])
-    f = torch.tensor(np.array([features_of(_measures(row)) for row, _ in known]))
-    true = torch.tensor(on_axis(name, [row["true"][name] for row, _ in known]))
-    weights = torch.tensor([SEEN[row["change"]] for row, _ in known])
+    f = torch.tensor(np.array([features_of(row) for row, _ in known]))
+    true = torch.tensor(on_axis(name, [row.true[name] for row, _ in known]))
+    weights = torch.tensor([SEEN[row.change] for row, _ in known])
     centre, sd, width = float(true.mean()), float(true.std()), WIDTHS[name]
     start = torch.zeros(5, len(levels.FEATURES))
     start[2:, 0] = torch.tensor([math.log(0.02 * width), math.log(0.15 * width), -1.0])
@@ -111,11 +111,11 @@ def arousal_numbers(
     errors: dict[str, MeasureError], rows: Sequence[Row]
 ) -> tuple[float, float, float]:
     """Shift, factor and least variance of arousal's sum."""
-    known = [row for row in rows if "arousal" in row["true"]]
+    known = [row for row in rows if "arousal" in row.true]
     sums = [levels.arousal_sum(_spreads(row, errors)) for row in known]
     mean, variance = torch.tensor(sums).T
-    true = torch.tensor([row["true"]["arousal"] for row in known])
-    weights = torch.tensor([SEEN[row["change"]] for row in known])
+    true = torch.tensor([row.true["arousal"] for row in known])
+    weights = torch.tensor([SEEN[row.change] for row in known])
     sets = bound_sets(np.array(BOUNDS["arousal"]), 0.7)
 
     def loss(p: torch.Tensor) -> torch.Tensor:
@@ -148,7 +148,7 @@ def minimised(loss: object, start: torch.Tensor) -> np.ndarray:
 
 def write(found: levels.Learnt, file: Path) -> None:
     errors = {
-        name: {key: _plain(getattr(error, key)) for key in MeasureError.__slots__}
+        name: {key: np.round(getattr(error, key), 4).tolist() for key in MeasureError.__slots__}
         for name, error in found.errors.items()
     }
     arousal = [round(number, 4) for number in found.arousal]
@@ -158,16 +158,8 @@ def write(found: levels.Learnt, file: Path) -> None:
     print(f"written: {file}")
 
 
-def _plain(value: float | np.ndarray) -> float | list[float]:
-    return np.round(value, 4).tolist()
-
-
-def _measures(row: Row) -> SimpleNamespace:
-    return SimpleNamespace(**row)
-
-
 def _spreads(row: Row, errors: dict[str, MeasureError]) -> dict:
-    features, values = features_of(_measures(row)), values_of(_measures(row))
+    features, values = features_of(row), values_of(row)
     return {name: error.spread(values[name], features) for name, error in errors.items()}
 
 

@@ -34,12 +34,17 @@ SIZES = {
 }
 
 
+# as small as transformers allows
+UNUSED_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 1}
+
+
 def config(size: Size) -> Qwen2_5OmniThinkerConfig:
     tokenizer = build()
     ids = {name: tokenizer.token_to_id(name) for name in SPECIALS}
+    vision = UNUSED_VISION | {"out_hidden_size": size.text_width, "fullatt_block_indexes": [0]}
     result = Qwen2_5OmniThinkerConfig(
         audio_config=audio_config(size),
-        vision_config=unused_vision_config(size),
+        vision_config=vision,
         text_config=text_config(size, tokenizer.get_vocab_size(), ids),
         audio_token_index=ids["<|AUDIO|>"],
         image_token_index=ids["<|IMAGE|>"],
@@ -64,18 +69,6 @@ def audio_config(size: Size) -> dict[str, Any]:
         "n_window": WINDOW // 2,
         "output_dim": size.text_width,
         "max_source_positions": 1500,
-    }
-
-
-def unused_vision_config(size: Size) -> dict[str, Any]:
-    """As small as transformers allows: it is never used."""
-    return {
-        "depth": 1,
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_heads": 1,
-        "out_hidden_size": size.text_width,
-        "fullatt_block_indexes": [0],
     }
 
 

@@ -15,7 +15,7 @@ import soxr
 from tqdm import tqdm
 
 from pipelines.embedded.codecs import passed_on
-from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speech_frames
+from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speech_frames, stretches
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
 from pipelines.embedded.speak import SAMPLE_RATE
@@ -153,18 +153,12 @@ def add_session(
 
 def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, int]]:
     """Stretches of speech of at least 0.9 s between two pauses, where there is a pause."""
-    silent = silences(flags[start:end])
+    silent = stretches(~flags[start:end])
     cuts = [(start + a, start + b) for a, b in silent if b - a >= PAUSE_FRAMES]
     if not cuts:
         return []
     starts, ends = [start, *(b - 3 for _, b in cuts)], [*(a + 3 for a, _ in cuts), end]
     return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= 90]
-
-
-def silences(flags: np.ndarray) -> list[tuple[int, int]]:
-    """(first frame, end) of each stretch without speech."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[1], flags.astype(np.int8), [1]])))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def write_shard(
@@ -211,8 +205,7 @@ def crowd(voices: list[np.ndarray], rng: random.Random, seconds: int = 12) -> np
 
 def gaps(samples: np.ndarray, flags: np.ndarray) -> list[np.ndarray]:
     """Sounds between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
-    found = [samples[a * 160 : b * 160] for a, b in silences(flags) if 20 <= b - a <= 80]
-    return [piece for piece in found if len(piece) > 3000]
+    return [samples[a * 160 : b * 160] for a, b in stretches(~flags) if 20 <= b - a <= 80]
 
 
 def main() -> None:

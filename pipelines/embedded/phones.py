@@ -33,17 +33,7 @@ SIGNS = {
 }
 CLASS_OF = {sign: name for name, signs in SIGNS.items() for sign in signs}
 TONE = "ɜ"  # espeak-ng's sign of the third tone; the others are digits
-LETTERS = {
-    **dict(zip("ieaouɛɔ", "ieaoueo", strict=True)),
-    **dict.fromkeys("wy", "glide"),
-    **dict.fromkeys("mnŋ", "nasal"),
-    **dict.fromkeys("lr", "liquid"),
-    **dict.fromkeys("bdgj", "b"),
-    **dict.fromkeys("zv", "z"),
-    "s": "s",
-    "f": "f",
-    "h": "h",
-}
+LETTERS = CLASS_OF | {"y": "glide", "j": "b", "x": "p"}  # where they are no signs of the IPA
 
 
 def phones(text: str, language: str) -> list[int]:
@@ -72,7 +62,9 @@ def _of_ipa(ipa: str) -> list[str]:
         if sign == JOINER:
             joined = True
         elif sign == SYLLABIC:
-            _make_syllabic(sounds)
+            if sounds and sounds[-1] not in NUCLEI:
+                sounds.pop()
+            sounds.append("syllabic consonant")
         elif sign in CLASS_OF:
             if joined and sounds:
                 sounds[-1] = _tied(sounds[-1], CLASS_OF[sign])
@@ -90,16 +82,10 @@ def _tied(first: str, second: str) -> str:
     return "ts" if first in "pb" and second in ("s", "z", "f") else first
 
 
-def _make_syllabic(sounds: list[str]) -> None:
-    if sounds and sounds[-1] not in NUCLEI:
-        sounds.pop()
-    sounds.append("syllabic consonant")
-
-
 def _of_letters(text: str) -> list[str]:
     """Languages whose spelling is their pronunciation: a group of vowels is one nucleus."""
     sounds = []
     for part in re.findall("[aeiouɛɔ]+|[a-z]|ŋ", text):
         is_diphthong = len(set(part)) > 1
-        sounds.append("diphthong" if is_diphthong else LETTERS.get(part[0], "p"))
+        sounds.append("diphthong" if is_diphthong else LETTERS[part[0]])
     return sounds

@@ -72,12 +72,6 @@ class Prompted:
         places = pad_sequence(positions, batch_first=True)
         return Rows(padded, places, torch.cat(at), torch.cat(target), torch.cat(known))
 
-    def question(self, audio: torch.Tensor, embed, language: str) -> torch.Tensor:
-        """Prefix, audio [n, width] and suffix of one turn as embeddings."""
-        ends = (self.prefix, self.suffixes[language])
-        before, after = (embed(ids.to(audio.device)) for ids in ends)
-        return torch.cat([before, audio.to(before.dtype), after])
-
     def known(self, turn: Turn) -> torch.Tensor:
         """Which ids of the answer count: ids that say an unknown level do not."""
         unknown = {name for name, level in (turn.levels or {}).items() if level is None}

@@ -11,7 +11,7 @@ training side are taken; `--held FOLDER` reads a folder of `people_held` instead
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -61,41 +61,36 @@ def from_clones(clones: Path, seed: int) -> list[recordings.Clip]:
     return found
 
 
-def rows_of_clones(clips: list[recordings.Clip]) -> Iterator[tuple[dict, tuple]]:
+def rows_of_clones(clips: list[recordings.Clip]) -> Iterator[tuple[dict, np.ndarray]]:
+    """(facts, samples) of each clip whose syllables are known."""
     known = {clip: count(clip.said.text, clip.said.language) for clip in clips}
     usable = [clip for clip in clips if known[clip]]
     for clip, samples in recordings.decoded(usable, recordings.table()["filters"]):
         said = clip.said
-        found = of_samples(samples, known[clip])
-        if found:
-            facts = {"speaker": clip.speaker, "source": clip.source, "language": said.language}
-            yield facts | _targets(said.text, said.language, known[clip], found[2]), found
+        facts = {"speaker": clip.speaker, "source": clip.source, "language": said.language}
+        facts |= {"syllables": known[clip], "phones": phones(said.text, said.language)}
+        yield facts, samples
 
 
-def rows_of_held(folder: Path) -> Iterator[tuple[dict, tuple]]:
+def rows_of_held(folder: Path) -> Iterator[tuple[dict, np.ndarray]]:
+    """(facts, samples) of each recording in a folder of `people_held` whose syllables are known."""
     lines = (folder / "manifest.jsonl").read_text("utf-8").splitlines()
     for row in tqdm([json.loads(line) for line in lines], desc="held out"):
-        if not row["syllables"]:
-            continue
-        samples, _ = soundfile.read(folder / row["wav"], dtype="float32")
-        found = of_samples(samples, row["syllables"])
-        if found:
-            names = ("speaker", "source", "language", "kind", "wav")
+        if row["syllables"]:
+            names = ("speaker", "source", "language", "kind", "wav", "syllables")
             facts = {name: row[name] for name in names}
-            yield facts | _targets("", row["language"], row["syllables"], found[2]), found
+            yield facts | {"phones": []}, soundfile.read(folder / row["wav"], dtype="float32")[0]
 
 
-def _targets(text: str, language: str, syllables: int, seconds: float) -> dict:
-    said = {"syllables": syllables, "phones": phones(text, language)}
-    return said | {"seconds": seconds, "rate": syllables / seconds}
-
-
-def write(folder: Path, index: int, pairs: list[tuple[dict, tuple]]) -> None:
-    """One file of clips and its listing."""
+def write(folder: Path, index: int, pairs: Iterable[tuple[dict, np.ndarray]]) -> None:
+    """One file of clips and its listing, of (facts, samples)."""
     shard = Shard(folder, index)
-    for facts, (bands, speech, _) in pairs:
-        shard.add(facts, bands=bands, speech=speech)
-    if pairs:
+    for facts, samples in pairs:
+        if found := of_samples(samples, facts["syllables"]):
+            bands, speech, seconds = found
+            rate = {"seconds": seconds, "rate": facts["syllables"] / seconds}
+            shard.add(facts | rate, bands=bands, speech=speech)
+    if shard.rows:
         shard.write()
 
 
@@ -109,13 +104,13 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     if args.held:
-        write(args.out, 0, list(rows_of_held(args.held)))
+        write(args.out, 0, rows_of_held(args.held))
         return
     clips = from_clones(args.clones, args.seed)
     for first in tqdm(range(0, len(clips), CLIPS_PER_FILE), desc="clips"):
         index = first // CLIPS_PER_FILE
         if not (args.out / f"{index:05d}.json").exists():
-            write(args.out, index, list(rows_of_clones(clips[first : first + CLIPS_PER_FILE])))
+            write(args.out, index, rows_of_clones(clips[first : first + CLIPS_PER_FILE]))
 
 
 if __name__ == "__main__":

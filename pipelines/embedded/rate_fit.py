@@ -10,9 +10,9 @@ counts is fitted on them. `judge` prints the errors by group of languages.
 """
 
 import argparse
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pipelines.embedded.rate_net import Conditions, Net, begun, masked, padded
 from pipelines.embedded.recordings import hashed
+from pipelines.embedded.synthesis import shard_at
 from streamer.core.measures.density import WEIGHTS
 from streamer.core.measures.frames import FRAMES_PER_S
 
@@ -36,20 +37,15 @@ OFTEN = {"German": 3, "English": 2}  # times an epoch
 LEARNERS, MANY = "speechocean762", "common-voice-59"
 
 
-class Clips:
+def clips_of(folder: Path) -> list[dict]:
     """The clips of a folder: rows as `rate_data` wrote them, with their arrays."""
-
-    def __init__(self, folder: Path) -> None:
-        self.rows: list[dict] = []
-        for listing in sorted(folder.glob("*.json")):
-            bands = np.load(listing.with_suffix(".bands.npy"), mmap_mode="r")
-            speech = np.load(listing.with_suffix(".speech.npy"), mmap_mode="r")
-            for row in json.loads(listing.read_text("utf-8")):
-                at = slice(row["start"], row["end"])
-                self.rows.append(row | {"bands": bands[at], "speech": speech[at]})
-
-    def kept(self, apart: bool) -> list[dict]:
-        return [row for row in self.rows if is_apart(row) == apart]
+    rows = []
+    for listing in sorted(folder.glob("*.json")):
+        own, arrays = shard_at(listing)
+        for row in own:
+            at = slice(row["start"], row["end"])
+            rows.append(row | {name: values[at] for name, values in arrays.items()})
+    return rows
 
 
 def is_apart(row: dict) -> bool:
@@ -168,10 +164,10 @@ def train(args: argparse.Namespace) -> None:
     began = time.monotonic() - earlier
     while (done := (time.monotonic() - began) / (60 * args.minutes)) < 1:
         conditions = Conditions(args.noise, args.seed + epoch)
-        clips = Clips(args.data)
+        clips = clips_of(args.data)
         net.train()
         figures = []
-        for rows in epoch_of(clips.kept(False), conditions.chance):
+        for rows in epoch_of([row for row in clips if not is_apart(row)], conditions.chance):
             done = (time.monotonic() - began) / (60 * args.minutes)
             if done >= 1:
                 break
@@ -190,7 +186,7 @@ def train(args: argparse.Namespace) -> None:
         state |= {"epoch": epoch, "seconds": time.monotonic() - began}
         torch.save(state, args.run / "new.pt")
         (args.run / "new.pt").rename(last)
-        tell(args.run, epoch, state["seconds"], figures, average, clips.kept(True))
+        tell(args.run, epoch, state["seconds"], figures, average, filter(is_apart, clips))
 
 
 def set_rate(optimiser: torch.optim.Optimizer, done: float) -> None:
@@ -208,10 +204,10 @@ def towards(average: Net, net: Net) -> None:
 
 
 def tell(
-    run: Path, epoch: int, seconds: float, figures: list, average: Net, apart: list[dict]
+    run: Path, epoch: int, seconds: float, figures: list, average: Net, apart: Iterable[dict]
 ) -> None:
     """One line of the learning curve, on a part of the clips that are kept apart."""
-    apart = apart[:600]
+    apart = list(islice(apart, 600))
     found = read(average.eval(), apart)
     mixture = mixture_of(found, apart)
     phones, density, nuclei = np.mean(figures, 0)
@@ -229,7 +225,7 @@ def opened(run: Path) -> Net:
 
 
 def judge(args: argparse.Namespace) -> None:
-    rows = Clips(args.data).rows
+    rows = clips_of(args.data)
     found = read(opened(args.run), rows)
     mixture = np.load(args.run / "mixture.npy")
     for name, weights in (("nuclei", (1, 0)), ("density", (0, 1)), ("both", mixture)):
@@ -238,7 +234,7 @@ def judge(args: argparse.Namespace) -> None:
 
 def write(args: argparse.Namespace) -> None:
     """density.npz in half precision, with the mixture that fits the clips kept apart."""
-    net, rows = opened(args.run), Clips(args.data).kept(True)
+    net, rows = opened(args.run), list(filter(is_apart, clips_of(args.data)))
     found = read(net, rows)
     mixture = mixture_of(found, rows)
     np.save(args.run / "mixture.npy", mixture)

@@ -8,12 +8,12 @@ their track are left as they are.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from pipelines.embedded.synthesis import shard_at
 from streamer.core.measures.density import Density
 
 SCALES = 0.5, 2.0  # at most; beyond, the text or the phrase's share of it is wrong
@@ -33,15 +33,13 @@ def track(mel: np.ndarray, speech: np.ndarray | None, syllables: float | None) -
 
 def write(listing: Path) -> None:
     """Write the track of one shard, whole or not at all."""
-    mel = np.load(listing.with_suffix(".mel.npy"), mmap_mode="r")
-    file = listing.with_suffix(".speech.npy")
-    speech = np.load(file, mmap_mode="r") if file.exists() else None
-    tracks = np.zeros(len(mel), np.float16)
-    for row in json.loads(listing.read_text()):
+    rows, arrays = shard_at(listing)
+    tracks = np.zeros(len(arrays["mel"]), np.float16)
+    for row in rows:
         at = slice(row["start"], row["end"])
-        spoken = None if speech is None else speech[at]
-        tracks[at] = track(mel[at], spoken, row["syllables"])
-    part = listing.with_suffix(".new.npy")
+        speech = arrays["speech"][at] if "speech" in arrays else None
+        tracks[at] = track(arrays["mel"][at], speech, row["syllables"])
+    part = listing.with_name(f"new-{listing.stem}.npy")  # is no array of the shard
     np.save(part, tracks)
     part.rename(listing.with_suffix(".density.npy"))
 

@@ -14,7 +14,9 @@ import subprocess
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -101,10 +103,10 @@ def hashed(name: str) -> int:
 def listed(git: Path, commit: str) -> dict[str, str]:
     """Path to blob of every file at `commit`."""
     command = ["git", "--git-dir", git, "ls-tree", "-r", "-z", commit]
-    told = subprocess.run(command, capture_output=True, check=True).stdout.decode(
-        "utf-8", "replace"
+    told = subprocess.run(command, capture_output=True, check=True).stdout
+    rows = (
+        row.split("\t", 1) for row in told.decode("utf-8", "replace").split("\0") if "\t" in row
     )
-    rows = (row.split("\t", 1) for row in told.split("\0") if "\t" in row)
     return {path: facts.split()[2] for facts, path in rows}
 
 
@@ -118,8 +120,8 @@ def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
     wanted = [path for path in blobs if re.search(source["paths"], path)]
     sounds = (".mp3", ".wav", ".flac", ".webm")
     tables = [path for path in blobs if not path.lower().endswith(sounds)]
-    with Blobs(git) as read:
-        clone = Clone(wanted + tables, lambda path: read(blobs[path]).decode("utf-8", "replace"))
+    with blobs_of(git) as blob:
+        clone = Clone(wanted + tables, lambda path: blob(blobs[path]).decode("utf-8", "replace"))
         facts = dict(getattr(layouts, source["layout"])(clone, source))
     left_out = source.get("exclude", ())
     inside = [path for path in wanted if path in facts and facts[path].speaker not in left_out]
@@ -144,31 +146,22 @@ def by_speaker(clones: Path, source: dict, wanted: Callable[[Clip], bool]) -> di
     return {speaker: found[speaker] for speaker in sorted(found)}
 
 
-class Blobs:
-    """`git cat-file --batch` of one repository: object name to bytes."""
+@contextmanager
+def blobs_of(git: Path) -> Iterator[Callable[[str], bytes]]:
+    """`git cat-file --batch` of one repository: object name to bytes. The function raises KeyError
+    where the clone lacks the object."""
+    command = ["git", "--git-dir", git, "cat-file", "--batch"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
 
-    def __init__(self, git: Path) -> None:
-        self.command = ["git", "--git-dir", str(git), "cat-file", "--batch"]
+        def read_blob(blob: str) -> bytes:
+            process.stdin.write(blob.encode() + b"\n")
+            process.stdin.flush()
+            header = process.stdout.readline().split()
+            if len(header) < 3:
+                raise KeyError(blob)
+            return process.stdout.read(int(header[2]) + 1)[:-1]
 
-    def __enter__(self) -> "Blobs":
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
-
-    def __call__(self, blob: str) -> bytes:
-        """Raises KeyError where the clone lacks the object."""
-        self.process.stdin.write(blob.encode() + b"\n")
-        self.process.stdin.flush()
-        header = self.process.stdout.readline().split()
-        if len(header) < 3:
-            raise KeyError(blob)
-        data = self.process.stdout.read(int(header[2]))
-        self.process.stdout.read(1)
-        return data
+        yield read_blob
 
 
 def decode(data: bytes, filters: dict) -> np.ndarray:
@@ -190,18 +183,11 @@ def decode(data: bytes, filters: dict) -> np.ndarray:
 
 def decoded(chosen: list[Clip], filters: dict) -> Iterator[tuple[Clip, np.ndarray]]:
     """Each clip with its samples; those that the filters leave out are passed over."""
-    open_git: dict[Path, Blobs] = {}
-    try:
+    with ExitStack() as stack:
+        opened = cache(lambda git: stack.enter_context(blobs_of(git)))
         for clip in chosen:
-            if clip.git not in open_git:
-                open_git[clip.git] = Blobs(clip.git).__enter__()
-            try:
-                yield clip, decode(open_git[clip.git](clip.blob), filters)
-            except (ValueError, KeyError):
-                continue
-    finally:
-        for reader in open_git.values():
-            reader.__exit__()
+            with suppress(ValueError, KeyError):
+                yield clip, decode(opened(clip.git)(clip.blob), filters)
 
 
 def noises(clones: Path) -> list[tuple[str, np.ndarray]]:
@@ -226,9 +212,7 @@ def main() -> None:
     for source in known["source"]:
         found = clips(args.clones, source)
         people = {clip.speaker: clip.held for clip in found}
-        told = (
-            f"{len(found)} clips of {len(people)} people, {sum(people.values())} of them held out"
-        )
+        told = f"{len(found)} clips of {len(people)} people, {sum(people.values())} held out"
         print(f"{source['id']}: {told}")
 
 

@@ -126,37 +126,23 @@ def trim(samples: np.ndarray, margin_db: float = 30.0) -> np.ndarray:
 
 def phrase(language: str, num_syllables: int, rng: random.Random) -> tuple[str, int]:
     """One phrase of about `num_syllables`; returns (text, syllables in it)."""
+    words, count = [], 0
+    while count < num_syllables:
+        word, syllables = _word(language, num_syllables - count, rng)
+        words.append(word)
+        count += syllables
+    return ("" if language == "cmn" else " ").join(words), count
+
+
+def _word(language: str, most: int, rng: random.Random) -> tuple[str, int]:
+    """A word of at most `most` syllables, and how many it has."""
     if language == "cmn":
-        words = _fill(
-            num_syllables, lambda left: rng.choice([w for w in ZH if len(w) <= left]), len
-        )
-        return "".join(words), sum(map(len, words))
+        word = rng.choice([word for word in ZH if len(word) <= most])
+        return word, len(word)
     if language.startswith("en"):
-        size = {word: n for n, group in EN.items() for word in group}.__getitem__
-        words = _fill(
-            num_syllables, lambda left: rng.choice(EN[rng.randint(1, min(4, left))]), size
-        )
-        return " ".join(words), sum(map(size, words))
-    letters = CONSONANTS.get(language, "bdfgklmnprst")
-    words = _fill(
-        num_syllables, lambda left: _invented(letters, min(left, rng.randint(1, 4)), rng), _vowels
-    )
-    return " ".join(words), sum(map(_vowels, words))
-
-
-def _fill(total: int, draw, size) -> list[str]:
-    words = []
-    while total > 0:
-        words.append(draw(total))
-        total -= size(words[-1])
-    return words
-
-
-def _invented(letters: str, num_syllables: int, rng: random.Random) -> str:
+        num = rng.randint(1, min(4, most))
+        return rng.choice(EN[num]), num
     # Open syllables: in these languages one written vowel is one syllable, so the count is exact.
-    word = "".join(rng.choice(letters) + rng.choice("aeiou") for _ in range(num_syllables))
-    return word + (rng.choice("nrs") if rng.random() < 0.25 else "")
-
-
-def _vowels(word: str) -> int:
-    return sum(letter in "aeiou" for letter in word)
+    num, letters = min(most, rng.randint(1, 4)), CONSONANTS.get(language, "bdfgklmnprst")
+    word = "".join(rng.choice(letters) + rng.choice("aeiou") for _ in range(num))
+    return word + (rng.choice("nrs") if rng.random() < 0.25 else ""), num

@@ -36,7 +36,9 @@ def count(text: str, language: str) -> int | None:
     if language in HAN:
         return _han(text)
     if language in VOICES:
-        return _pronounced(text.lower(), VOICES[language])
+        spoken = transcribed(text.lower(), VOICES[language])
+        # espeak-ng changed to another language for a part it cannot read
+        return None if "(" in spoken else nuclei(spoken) or None
     if language in OPEN:
         return len(re.findall("[aeiouɛɔ]+", text.lower())) or None
     return None
@@ -55,13 +57,6 @@ def transcribed(text: str, voice: str) -> str:
     command = ["espeak-ng", "-q", "--ipa=3", "-v", voice, "--", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout
-
-
-def _pronounced(text: str, voice: str) -> int | None:
-    spoken = transcribed(text, voice)
-    if "(" in spoken:  # espeak-ng changed to another language for a part it cannot read
-        return None
-    return nuclei(spoken) or None
 
 
 def nuclei(ipa: str) -> int:

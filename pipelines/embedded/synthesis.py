@@ -123,6 +123,13 @@ class Shard:
         part.rename(self.path.with_suffix(".json"))
 
 
+def shard_at(listing: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
+    """The rows of a written shard, and its arrays by name, memory-mapped."""
+    files = listing.parent.glob(f"{listing.stem}.*.npy")
+    arrays = {file.name.split(".")[1]: np.load(file, mmap_mode="r") for file in files}
+    return json.loads(listing.read_text("utf-8")), arrays
+
+
 @contextlib.contextmanager
 def left_out(name: str, seconds: int) -> Iterator[None]:
     """Report and leave out a session that fails or runs longer than this, and go on with the rest."""

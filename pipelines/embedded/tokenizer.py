@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from pipelines.embedded.sentences import LANGUAGES, all_words
 from pipelines.embedded.speak import ZH
@@ -24,27 +25,18 @@ SPLIT = (
 WORDS = ("描述", "说话方式", "描述说话方式")
 
 
-def _bytes(text: str) -> str:
-    """A text in the byte alphabet of GPT-2, as the vocabulary spells it."""
-    return "".join(
-        piece
-        for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-    )
-
-
 def merges() -> list[tuple[str, str]]:
     """Characters first, then words left to right: learnt merges would join halves of
     neighbouring characters."""
     words = [*all_words(), *WORDS]
     characters = sorted(set("".join(words)) | set("".join(ZH)) | set("，。、；：？！“”"))
     pairs: dict[tuple[str, str], None] = {}
-    for character in characters:
-        spelled = _bytes(character)
-        for end in range(1, len(spelled)):
-            pairs[spelled[:end], spelled[end]] = None
-    for word in sorted(words, key=len):
-        for end in range(1, len(word)):
-            pairs[_bytes(word[:end]), _bytes(word[end])] = None
+    alphabet = bytes_to_unicode()  # of GPT-2: the vocabulary spells bytes in it
+    spelled = ["".join(alphabet[byte] for byte in character.encode()) for character in characters]
+    of = dict(zip(characters, spelled, strict=True))
+    for parts in (*spelled, *([of[c] for c in word] for word in sorted(words, key=len))):
+        for end in range(1, len(parts)):
+            pairs["".join(parts[:end]), parts[end]] = None
     return list(pairs)
 
 

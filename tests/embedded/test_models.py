@@ -64,8 +64,9 @@ def test_answers_learn_from_the_rows_that_the_stock_model_reads():
         embed = model.model.language_model.embed_tokens
         for i, turn in enumerate(turns):
             answer = prompted.answer(turn)
-            question = prompted.question(heard[batch.owner == i], embed, turn.language)
-            row = torch.cat([question, embed(answer[:-1])])[None]
+            before, after = embed(prompted.prefix), embed(prompted.suffixes[turn.language])
+            audio = heard[batch.owner == i]
+            row = torch.cat([before, audio, after, embed(answer[:-1])])[None]
             stock = model.model.language_model(inputs_embeds=row).last_hidden_state[0]
             mine, said = said[: len(answer)], said[len(answer) :]
             own = model.lm_head(stock[-len(answer) :])

@@ -20,10 +20,10 @@ from pipelines.embedded.corpus import Corpus
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people_held import half
 from pipelines.embedded.phones import NUM_NUCLEI, phones
-from pipelines.embedded.rate_data import write
 from pipelines.embedded.rate_fit import is_apart
 from pipelines.embedded.rate_net import Conditions
 from pipelines.embedded.syllables import count
+from pipelines.embedded.synthesis import Shard
 from streamer.core.measures import density
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
@@ -156,9 +156,9 @@ def test_a_text_without_a_rule_has_no_phones():
     assert density.NUM_NUCLEI == NUM_NUCLEI
 
 
-def clips(num, seed=0):
-    """Noise that beats as often as its row says, as `rate_data` gives it."""
-    chance = np.random.default_rng(seed)
+def write_clips(folder, num):
+    """Noise that beats as often as its row says, as `rate_data` writes it."""
+    chance, shard = np.random.default_rng(0), Shard(folder, 0)
     for i in range(num):
         seconds, rate = chance.uniform(1.5, 3), chance.uniform(2, 7)
         frames = np.arange(int(100 * seconds))
@@ -166,11 +166,12 @@ def clips(num, seed=0):
         bands = (beat + chance.normal(0, 0.2, (len(frames), density.NUM_BANDS))).astype(np.float32)
         row = {"speaker": f"p{i}", "source": "test", "language": "de", "syllables": rate * seconds}
         row |= {"seconds": seconds, "rate": rate, "phones": [1, 9] * round(rate * seconds)}
-        yield row, (bands, np.ones(len(frames), bool), seconds)
+        shard.add(row, bands=bands, speech=np.ones(len(frames), bool))
+    shard.write()
 
 
 def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, capsys):
-    write(tmp_path, 0, list(clips(60)))
+    write_clips(tmp_path, 60)
     known = ["--data", tmp_path, "--run", tmp_path / "run", "--weights", tmp_path / "density.npz"]
 
     def do(*arguments):
@@ -192,8 +193,8 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
 
 
 def test_speech_keeps_its_tempo(tmp_path):
-    write(tmp_path, 0, list(clips(6)))
-    row = rate_fit.Clips(tmp_path).rows[0]
+    write_clips(tmp_path, 6)
+    row = rate_fit.clips_of(tmp_path)[0]
     conditions = Conditions(None, 3)
     for _ in range(20):
         bands, speech, tempo = conditions(row["bands"], row["speech"])
