@@ -1,61 +1,73 @@
-"""A real Ray and a real fleet on it, and clients that begin anew when their replica is lost."""
+"""A real Ray, a real fleet on it, and its clients."""
 
 import asyncio
 import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import soundfile
 from processes import ENVIRONMENT
+from speech import SAMPLES
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
-from wire import ANSWER, COMMIT, session_update, text_of
+from websockets.exceptions import InvalidStatus
+from wire import ANSWER, COMMIT, session_update, text_of, until
 
-# ports; Ray's workers take theirs from 10002 to 19999
-DIRECTOR, SERVERS, VERIFIERS, HEAD = 28_764, 29_100, 29_200, 6_399
-URL = f"ws://127.0.0.1:{DIRECTOR}/v1/realtime"
+HEAD = 6_399  # port
 FOR_RAY = {  # as docs/fleet.md says
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
 }
-LOST = (OSError, ConnectionClosed, InvalidHandshake)
-KEY = {"Authorization": "Bearer alice"}
+PCM = soundfile.read(SAMPLES[1], dtype="int16")[0].tobytes()
 TOML = """
 [ray]
-address = "{address}"
+address = "{}"
 [director]
-port = {director}
-api_key = "alice"
+port = {}
+api_key = "alice,bob"
 [server]
-most = 3
-port = {servers}
+least = {least}
+most = 2
+port = {}
 max_sessions = 4
 mode = "exact"
+verify_budget_s = 120
 [verifier]
-most = 3
-port = {verifiers}
+least = {least}
+most = 2
+port = {}
 """
 
 
+def free_ports():
+    """Three, each with one above it that is free too, most probably."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
 @contextmanager
-def fleet_on(address):
-    """`streamer fleet` on the Ray at `address`, with one server and one verifier at least."""
-    ports = {"director": DIRECTOR, "servers": SERVERS, "verifiers": VERIFIERS}
+def fleet_on(address, least):
+    """`streamer fleet` on the Ray at `address`, with so many servers and verifiers at least: (its
+    director's address, the process)."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(TOML.format(address=address, **ports))
+        file.write(TOML.format(address, *free_ports(), least=least))
         file.flush()
         command = [sys.executable, "-m", "streamer", "fleet", file.name]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        # a Ray that is there already, or should be, is left alone
+        environment = ENVIRONMENT | {"RAY_ADDRESS": "127.0.0.1:1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         try:
-            process.stdout.readline()
-            yield
+            yield process.stdout.readline().split()[2].replace("ws", "http", 1), process
         finally:
             process.terminate()
             process.communicate(timeout=120)
@@ -68,8 +80,9 @@ def ray_cluster():
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         options = ["--port", str(HEAD), "--num-cpus", "8", "--include-dashboard", "false"]
         command = [*ray, "start", "--head", "--temp-dir", folder, *options]
-        subprocess.run(command, env=ENVIRONMENT | FOR_RAY, check=True, stdout=subprocess.DEVNULL)
+        environment = ENVIRONMENT | FOR_RAY
         try:
+            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
             yield f"127.0.0.1:{HEAD}", lambda: _kill(f"{folder}/", "gcs_server")
         finally:
             _kill(f"{folder}/")
@@ -85,51 +98,26 @@ def _kill(text, program=""):
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
-def pcm_of(clip):
-    return soundfile.read(clip, dtype="int16")[0].tobytes()
-
-
-async def turn(ws, pcm):
-    """One turn in an open session: its sentence. Raises OSError without an answer."""
-    await ws.send(session_update(16_000, binary=True))
-    await ws.send(pcm)
-    await ws.send(COMMIT)
-    await ws.send(ANSWER)
-    events = []
-    async for message in ws:
-        events.append(json.loads(message))
-        if events[-1]["type"] == "response.done":
-            return text_of(events)
-    raise OSError("the session was closed")
-
-
-async def come(within_s=300.0):
-    """A session as soon as there is a place. Raises TimeoutError."""
-    async with asyncio.timeout(within_s):
+async def come(url):
+    """(a session as soon as there is a place, its id)."""
+    address = f"{url.replace('http', 'ws', 1)}/v1/realtime"
+    async with asyncio.timeout(300):
         while True:
             try:
-                return await connect(URL, additional_headers=KEY, open_timeout=60)
+                headers = {"Authorization": "Bearer alice"}
+                ws = await connect(address, additional_headers=headers, open_timeout=60)
+                return ws, json.loads(await ws.recv())["session"]["id"]
             except InvalidStatus as refused:
                 if refused.response.status_code != 503:
                     raise
                 await asyncio.sleep(0.1)
 
 
-async def say_anew(clip, within_s=300.0):
-    """One turn, begun anew wherever its replica is lost."""
-    async with asyncio.timeout(within_s):
-        while True:
-            with contextlib.suppress(*LOST):
-                async with await come() as ws:
-                    await ws.recv()
-                    return await turn(ws, pcm_of(clip))
-            await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def idle(num):
-    """`num` sessions that say nothing."""
-    async with AsyncExitStack() as stack:
-        for _ in range(num):
-            await stack.enter_async_context(await come())
-        yield
+async def turn(ws, before_commit=lambda: None):
+    """The sentence of one turn of SAMPLES[1]."""
+    await ws.send(session_update(16_000, binary=True))
+    await ws.send(PCM)
+    before_commit()
+    await ws.send(COMMIT)
+    await ws.send(ANSWER)
+    return text_of(await until(ws, "response.done"))

@@ -5,48 +5,17 @@ import contextlib
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 import pytest
-import soundfile
 from patience import wait_for
-from processes import ENVIRONMENT, streamer
-from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn
+from processes import streamer
+from ray_fleets import come, fleet_on, ray_cluster, turn
 from speech import SAMPLES
-from websockets.asyncio.client import connect
-from wire import ANSWER, COMMIT, describe_files, http, session_update, text_of
+from wire import describe_files, http
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
 pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
-
-TOML = """
-[director]
-port = {0}
-api_key = "alice,bob"
-[server]
-least = 2
-most = 2
-port = {1}
-max_sessions = 2
-mode = "exact"
-verify_budget_s = 120
-[verifier]
-least = 2
-most = 2
-port = {2}
-"""
-
-
-def free_ports():
-    """Three, each with one above it that is free too, most probably."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def get(url, path, key=None):
@@ -62,45 +31,23 @@ def replicas(url, kind):
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
+def fleet():
     """The address of its director."""
-    file = tmp_path_factory.mktemp("fleet") / "fleet.toml"
-    file.write_text(TOML.format(*free_ports()))
-    command = [sys.executable, "-m", "streamer", "fleet", str(file)]
-    # a Ray that is there already, or should be, is left alone
-    environment = ENVIRONMENT | {"RAY_ADDRESS": "127.0.0.1:1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        url = process.stdout.readline().split()[2].replace("ws", "http", 1)
+    with fleet_on("local", 2) as (url, process):
         wait_for(lambda: len(replicas(url, "server")) == len(replicas(url, "verifier")) == 2)
         yield url
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-    finally:
-        process.kill()
-        process.communicate()
+    assert process.returncode == 0
 
 
-def say(url, clip=SAMPLES[1], on_created=lambda session_id: None):
-    """A client of websockets alone: (session id, the sentence)."""
-    return asyncio.run(_say(url, clip, on_created))
+def say(url, on_created=lambda session_id: None):
+    """A turn of a client of websockets alone: (session id, the sentence)."""
 
+    async def speak():
+        ws, session_id = await come(url)
+        async with ws:
+            return session_id, await turn(ws, lambda: on_created(session_id))
 
-async def _say(url, clip, on_created):
-    audio, rate = soundfile.read(clip, dtype="int16", always_2d=True)
-    address = f"{url.replace('http', 'ws', 1)}/v1/realtime"
-    headers = {"Authorization": "Bearer alice"}
-    async with connect(address, additional_headers=headers, open_timeout=60) as ws:
-        session_id = json.loads(await ws.recv())["session"]["id"]
-        await ws.send(session_update(rate, binary=True))
-        await ws.send(audio[:, 0].tobytes())
-        on_created(session_id)
-        await ws.send(COMMIT)
-        await ws.send(ANSWER)
-        events = []
-        while not events or events[-1]["type"] != "response.done":
-            events.append(json.loads(await asyncio.wait_for(ws.recv(), 120)))
-        return session_id, text_of(events)
+    return asyncio.run(speak())
 
 
 @pytest.fixture(scope="module")
@@ -152,24 +99,26 @@ def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
 def test_without_ray_s_head_sessions_links_and_the_director_go_on():
     """The manager waits for Ray, and delays no client. Ray's processes end themselves
     after 60 s without a head where nothing tells them to wait."""
-    with ray_cluster() as (address, kill_head), fleet_on(address):
-        asyncio.run(_outlive(kill_head))
+    with ray_cluster() as (address, kill_head), fleet_on(address, 1) as (url, _):
+        asyncio.run(_outlive(url, kill_head))
 
 
-async def _outlive(kill_head):
-    here, pcm = f"http://127.0.0.1:{DIRECTOR}", pcm_of(SAMPLES[1])
+async def _outlive(url, kill_head):
     async with contextlib.AsyncExitStack() as stack:
-        ws = await stack.enter_async_context(await come())
-        await ws.recv()
-        before = await turn(ws, pcm)
+
+        async def enter():
+            return await stack.enter_async_context((await come(url))[0])
+
+        ws = await enter()
+        before = await turn(ws)
         kill_head()
-        await stack.enter_async_context(idle(2))  # so the manager asks Ray for another server
+        anew = [await enter() for _ in range(2)]  # so the manager asks Ray for another server
         until = time.monotonic() + 75
         while time.monotonic() < until:
-            assert await asyncio.to_thread(get, here, "/healthz") == (200, "ok\n")
+            assert await asyncio.to_thread(get, url, "/healthz") == (200, "ok\n")
             await asyncio.sleep(0.5)
-        assert await turn(ws, pcm) == before
-        assert await say_anew(SAMPLES[1]) == before
+        assert await turn(ws) == before
+        assert await turn(anew[0]) == before
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
