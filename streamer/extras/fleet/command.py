@@ -35,14 +35,14 @@ def direct(options: DirectorOptions) -> int:
     """`streamer director`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
     import anyio
 
-    from streamer.extras.fleet.replicas import Roster, follow
+    from streamer.extras.fleet.replicas import Roster
 
     if not options.replicas:
-        raise ConfigError("no --replicas; give ws://HOST:PORT of each, or another director's list")
+        raise ConfigError("no --replicas; give ws://HOST:PORT of each")
     tls, key = door_of(options)
     roster = Roster()
-    beside = partial(follow, roster, options.replicas)
-    return anyio.run(run_director, options, tls, key, roster, beside)
+    roster.set(url.rstrip("/") for url in options.replicas)
+    return anyio.run(run_director, options, tls, key, roster, anyio.sleep_forever)
 
 
 def run(options: FleetOptions) -> int:

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
-from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Known, Roster, choose, find
+from streamer.extras.fleet.replicas import SERVER, VERIFIER, Known, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
 from streamer.net.service.http import ClientSocket, answer
@@ -28,6 +28,7 @@ from streamer.net.service.service import Query, Service
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"
+LIST = "/v1/replicas"
 TARGETS = "/v1/targets"
 JSON = "application/json"
 RETRY_AFTER_S = 1  # places come and go within seconds
@@ -139,7 +140,7 @@ class Director(Service):
         return super()._plain(path)
 
     def _list(self) -> list[dict[str, object]]:
-        """Every address with its last status, for other directors and for people."""
+        """Every address with its last status, for people."""
         return [
             {
                 "address": k.address,

@@ -23,7 +23,7 @@ NO_KEYS = {"host", "name"}  # set per replica
 TABLES_OF_FILE = ("ray", "director", "server", "verifier")
 MAX_PORT = 65_535
 OF_THE_DIRECTOR = ("api_key", "cert", "key")  # they hold for all replicas
-REPLICA_SCHEMES = ("ws://", "wss://", "http://", "https://")
+REPLICA_SCHEMES = ("ws://", "wss://")
 LOCAL = "local"
 
 
@@ -33,18 +33,14 @@ class DirectorOptions(AddressOptions):
 
     port: int = port_option(8764)
     replicas: tuple[str, ...] = option(
-        (),
-        "ws://HOST:PORT of a replica, may be repeated; or http://HOST:PORT of another "
-        "director, whose list is followed",
-        metavar="URL",
+        (), "ws://HOST:PORT of a replica, may be repeated", metavar="URL"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for url in self.replicas:
             if not url.startswith(REPLICA_SCHEMES) or not has_host(url):
-                told = "give ws://HOST:PORT of a replica, or http://HOST:PORT of a director"
-                raise ConfigError(f"--replicas is {url!r}; {told}")
+                raise ConfigError(f"--replicas is {url!r}; give ws://HOST:PORT of a replica")
             if self.replicas.count(url) > 1:
                 raise ConfigError(f"--replicas has {url} twice; each is another replica")
 

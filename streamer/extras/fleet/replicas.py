@@ -14,7 +14,7 @@ import logging
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import anyio
@@ -25,9 +25,7 @@ from streamer.net.service.admission import HANDSHAKE_S, NO_TENANT, ReplicaStatus
 
 SERVER = "server"
 VERIFIER = "verifier"
-LIST = "/v1/replicas"
 POLL_S = 0.25
-READ_S = 1.0  # between two reads of another director's list
 SILENCE_S = 1.0
 GONE_S = 3.0
 UNHEARD_S = 10.0  # after which an address that never answered is reported
@@ -158,10 +156,10 @@ class Roster:
         """A client of this tenant is on its way there."""
         self._known[address].sent.append((self._clock(), tenant))
 
-    def leave(self, address: str, is_leaving: bool = True) -> None:
-        """Send no new clients there; False takes it back."""
+    def leave(self, address: str) -> None:
+        """Send no new clients there."""
         if address in self._known:
-            self._known[address].is_leaving = is_leaving
+            self._known[address].is_leaving = True
 
     def expect(self, address: str) -> None:
         """It was started again: forget that it was gone."""
@@ -191,7 +189,7 @@ class Roster:
             )
             status = _decode(body)
             if status.kind not in (SERVER, VERIFIER):
-                raise OSError(f"it is a {status.kind}; give http://HOST:PORT for its list")
+                raise OSError(f"it is a {status.kind}; give its replicas")
             known.heard(status, self._clock())
         except (OSError, msgspec.MsgspecError) as error:
             cause = getattr(error, "reason", error)  # urllib wraps it
@@ -205,14 +203,10 @@ class Roster:
         is_new = known.last is not None or self._clock() - known.since < UNHEARD_S
         if not (is_new or known.is_reported):
             known.is_reported = True
-            _warn(known.address, "replica", cause)
-
-
-def _warn(address: str, kind: str, cause: object) -> None:
-    why = getattr(cause, "strerror", None) or cause
-    why = f"no status of a {kind}" if isinstance(cause, msgspec.MsgspecError) else why
-    told = f"{address} has never answered as a {kind}"
-    _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
+            why = getattr(cause, "strerror", None) or cause
+            why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
+            told = f"{known.address} has never answered as a replica"
+            _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
 
 
 def fetch(url: str) -> bytes:
@@ -232,39 +226,3 @@ def fetch(url: str) -> bytes:
 def _opener() -> urllib.request.OpenerDirector:
     """Ignores the environment's proxy, which is for the world outside."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-class Listed(msgspec.Struct):
-    """One replica of another director's list."""
-
-    address: str
-    is_leaving: bool
-
-
-_decode_list = msgspec.json.Decoder(list[Listed]).decode
-
-
-async def follow(roster: Roster, sources: Sequence[str]) -> None:
-    """Keep `roster` at what `sources` say, until cancelled.
-
-    sources: ws://HOST:PORT of a replica, or http://HOST:PORT of another director. A list that
-    cannot be read leaves the last one in force.
-    """
-    lists: dict[str, list[Listed]] = {s: [] for s in sources if s.startswith("http")}
-    fixed = [s.rstrip("/") for s in sources if s not in lists]
-    since, unread = time.monotonic(), set(lists)  # lists never read, and not reported
-    while True:
-        for source in lists:
-            url = source.rstrip("/").removesuffix(LIST) + LIST
-            try:
-                lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url))
-                unread.discard(source)
-            except (OSError, msgspec.MsgspecError) as error:
-                if source in unread and time.monotonic() - since > UNHEARD_S:
-                    unread.discard(source)
-                    _warn(source, "director", getattr(error, "reason", error))
-        listed = [each for found in lists.values() for each in found]
-        roster.set([*fixed, *(each.address for each in listed)])
-        for each in listed:  # a replica that comes back under its address stops leaving
-            roster.leave(each.address, each.is_leaving)
-        await anyio.sleep(READ_S)

@@ -1,5 +1,5 @@
 """A director before real servers with scripted sessions: where it sends clients, what it says about
-replicas, other programs at their ports, and another director's list."""
+replicas, and other programs at their ports."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 import anyio
 import openai
@@ -21,7 +20,7 @@ from wire import http, running, session_update
 
 from streamer.extras.fleet import replicas as of_roster
 from streamer.extras.fleet.director import Director
-from streamer.extras.fleet.replicas import Roster, follow
+from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import HANDSHAKE_S, incarnation_in, incarnation_of
 from streamer.net.service.service import Address
 
@@ -35,13 +34,12 @@ def patient(monkeypatch):
 
 
 @asynccontextmanager
-async def directing(*addresses, api_key=None, sources=()):
+async def directing(*addresses, api_key=None):
     """A director over these: (its websocket address, its roster)."""
     roster = Roster()
     roster.set(a.removesuffix("/v1/realtime") for a in addresses)
-    beside = partial(follow, roster, sources) if sources else anyio.sleep_forever
     port = asyncio.get_running_loop().create_future()
-    director = Director(roster, api_key, beside)
+    director = Director(roster, api_key, anyio.sleep_forever)
     task = asyncio.create_task(director.run(Address(port=0), port.set_result))
     try:
         yield f"ws://127.0.0.1:{await port}/v1/realtime", roster
@@ -200,17 +198,15 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         assert "streamer_refusals" not in metrics
 
 
-async def test_a_second_director_follows_the_first_and_outlives_it():
+async def test_a_session_outlives_its_director_and_another_one_sends_clients_on():
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
+        second, roster = await stack.enter_async_context(directing(address))
         async with directing(address) as (first, known):
             await until(lambda: known.answering)
-            source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
-            second, roster = await stack.enter_async_context(directing(sources=[source]))
-            await until(lambda: roster.answering)
             ws = await stack.enter_async_context(connect(first))
             await created(ws)
-        await anyio.sleep(0)
+        await until(lambda: roster.answering)
         assert await (await ws.ping()) >= 0  # the session never notices
         async with connect(second) as other:
             assert incarnation_in(await created(other)) == "one.1"
@@ -261,7 +257,7 @@ async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_onc
             directing() as (url, roster),
         ):
             good = address.removesuffix("/v1/realtime")
-            bad.append(url.removesuffix("/v1/realtime"))  # a director's own list
+            bad.append(url.removesuffix("/v1/realtime"))  # a director
             roster.set([*bad, good])
             await until(lambda: len(caplog.messages) == len(bad))
             assert [known.address for known in roster.answering] in ([], [good])
@@ -270,7 +266,7 @@ async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_onc
                 assert incarnation_in(await created(ws)) == "one.1"
             await anyio.sleep(1.0)
     assert len(caplog.messages) == len(bad)
-    of_lists = "(it is a director; give http://HOST:PORT for its list); is the address right?"
+    of_lists = "(it is a director; give its replicas); is the address right?"
     assert f"{bad[-1]} has never answered as a replica {of_lists}" in caplog.messages
     why = f"{there[-1]} has never answered as a replica (no status of a replica)"
     assert f"{why}; is the address right?" in caplog.messages
