@@ -1,4 +1,4 @@
-"""Frames of streams that declare no length: MPEG's layers II and III, AAC, DTS, AC-3, TrueHD."""
+"""Frames of streams that declare no length, such as MP3, AAC, DTS, AC-3, TrueHD and FLV."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 import struct
 
 DTS = b"\x7f\xfe\x80\x01"
+SPDIF = b"\x72\xf8\x1f\x4e"
 TRUE_HD = b"\xf8\x72\x6f"  # MLP's, too
 TS_PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG-TS: bytes, and where the first "G" is
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
@@ -41,16 +42,18 @@ def ends_within_a_frame(data: Data) -> bool:
     for width, first in TS_PACKETS:
         if all(data[at : at + 1] == b"G" for at in range(first, 5 * width, width)):
             return len(data) % width > 0
+    if data[:4] == SPDIF and (width := data.find(SPDIF, 4)) > 0:
+        return len(data) % width > 0
     is_true_hd = data[begin + 4 : begin + 7] == TRUE_HD
-    sizes = (_mpeg_size, _adts_size, _dts_size, _ac3_size)
+    sizes = (_mpeg_size, _adts_size, _dts_size, _ac3_size, _flv_size, _program_size)
     for size_of in (_true_hd_size,) if is_true_hd else sizes:
-        at, num = begin, 0
+        at, last, num = begin, begin, 0
         while (size := size_of(data, at)) is not None:
-            at, num = at + size, num + 1
+            at, last, num = at + size, at, num + 1
         if num > 1:
             left = data[at:][:2]  # of a header that is cut, too
             return at > len(data) or (
-                0 < len(data) - at < 8 and data[begin : begin + len(left)] == left
+                0 < len(data) - at < 16 and data[last : last + len(left)] == left
             )
     return False
 
@@ -97,6 +100,24 @@ def _ac3_size(data: Data, at: int) -> int | None:
     return 2 * (num_words + (code & 1 if rate == 1 else 0))
 
 
+def _flv_size(data: Data, at: int) -> int | None:
+    """Bytes of the header, or of a tag with its size."""
+    if data[at : at + 3] == b"FLV":
+        return 13
+    is_tag = data[at : at + 1] in (b"\x08", b"\x09", b"\x12") and data[at + 8 : at + 11] == bytes(3)
+    return 15 + int.from_bytes(data[at + 1 : at + 4]) if is_tag else None
+
+
+def _program_size(data: Data, at: int) -> int | None:
+    """Bytes of a pack's head or of a packet in an MPEG program stream."""
+    head = data[at : at + 14]
+    if len(head) < 14 or head[:3] != b"\0\0\1" or head[3] < 0xBA:
+        return None
+    if head[3] == 0xBA:
+        return 12 if head[4] >> 4 == 2 else 14 + (head[13] & 7)
+    return 6 + int.from_bytes(head[4:6])
+
+
 def _true_hd_size(data: Data, at: int) -> int | None:
     """Bytes of an access unit of TrueHD or MLP."""
     size = 2 * (int.from_bytes(data[at : at + 2]) & 0xFFF)
@@ -111,6 +132,6 @@ def after_tag(data: Data, at: int) -> int:
     return at + 10 + size
 
 
-def is_frame(data: Data, at: int) -> bool:
+def is_frame(data: Data | bytes, at: int) -> bool:
     head = data[at : at + 3]
     return len(head) == 3 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[2] >> 4 < 15

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
-from streamer.audio.pieces import View, of_another_kind, pieces_of
+from streamer.audio.pieces import CUT, View, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
@@ -32,10 +32,17 @@ BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
 # libsndfile's log of a header that promises more data than the file has.
 SHORT_DATA = re.compile(
-    r"^\s*(?:data|SSND|Data [Ss]ize)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE
+    r"^\s*(?:data|SSND|BODY|Data [Ss]ize|Data length)\s*:? *(\d+) \(?should be (\d+)", re.MULTILINE
 )
+# The frames that the header of these declares, or that an SDS file still has.
+COUNTED = ("RF64", "AVR", "MPC2K", "MAT4", "MAT5", "SDS")
+FRAMES = re.compile(r"(?:^\s*Frames|\bCols)\s*:\s*(\d+)", re.MULTILINE)
+# bytes of the header where it declares no length: a last sample that is not whole is all there is
+BARE = {"IRCAM": 1024, "PAF": 2048}
+SAMPLE_BYTES = {"PCM_S8": 1, "PCM_16": 2, "PCM_32": 4, "FLOAT": 4, "ULAW": 1, "ALAW": 1}
 # bytes; programs that write to a pipe promise about the most that fits
 PLACEHOLDER = 0x7FFF_0000
+MP3_LAG = 2 * 1152  # frames
 ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leaves open
 
 
@@ -53,12 +60,13 @@ class AudioFile(Audio):
         """Raises NotForLibsndfile."""
         pieces, cut = pieces_of(handle)
         views = [View(handle, piece) for piece in pieces]
-        file = _decode(views[0] if views else handle.fileno())
+        file = _decode(views[0] if views else f"/dev/fd/{handle.fileno()}")
+        size = os.fstat(handle.fileno()).st_size
         is_endless = file.frames >= ENDLESS  # a FLAC that was written to a pipe
         is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle, 0))
-        frames = os.fstat(handle.fileno()).st_size // file.channels if is_endless else file.frames
+        frames = size // file.channels if is_endless else file.frames
         super().__init__(path, file.samplerate, file.channels, frames, is_guess)
-        self.cut = cut or (None if views else _cut_short(file))
+        self.cut = cut or (None if views else _cut_short(file, size))
         self._files = [file]
         self._handle = handle
         for number, view in enumerate(views[1:], 2):
@@ -97,14 +105,18 @@ class AudioFile(Audio):
                 num_read += len(block)
         if num_read == 0:
             raise AudioError(self.path, f"not one sample of it can be decoded{self._cause}")
-        if num_read < self.num_frames and self.cut is None and not self.is_guess:
+        # a WAV of MP3 counts what its decoder leaves out
+        slack = MP3_LAG if "MPEG" in file.subtype and file.format != "MP3" else 0
+        if self.is_guess and self._cause:
+            self.cut = self.cut or f"is damaged or cut short{self._cause}"
+        elif num_read < self.num_frames - slack and self.cut is None and not self.is_guess:
             self.cut = _ends_early(num_read, self.num_frames, self.sample_rate)
 
     def _blocks(self, file: SoundFile) -> Iterator[Block]:
         from soundfile import SoundFileRuntimeError
 
         size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
-        quiet = _quiet if file.format == "MP3" else nullcontext
+        quiet = _quiet if "MPEG" in file.subtype else nullcontext
         while True:
             try:
                 with quiet():
@@ -234,10 +246,14 @@ def _write(path: str, spool: IO[bytes], piece: bytes) -> None:
         raise AudioError(path, f"cannot be kept in {place}; make room, or set TMPDIR") from None
 
 
-def _decode(source: int | View) -> SoundFile:
-    """By descriptor or view: libsndfile judges the content, never the name."""
+def _decode(source: str | View) -> SoundFile:
+    """By a path that names a descriptor, or by a view: libsndfile judges the content, never the
+    name. Of a kind that it does not know it looks for a Macintosh's second file, "._NAME" beside
+    the path: for a descriptor or a view that would be "._" in the working directory."""
     from soundfile import LibsndfileError, SoundFile
 
+    if isinstance(source, View) and not source.is_known:
+        raise NotForLibsndfile("Format not recognised")
     try:
         with _quiet():
             file = SoundFile(source, closefd=False)
@@ -275,7 +291,15 @@ def _has_frame_count(handle: IO[bytes], at: int) -> bool:
     return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in (13, 21, 36))
 
 
-def _cut_short(file: SoundFile) -> str | None:
+def _cut_short(file: SoundFile, size: int) -> str | None:
+    """One line where its header promises more than its `size` bytes hold."""
+    declared = FRAMES.findall(file.extra_info) if file.format in COUNTED else []
+    if declared and (frames := int(declared[-1])) != file.frames:
+        few, many = sorted((frames, file.frames))
+        return _ends_early(few, many, file.samplerate)
+    width = SAMPLE_BYTES.get(file.subtype, 1) * file.channels
+    if (size - BARE.get(file.format, size)) % width:
+        return CUT
     found = SHORT_DATA.search(file.extra_info)
     if found is None:
         return None

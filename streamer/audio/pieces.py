@@ -8,6 +8,7 @@ its power before it wrote the sizes. Where it cannot be heard, one line says so.
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import re
@@ -28,6 +29,8 @@ W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
 VOC = b"Creative Voice File\x1a"
+NIST = b"NIST_1A\n"
+WESTWOOD = b"\xaf\xde\0\0"  # begins each chunk's head
 ADX = b"\x80\0"  # (c)CRI follows its header
 # of FLAC, FLV, TTA, NUT, Argonaut's ASF, SMJPEG and WTV, which tell no end; none occurs within a
 # recording
@@ -36,6 +39,8 @@ HEAD = re.compile(
     rb"|TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0|\0\nSMJPEG\0"
     rb"|ASF\0[\1\2]\0\x01\0\x01\0\0\0\x18\0\0\0|\xb7\xd8\0\x20\x37\x49\xda\x11\xa6\x4e\0\x07\xe9\x5e\xad\x8d"
 )
+READ_BY_LIBSNDFILE = re.compile(rb"RIF[FX]|RF64|riff|FORM|\.snd|caff|Crea|NIST|OggS|fLaC|ID3")
+NO_TAG = b"ID3\4\0\0\0\0\0\x0a" + bytes(10)
 CUT = "is cut short: its last part is missing"
 
 
@@ -49,11 +54,17 @@ class Piece:
 
 
 class View(io.RawIOBase):
-    """A piece as a file of its own."""
+    """A piece as a file of its own. An MP3 without a tag gets an empty one: libsndfile knows it by
+    that."""
 
     def __init__(self, handle: IO[bytes], piece: Piece) -> None:
-        self._fd, self._piece, self._at = handle.fileno(), piece, 0
+        self._fd, self._at = handle.fileno(), 0
+        self._begin, self._end, self._head = piece.begin, piece.end, piece.head
         self.begin = piece.begin
+        head = self._head or os.pread(self._fd, 4, piece.begin)
+        if is_frame(head, 0):
+            self._begin, self._head = piece.begin - len(NO_TAG), NO_TAG
+        self.is_known = is_frame(head, 0) or READ_BY_LIBSNDFILE.match(head) is not None
 
     def readable(self) -> bool:
         return True
@@ -62,19 +73,16 @@ class View(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        size = min(len(buffer), self._piece.end - self._piece.begin - self._at)
-        if size <= 0:
-            return 0
-        data = os.pread(self._fd, size, self._piece.begin + self._at)
-        if self._at < len(self._piece.head):
-            head = self._piece.head[self._at :][: len(data)]
-            data = head + data[len(head) :]
+        data = self._head[self._at :][: len(buffer)]
+        begin = self._begin + self._at + len(data)
+        size = min(len(buffer) - len(data), self._end - begin)
+        data += os.pread(self._fd, size, begin) if size > 0 else b""
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = (0, self._at, self._piece.end - self._piece.begin)[whence]
+        base = (0, self._at, self._end - self._begin)[whence]
         self._at = max(0, base + offset)
         return self._at
 
@@ -96,7 +104,8 @@ def pieces_of(handle: IO[bytes]) -> tuple[list[Piece], str | None]:
         if HEAD.match(data):
             heads = islice(HEAD.finditer(data), MOST_PIECES)
             begins = [head.start() for head in heads if head[0][:4] == data[:4]]
-            return _spans(begins, [*begins[1:], size]), None
+            told = CUT if ends_within_a_frame(data) else None
+            return _spans(begins, [*begins[1:], size]), told
         if (mended := _unwritten(data, 0)) is not None:
             return [mended], None
         pieces, told = _chain(data)
@@ -130,6 +139,8 @@ def _chain(data: Data) -> tuple[list[Piece], str | None]:
         begins.append(begin)
         if (mended := _unwritten(data, begin)) is not None:
             return [*_spans(begins, [*ends, begin])[:-1], mended], None
+    if end_of is _nist_end:  # libsndfile would read on
+        return [Piece(*span) for span in zip(begins, ends, strict=False)], told
     return _spans(begins, [*ends[: len(begins) - 1], len(data)]), told
 
 
@@ -208,6 +219,10 @@ def _kind(data: Data, at: int) -> End | None:
         return _asf_end
     if head[4:8] == b"ftyp":
         return _mp4_end
+    if head[:8] == NIST:
+        return _nist_end
+    if data[at + 16 : at + 20] == WESTWOOD:
+        return _westwood_end
     kind = {b".snd": _au_end, b"caff": _caf_end, b".SoX": _sox_end, b"XoS.": _sox_end}.get(head[:4])
     return kind or (mp3_end if is_frame(data, after_tag(data, at)) else None)
 
@@ -370,8 +385,30 @@ def _sox_end(data: Data, at: int) -> int | None:
     return at + 4 + size + 4 * num if num else None
 
 
+def _nist_end(data: Data, at: int) -> int | None:
+    """None where it does not say how many samples it has."""
+    size = int(data[at + 8 : at + 16].strip() or 0)
+    head = data[at : at + size]
+    found = re.findall(rb"\n(?:sample_count|sample_n_bytes|channel_count) -\w+ (\d+)", head)
+    return at + size + math.prod(map(int, found)) if len(found) == 3 else None
+
+
+def _westwood_end(data: Data, at: int) -> int:
+    """After the last chunk, and no less than the header's bytes."""
+    end = at + 12 + int.from_bytes(data[at + 2 : at + 6], "little")
+    at += 12
+    while data[at + 4 : at + 8] == WESTWOOD:
+        at += 8 + int.from_bytes(data[at : at + 2], "little")
+    return max(at, end)
+
+
 # libsndfile knows when others are cut
-OURS = (_adx_end, _asf_end, _avi_end, _caf_end, _sox_end, _voc_end, _w64_end)
+OURS: frozenset[End] = frozenset(
+    {
+        *(_adx_end, _asf_end, _avi_end, _caf_end, _nist_end, _sox_end, _voc_end, _w64_end),
+        _westwood_end,
+    }
+)
 
 
 def _mp4_end(data: Data, begin: int) -> int | None:

@@ -143,7 +143,9 @@ AS_AAC = ("-c:a", "aac")
 FRAGMENTS = (*AS_AAC, "-movflags", "frag_keyframe+empty_moov", "-frag_duration", "200000")
 OTHER_KINDS = {
     **dict.fromkeys(("a.ac3", "a.eac3", "a.voc", "a.adx", "a.caf", "a.sox", "a.spx", "a.tta"), ()),
-    **dict.fromkeys(("a.mp2", "a.mpg", "a.flv"), ("-ar", "44100")),
+    **dict.fromkeys(("a.mp2", "a.mpg", "a.flv", "a.vob"), ("-ar", "44100")),
+    "a.spdif": ("-ar", "48000", "-c:a", "ac3"),
+    "a.aud": ("-f", "wsaud"),
     **dict.fromkeys(("a.ts", "a.latm", "a.nut"), AS_AAC),
     "a.dts": ("-strict", "-2", "-ar", "48000"),
     "two_channels.adx": ("-ac", "2", "-ar", "22050"),
@@ -155,6 +157,69 @@ OTHER_KINDS = {
     **{f"{rate}.mp3": ("-ar", str(rate), "-write_xing", "0") for rate in (8_000, 22_050, 44_100)},
     **{f"{rate}.aac": ("-ar", str(rate)) for rate in (8_000, 22_050, 44_100)},
 }
+
+
+# with a declared length that libsndfile does not compare with the file's, and one of none
+BY_LIBSNDFILE = {
+    **dict.fromkeys(("RF64", "NIST", "SVX", "AVR", "MPC2K", "MAT4", "MAT5", "SDS"), "PCM_16"),
+    "WVE": "ALAW",
+    "IRCAM": "FLOAT",
+}
+
+
+@pytest.mark.parametrize("kind", BY_LIBSNDFILE)
+def test_a_cut_file_of_a_rare_kind_is_told(tmp_path, kind):
+    data = encoded(TONES[2], 8_000, format=kind, subtype=BY_LIBSNDFILE[kind])
+    (tmp_path / "a").write_bytes(data)
+    assert hear(tmp_path / "a")[1] is None
+    (tmp_path / "a").write_bytes(data[: len(data) * 3 // 5 // 4 * 4 + 1])
+    assert "is cut short" in str(hear(tmp_path / "a")[1])
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "ULAW"])
+def test_what_follows_a_speech_corpus_s_recording_is_told(tmp_path, subtype):
+    data = encoded(TONES[0], format="NIST", subtype=subtype)
+    for rest, told in ((data, "None"), (b"\1" * 5000, "holds 5000 bytes after the end")):
+        (tmp_path / "a").write_bytes(data + rest)
+        samples, warning = hear(tmp_path / "a")
+        assert told in str(warning)
+        assert len(samples) == 2 * RATE * (1 + (rest == data))
+
+
+@pytest.mark.parametrize("rest", [b"", b"\1" * 5000])
+def test_a_damaged_end_is_told_where_no_length_is_known(tmp_path, rest):
+    """A FLAC that was written to a pipe declares no number of samples."""
+    data = bytearray(encoded(TONES[0], format="FLAC"))
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    (tmp_path / "a").write_bytes(data)
+    assert hear(tmp_path / "a")[1] is None
+    (tmp_path / "a").write_bytes(data + rest if rest else data[:-999])
+    assert "is damaged or cut short (" in str(hear(tmp_path / "a")[1])
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_nothing_of_the_working_directory_is_read(tmp_path, monkeypatch, num):
+    """libsndfile looks for a Macintosh's "._NAME", and found "._" there: a pipe of that name hung
+    it."""
+    (tmp_path / "a").write_bytes(encoded(TONES[0], **KINDS["mp3"]) * num)
+    (tmp_path / "._").write_bytes(b"no resource fork")
+    (tmp_path / ".AppleDouble").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # without ffmpeg
+    samples, told = hear(tmp_path / "a")
+    assert (len(samples), told) == (num * 2 * RATE, None)
+
+
+@needs_ffmpeg
+def test_an_mp3_in_a_wav_is_whole_and_silent(tmp_path, capfd):
+    sound = wav(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", sound, "-c:a", "mp3", tmp_path / "b.wav")
+    subprocess.run(made, check=True)
+    (tmp_path / "c.wav").write_bytes((tmp_path / "b.wav").read_bytes()[:-999])
+    assert hear(tmp_path / "b.wav")[1] is None
+    assert "is cut short" in str(hear(tmp_path / "c.wav")[1])
+    assert capfd.readouterr().err == ""
 
 
 @needs_ffmpeg
