@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamer import __version__
-from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions
+from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import fail, loading, opened, put
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
@@ -24,16 +24,11 @@ from streamer.logs import log_errors_to
 if TYPE_CHECKING:
     from streamer.net.link.server import VerifierServer
     from streamer.net.realtime.server import RealtimeServer
-    from streamer.net.service.service import Address
+    from streamer.net.service.admission import Admission
+    from streamer.net.service.service import Service
 
-
-class Runs(Protocol):
-    """A server of ours."""
-
-    async def run(self, address: Address, ready: Callable[[int], None]) -> None: ...
-
-
-S = TypeVar("S", bound=Runs)
+S = TypeVar("S", bound="Service")
+Told = Callable[[S, str, str], str]  # line on stdout, of a server, "s" with TLS, and its address
 
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -66,36 +61,31 @@ def run_verifier(options: VerifierOptions) -> int:
 def _run(
     options: AddressOptions,
     opening: Callable[[str | None], AbstractAsyncContextManager[S]],
-    told: Callable[[S, str, str], str],
+    told: Told[S],
 ) -> int:
-    """Run the server that `opening` loads. told: gives the line on stdout, of the server, "s" with
-    TLS, and the address."""
+    """Run the server that `opening` loads."""
     import anyio
 
     tls, key = door_of(options)
-    s = "s" if tls else ""
-
-    def line(server: S, at: str) -> str:
-        return told(server, s, at)
-
-    return anyio.run(run_opened, options, tls, opening(key), line)
+    return anyio.run(run_opened, options, tls, opening(key), told)
 
 
 async def run_opened(
     options: AddressOptions,
     tls: ssl.SSLContext | None,
     opening: AbstractAsyncContextManager[S],
-    told: Callable[[S, str], str],
+    told: Told[S],
 ) -> int:
-    """Run the server of `opening`; its exit status. told: gives the line on stdout."""
+    """Run the server of `opening`; its exit status."""
     from streamer.net.service.service import Address
 
     try:
         check_free(options)  # models may take minutes to load
         async with opening as server:
+            s, host = "s" if tls else "", shown_host(options.host)
             await server.run(
                 Address(options.host, options.port, tls),
-                lambda port: put(told(server, f"{shown_host(options.host)}:{port}")),
+                lambda port: put(told(server, s, f"{host}:{port}")),
             )
     except OSError as error:
         fail(cannot_listen(options, error))
@@ -110,19 +100,10 @@ async def open_server(
     """Load the models and make their server, which does not run yet. Raises ModelError."""
     from streamer.net.link.client import watch_link
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
-    from streamer.net.service.admission import Admission, incarnation_of
 
     origins = origins_of(options.allow_origin)  # before models are loaded
     tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
-        admission = Admission(
-            (PATH,),
-            options.max_sessions,
-            key,
-            origins,
-            options.max_per_key,
-            incarnation_of(options.name or ""),
-        )
         terms = ServerTerms(
             options.resume_s,
             options.live_updates,
@@ -130,6 +111,7 @@ async def open_server(
             describer.said,
             options.coaching(),
         )
+        admission = admission_of(options, PATH, key, origins)
         server = RealtimeServer(tracing(describer.stream), admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
@@ -160,7 +142,6 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     from streamer.model.offline import warm_up
     from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.net.link.server import VerifierServer
-    from streamer.net.service.admission import Admission, incarnation_of
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
@@ -174,23 +155,26 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     with loading(f"cloud {options.cloud}", is_service=True):
         thinker = await anyio.to_thread.run_sync(load_cloud)
     threads = anyio.CapacityLimiter(HEARING_THREADS)
-    admission = Admission(
-        (PATH,),
-        options.max_sessions,
-        key,
-        max_per_key=options.max_per_key,
-        name=incarnation_of(options.name or ""),
-    )
     async with open_side(thinker, "verifier") as side:
         server = VerifierServer(
             partial(ModelJudge, thinker, side, threads=threads),
             verifier_model_of(thinker),
-            admission,
+            admission_of(options, PATH, key),
             options.resume_s,
         )
         server.metrics.build(__version__)
         server.model_name = thinker.card.name
         yield server
+
+
+def admission_of(
+    options: DoorOptions, path: str, key: str | None, origins: tuple[str, ...] = ()
+) -> Admission:
+    """Who may connect at `path`."""
+    from streamer.net.service.admission import Admission, incarnation_of
+
+    name = incarnation_of(options.name or "")
+    return Admission((path,), options.max_sessions, key, origins, options.max_per_key, name)
 
 
 def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:

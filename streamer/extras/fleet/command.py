@@ -144,7 +144,7 @@ async def run_director(
     taken."""
     from streamer.extras.fleet.director import Director
 
-    def told(_: Director, at: str) -> str:
-        return f"listening on ws{'s' if tls else ''}://{at} (a director)"
+    def told(_: Director, s: str, at: str) -> str:
+        return f"listening on ws{s}://{at} (a director)"
 
     return await run_opened(options, tls, nullcontext(Director(roster, key, beside)), told)
