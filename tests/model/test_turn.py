@@ -7,6 +7,7 @@ import torch
 from answers import answer
 from noted import noting
 from speech import cuts, recording, speech
+from stock import generated, inputs_of
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.decoding.plan import Gate, Plan
@@ -16,7 +17,6 @@ from streamer.model.decoding import GenerateDrafter, describe_so_far
 from streamer.model.engines.load import load_stock
 from streamer.model.listener import Listener
 from streamer.model.offline import hear
-from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
 
@@ -52,11 +52,6 @@ def heard(thinker, samples, pieces, provisional=False):
     return listener
 
 
-def stock_input(ids, features):
-    heard = torch.ones((1, features.shape[1]), dtype=torch.long)
-    return {"input_ids": ids, "input_features": features[None], "feature_attention_mask": heard}
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     """Any cut, provisional windows and redos between: the same logits as the stock model's one
@@ -71,9 +66,8 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     if seed % 2 == 0:
         assert many.num_reencoded > 0, "the crescendo must have made windows stale"
     stock = load_stock(tiny_pair[1])
-    features, ids = torch.from_numpy(one.features()), torch.tensor([one.sequence.ids])
     with torch.inference_mode():
-        logits = stock(**stock_input(ids, features)).logits[0, -1]
+        logits = stock(**inputs_of(one)).logits[0, -1]
     np.testing.assert_allclose(wanted[0], logits, atol=2e-4, rtol=1e-4)
     one.close()
     many.close()
@@ -110,24 +104,9 @@ def test_gated_is_between_edge_and_exact(pair):
 
 @pytest.mark.parametrize(("rules", "sampling", "_k"), SETTINGS)
 def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampling, _k):
-    """The oracle: transformers' own loop, cache and prefill, with the rules as LogitsProcessor and
-    StoppingCriteria."""
     edge, samples = pair[0], recording(2)
     ours, reason, _ = told(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
-    listener = heard(edge, samples, [slice(None)])
-    ids = torch.tensor([listener.sequence.ids])
-    features = torch.from_numpy(listener.features())
-    n = ids.shape[1]
-    with torch.inference_mode():
-        out = stock_edge.generate(
-            **stock_input(ids, features),
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=rules.max_new_tokens,
-            do_sample=False,
-            logits_processor=[RulesLogitsProcessor(edge.vocabulary, rules, sampling, n)],
-            stopping_criteria=[SentenceStoppingCriteria(edge.vocabulary, rules, n)],
-        )[0, n:].tolist()
-    listener.close()
+    out = generated(stock_edge, edge, samples, rules, sampling)
     if reason in ("eos", "loop"):
         out = out[:-1]  # generate() keeps the id that stopped it
     assert ours == out

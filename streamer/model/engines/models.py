@@ -49,8 +49,10 @@ class TextModel:
         self._cos, self._sin = self._rotary(0)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
-        """KV memory in the layout that `forward` reads."""
-        return torch_slots(self.shape, num_slots, max_len, self.embedding)
+        """KV memory of the weights' type, in the layout that `forward` reads."""
+        sizes = kv_sizes(self.shape, num_slots, max_len)
+        keys, values = (self.embedding.new_zeros(size) for size in sizes)
+        return KVSlots(keys, values, num_slots, max_len)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
@@ -189,13 +191,6 @@ class TextModel:
             gate_up=self._pack(take("mlp.gate_proj.weight", "mlp.up_proj.weight")),
             down=self._pack(take("mlp.down_proj.weight")),
         )
-
-
-def torch_slots(shape: TextShape, num_slots: int, max_len: int, like: Tensor) -> KVSlots:
-    """KV memory of the type and on the device of `like`."""
-    sizes = kv_sizes(shape, num_slots, max_len)
-    keys, values = (like.new_zeros(size) for size in sizes)
-    return KVSlots(keys, values, num_slots, max_len)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

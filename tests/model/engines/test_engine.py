@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from stock_engine import on_stock
 
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.engines.engine import Row, SlotsFull
@@ -50,23 +49,28 @@ def test_slots_are_bounded_and_come_back(thinker):
 
 
 @pytest.mark.parametrize("role", [0, 1])
-def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
-    """Ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
-    fast = load(str(tiny_pair[role]), "edge", num_slots=3)
-    ids, found = ids_of(60, 9), []
-    features = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
-    for thinker in (fast, on_stock(fast)):
-        engine, out = thinker.engine, []
-        a, b, n = engine.open(), engine.open(), len(thinker.engine.prompt_ids)
-        embeds = engine.encode(features)
-        out += engine.step(
-            [Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])]
-        )
-        audio = Row(b, n + 7, [0] * 50, embeds[1], num_logits=0)
-        out += engine.step([audio, Row(a, n + 52, ids[2:9], num_logits=7)])
-        out += engine.step([Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])])
-        found.append(np.concatenate([logits for logits in out if len(logits)]))
-        engine.close(a)
-        engine.close(b)
-    np.testing.assert_allclose(found[0], found[1], atol=2e-4, rtol=1e-5)
-    assert np.array_equal(found[0].argmax(-1), found[1].argmax(-1))
+@torch.inference_mode()
+def test_ragged_rows_and_a_rollback_say_what_the_stock_model_says(tiny_pair, role):
+    """And what it hears; logits of each row's whole text so far."""
+    engine = load(str(tiny_pair[role]), "edge", num_slots=3).engine
+    stock, ids, prompt = load_stock(tiny_pair[role]), ids_of(60, 9), engine.prompt_ids
+    windows = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
+    a, b, n = engine.open(), engine.open(), len(prompt)
+    first, second = engine.encode(windows)
+    rows = [Row(a, n, [0] * 50 + ids[:2], first, num_logits=2), Row(b, n, ids[:7])]
+    out = [*engine.step(rows)]
+    rows = [Row(b, n + 7, [0] * 50, second, num_logits=0), Row(a, n + 52, ids[2:9], num_logits=7)]
+    out += engine.step(rows)
+    rows = [Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])]
+    out += engine.step(rows)
+    size = torch.tensor([200])
+    heard = [stock.model.audio_tower(w, feature_lens=size).last_hidden_state for w in windows]
+    told = ((heard[0], ids[:2]), (ids[:7],), (heard[0], ids[:9]))
+    told += ((heard[0], ids[:4], ids[20:25]), (ids[:7], heard[1], ids[7:8]))
+    embed = stock.get_input_embeddings()
+    for got, parts in zip([logits for logits in out if len(logits)], told, strict=True):
+        x = [p if torch.is_tensor(p) else embed(torch.tensor(p)) for p in (list(prompt), *parts)]
+        hidden = stock.model.language_model(inputs_embeds=torch.cat(x)[None]).last_hidden_state[0]
+        wanted = stock.lm_head(hidden[-len(got) :])
+        np.testing.assert_allclose(got, wanted, atol=2e-4, rtol=1e-5)
+        assert np.array_equal(got.argmax(-1), wanted.argmax(-1))
