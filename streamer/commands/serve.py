@@ -170,7 +170,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
 def admission_of(
     options: DoorOptions, path: str, key: str | None, origins: tuple[str, ...] = ()
 ) -> Admission:
-    """Who may connect at `path`."""
+    """The rules of admission at `path`."""
     from streamer.net.service.admission import Admission, incarnation_of
 
     name = incarnation_of(options.name or "")
