@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
-from streamer.audio.pieces import CUT, View, of_another_kind, pieces_of
+from streamer.audio.pieces import CUT, PLACEHOLDER, View, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
@@ -40,8 +40,6 @@ FRAMES = re.compile(r"(?:^\s*Frames|\bCols)\s*:\s*(\d+)", re.MULTILINE)
 # bytes of the header where it declares no length: a last sample that is not whole is all there is
 BARE = {"IRCAM": 1024, "PAF": 2048}
 SAMPLE_BYTES = {"PCM_S8": 1, "PCM_16": 2, "PCM_32": 4, "FLOAT": 4, "ULAW": 1, "ALAW": 1}
-# bytes; programs that write to a pipe promise about the most that fits
-PLACEHOLDER = 0x7FFF_0000
 MP3_LAG = 2 * 1152  # frames
 ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leaves open
 

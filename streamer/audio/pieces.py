@@ -24,7 +24,8 @@ MOST_PIECES = 1000
 LEAST_BYTES = 256  # of another recording
 LEAST_UNKNOWN_BYTES = 1024  # fewer are padding, or a tag of another kind
 UNWRITTEN = (0, 0xFFFFFFFF)  # sizes of a WAV chunk that no recorder writes at its end
-ENDLESS = 1 << 62  # bytes; of a W64, beyond it a size is a placeholder
+PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe promise about the most that fits
+ENDLESS = 1 << 62  # bytes; of a W64 or RF64, beyond it a size is a placeholder
 W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
@@ -206,7 +207,7 @@ def _kind(data: Data, at: int) -> End | None:
     if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:] == b"WAVE":
         return _wav_end
     if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
-        return _aiff_end
+        return _wav_end
     if head[:2] == ADX and data[(body := _adx_body(data, at)) - 6 : body] == b"(c)CRI":
         return _adx_end
     if head[:4] == b"RIFF" and head[8:] == b"AVI ":
@@ -228,7 +229,7 @@ def _kind(data: Data, at: int) -> End | None:
 
 
 def _order(data: Data, at: int) -> str:
-    return ">" if data[at : at + 4] == b"RIFX" else "<"
+    return ">" if data[at : at + 4] in (b"RIFX", b"FORM") else "<"
 
 
 def _wav_end(data: Data, at: int) -> int | None:
@@ -250,13 +251,15 @@ def _wav_end(data: Data, at: int) -> int | None:
 
 
 def _wav_data(data: Data, begin: int) -> tuple[int, int] | None:
-    """Where the samples of a WAV begin, and the bytes that they have by the header: 0 for fewer
-    than one frame."""
+    """Where the samples of a WAV or AIFF begin, and the bytes that they have by the header: 0 for
+    fewer than one frame."""
     at, least = begin + 12, 1
     while at + 8 <= len(data):
         name, length = struct.unpack_from(f"{_order(data, begin)}4sI", data, at)
         if name == b"fmt " and length >= 14:
             (least,) = struct.unpack_from(f"{_order(data, begin)}H", data, at + 20)
+        if name == b"SSND":  # 8 bytes come before the samples
+            return at + 16, max(0, length - 8)
         if name == b"data":
             return at + 8, length if length >= least else 0
         at += 8 + length + length % 2
@@ -267,7 +270,7 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
     """The piece that begins there, with sizes, where its header has none and bytes follow."""
     end_of = _kind(data, begin)
     size = len(data)
-    if end_of is _au_end and struct.unpack_from(">I", data, begin + 8)[0] == 0:
+    if end_of is _au_end and _au_end(data, begin) is None:
         head = bytearray(data[begin : begin + 12])
         head[8:] = b"\xff" * 4  # unknown: up to the end
         return Piece(begin, size, bytes(head))
@@ -279,7 +282,8 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
         return None
     head = bytearray(data[begin : body[0]])
     if data[begin : begin + 4] == b"RF64":
-        if data[begin + 12 : begin + 16] != b"ds64" or any(data[begin + 28 : begin + 36]):
+        (length,) = struct.unpack_from("<Q", data, begin + 28)
+        if data[begin + 12 : begin + 16] != b"ds64" or 0 < length < ENDLESS:
             return None
         struct.pack_into("<QQ", head, 20, size - begin - 8, left)
         return Piece(begin, size, bytes(head))
@@ -287,7 +291,8 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
         return None
     order = _order(data, begin)
     struct.pack_into(f"{order}I", head, 4, min(size - begin - 8, 0xFFFFFFF0))
-    struct.pack_into(f"{order}I", head, body[0] - 4 - begin, min(left, 0xFFFFFFC0))
+    before = 8 * (data[begin : begin + 4] == b"FORM")
+    struct.pack_into(f"{order}I", head, len(head) - before - 4, min(left + before, 0xFFFFFFC0))
     return Piece(begin, size, bytes(head))
 
 
@@ -310,14 +315,9 @@ def _voc_end(data: Data, at: int) -> int | None:
     return at + (at < len(data))  # a block of one byte ends the list
 
 
-def _aiff_end(data: Data, at: int) -> int | None:
-    (length,) = struct.unpack_from(">I", data, at + 4)
-    return at + 8 + length + length % 2 if length not in UNWRITTEN else None
-
-
 def _au_end(data: Data, at: int) -> int | None:
     offset, length = struct.unpack_from(">II", data, at + 4)
-    return at + offset + length if length not in UNWRITTEN else None
+    return at + offset + length if 0 < length < PLACEHOLDER else None
 
 
 def _w64_end(data: Data, at: int) -> int | None:

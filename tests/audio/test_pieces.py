@@ -94,7 +94,9 @@ def test_tags_at_the_end_are_no_lost_part(tmp_path, kind):
 ONES = b"\xff" * 8
 UNWRITTEN = [  # where the sizes are, and what a recorder or a pipe leaves there
     ("rf64", {20: bytes(24)}),
-    ("au", {8: bytes(4)}),
+    ("rf64", {20: ONES * 2}),
+    *(("au", {8: size}) for size in (bytes(4), b"\x7f\xff\xff\xff")),
+    *(("aiff", {-12: size}) for size in (b"\0\0\0\x08", b"\xff\xff\xff\xff")),
     *(("w64", {16: file, -8: data}) for file in (bytes(8), ONES) for data in (bytes(8), ONES)),
     ("w64", {-8: ONES[1:] + b"\x7f"}),
     ("w64", {16: b"\x28" + bytes(7)}),
@@ -104,7 +106,7 @@ UNWRITTEN = [  # where the sizes are, and what a recorder or a pipe leaves there
 @pytest.mark.parametrize(("kind", "sizes"), UNWRITTEN)
 @pytest.mark.parametrize("before", [False, True])
 def test_sizes_of_other_kinds_that_were_never_written(tmp_path, kind, sizes, before):
-    """-8: before the samples of a W64."""
+    """-8: before the samples of a W64; -12: of an AIFF."""
     whole = encoded(TONES[0], **KINDS[kind])
     lost = bytearray(whole)
     for at, size in sizes.items():
@@ -131,10 +133,12 @@ def test_samples_up_to_the_end_of_a_caf_file_are_no_lost_part(tmp_path):
 
 
 @pytest.mark.parametrize(("at", "told"), [(4, "None"), (40, "bytes after the end")])
-def test_of_two_sizes_that_differ_the_one_that_is_heard_counts(tmp_path, at, told):
-    """4: of the file; 40: of the samples."""
-    data = bytearray(encoded(TONES[0], format="WAV", subtype="PCM_16"))
-    data[at : at + 4] = (2_000).to_bytes(4, "little")
+@pytest.mark.parametrize(("kind", "order"), [("WAV", "little"), ("AIFF", "big")])
+def test_of_two_sizes_that_differ_the_one_that_is_heard_counts(tmp_path, kind, order, at, told):
+    """4: of the file; 40 or 42: of the samples."""
+    data = bytearray(encoded(TONES[0], format=kind, subtype="PCM_16"))
+    at += 2 * (kind == "AIFF" and at == 40)
+    data[at : at + 4] = (2_000).to_bytes(4, order)
     (tmp_path / "a.wav").write_bytes(data)
     assert told in str(hear(tmp_path / "a.wav")[1])
 
