@@ -48,6 +48,15 @@ def decibel(power: Floats) -> Floats:
     return level
 
 
+def smoothed(power: Floats, num: int) -> Floats:
+    """The mean of each frame [n] and `num` to each side; silence lies around them."""
+    padded = np.pad(power, num + 1, constant_values=0)
+    sums = np.cumsum(padded, dtype=np.float64)
+    width = 2 * num + 1
+    found: Floats = ((sums[width:] - sums[:-width])[: len(power)] / width).astype(np.float32)
+    return found
+
+
 def active_level(power: Floats, spoken: Flags) -> tuple[float, Flags]:
     """The level of the speech in dBFS, and which frames are heard in it [n_frames].
 

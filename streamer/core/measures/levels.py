@@ -96,10 +96,8 @@ CLEAN_SNR_DB = 25.0  # noise further under the speech than this changes no measu
 # Noise, other voices and echoes fill the dips between syllables: under this many dB they do.
 DEEP_DB = 30.0
 NARROW_DB = (-32.0, -44.0)  # a telephone has little outside its band: none of it to all of it
-# Where dips are less deep than this, and the pauses show no noise that fills them, other voices are
-# measured, too. The square of it, in steps of 10 dB, adds to the exponents of a model's opinion,
-# but for the rate: the count of syllables is the better one even then.
-CROWD_DB = 22.0
+# In a crowd the square of `crowd_db`, in steps of 10 dB, adds to the exponents of a model's
+# opinion, but for the rate: the count of syllables is the better one even then.
 CROWD_OPINION = 2.0
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
@@ -209,8 +207,7 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
 
 def opinion_of(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the exponent of a model's own chances beside the measures', 1 at most."""
-    deep_db = CROWD_DB if found.snr_db is None else min(CROWD_DB, found.snr_db)
-    more = CROWD_OPINION * _filled(found, deep_db) ** 2
+    more = CROWD_OPINION * (found.crowd_db / 10) ** 2
     return {
         name: exponent if name == "rate" else min(1.0, exponent + more)
         for name, exponent in learnt().opinion.items()
@@ -252,12 +249,8 @@ def features_of(found: SpeechMeasures) -> Doubles:
     outside_db = wide if found.outside_db is None else found.outside_db
     narrowed = min(1.0, max(0.0, (wide - outside_db) / (wide - narrow)))
     is_unknown = float(found.snr_db is None)
-    return np.array([1.0, length, noise, is_unknown, clipping, _filled(found), narrowed])
-
-
-def _filled(found: SpeechMeasures, deep_db: float = DEEP_DB) -> float:
-    """How far the dips between syllables are filled, in steps of 10 dB under `deep_db`."""
-    return 0.0 if found.dip_db is None else max(0.0, deep_db - found.dip_db) / 10
+    filled = 0.0 if found.dip_db is None else max(0.0, DEEP_DB - found.dip_db) / 10
+    return np.array([1.0, length, noise, is_unknown, clipping, filled, narrowed])
 
 
 def values_of(found: SpeechMeasures) -> dict[str, float | None]:

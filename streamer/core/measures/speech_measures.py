@@ -20,6 +20,9 @@ MIN_SNR_DB = 10.0
 MAX_CLIPPED = 0.002  # share of the samples
 MIN_SPEECH_S = 1.5
 FULL_SCALE = 0.999
+# Where dips between syllables are less deep than this, and the pauses show no noise that fills
+# them, other voices are heard, too.
+CROWD_DB = 24.0
 # "auto": the median of the voice's own turns, or that of a coach's baseline; None: absolute only
 PitchReference = float | Literal["auto"] | None
 REFERENCE_HZ = (30.0, 1000.0)
@@ -58,6 +61,14 @@ class SpeechMeasures:
     @property
     def rate_syllables_per_min(self) -> float | None:
         return None if self.rate_syllables_per_s is None else 60 * self.rate_syllables_per_s
+
+    @property
+    def crowd_db(self) -> float:
+        """How far other voices fill the dips between syllables: more than quiet pauses would."""
+        if self.dip_db is None:
+            return 0.0
+        deep_db = CROWD_DB if self.snr_db is None else min(CROWD_DB, self.snr_db)
+        return max(0.0, deep_db - self.dip_db)
 
     @property
     def warnings(self) -> tuple[str, ...]:

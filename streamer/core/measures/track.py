@@ -28,6 +28,7 @@ from streamer.core.measures.frames import (
     frame_powers,
     level_of_speech,
     pitch_stats,
+    smoothed,
     speaking,
 )
 from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
@@ -43,6 +44,7 @@ DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
 NOISE_OVER_QUIETEST = 2.0
 QUIETEST = 5  # percent of the frames from the first speech to the last
 LEAST_OUTSIDE = 1e-6
+LEAST_VOICE = 0.1  # of the power in a band is the voice's, at least
 LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # Voice activity takes the first tenth of a second of a noise for speech. So the first or last
 # stretch of speech does not count if it is no longer than this, and the rest further away.
@@ -57,6 +59,16 @@ ONSET_FRAMES = 15
 # the voice (2026-11).
 WHISPER_FRAMES = 7
 WHISPER_SHARE = 0.5
+
+
+# In a crowd the frames of the one who speaks are those that stand out: for each dB of `crowd_db` a
+# frame is silent this much sooner, but not within these shares of `dip_db` under the speech. The
+# shares are of a level smoothed over CROWD_FRAMES to each side, and of a frame's own. Chosen on 314
+# recordings of people in babble: errors of pitch and pauses fall by a third, on 329 others too.
+CROWD_STEP = 4.0
+CROWD_SPOKEN = 0.5
+CROWD_HEARD = 0.35
+CROWD_FRAMES = 15
 
 
 class Frames(NamedTuple):
@@ -88,6 +100,21 @@ class Frames(NamedTuple):
         return Frames(*parts)
 
     def measures(self) -> SpeechMeasures:
+        """The measures; in a crowd, those of the frames that stand out of it, the speaker's."""
+        found = self._measures(SILENT_DB)
+        if found.dip_db is None or found.level_dbfs is None or found.crowd_db == 0:
+            return found
+        silent_db = SILENT_DB - CROWD_STEP * found.crowd_db
+        smooth_db = decibel(smoothed(self.power, CROWD_FRAMES))
+        is_near = smooth_db > found.level_dbfs - max(CROWD_SPOKEN * found.dip_db, silent_db)
+        near = self._replace(speech=self.speech & is_near)
+        again = near._measures(max(CROWD_HEARD * found.dip_db, silent_db))
+        if again.level_dbfs is None:
+            return found
+        return replace(again, dip_db=found.dip_db, snr_db=found.snr_db, outside_db=found.outside_db)
+
+    def _measures(self, silent_db: float) -> SpeechMeasures:
+        """silent_db: as far under the level of the speech a frame is silent."""
         num = len(self.power)
         audio_s = num / FRAMES_PER_S
         sounding = np.flatnonzero(self.power > DIGITAL_POWER)  # silence around it dilutes nothing
@@ -103,12 +130,15 @@ class Frames(NamedTuple):
         spoken_s = (span - paused) / FRAMES_PER_S
         level_db = self.level_db[at]
         active_db = level_of_speech(self.power[at], level_db)
-        is_heard = level_db > active_db - SILENT_DB
+        is_heard = level_db > active_db - silent_db
         heard = at[is_heard]
         level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
         quietest_db = float(np.percentile(self.level_db[at[0] : at[-1] + 1], QUIETEST))
         whole, low, high = (float(p[heard].mean()) for p in self[:3])
-        tilt = high / low
+        noise = self._noise(at, gaps)
+        noises = [_noise_power(p, noise, at) for p in self[:3]]
+        # without the noise, which is brighter or darker than the voice
+        tilt = max(high - noises[2], LEAST_VOICE * high) / max(low - noises[1], LEAST_VOICE * low)
         outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
         found = self._pitch(heard)
         return SpeechMeasures(
@@ -128,7 +158,7 @@ class Frames(NamedTuple):
             timbre_db=10 * math.log10(tilt),
             speech_s=spoken_s,
             audio_s=audio_s,
-            snr_db=self._snr_db(at, gaps, float(self.power[heard].mean())),
+            snr_db=_snr_db(whole, noises[0]),
             clipped_share=clipped,
         )
 
@@ -154,22 +184,35 @@ class Frames(NamedTuple):
             return None
         return pitch_stats(f0[is_voiced])
 
-    def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
-        """Speech over the sound without speech; None for too little of that.
-        gaps: frames between one of speech and the next."""
+    def _noise(self, spoken: Indices, gaps: Indices) -> Indices:
+        """Frames of sound without speech; none for too few. gaps: frames between one of speech and
+        the next."""
         long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
         begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
         ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
-        spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
-        noise = np.concatenate([self.power[begin:end] for begin, end in spans])
-        sounding = noise[noise > DIGITAL_POWER]  # silence that was added tells nothing of the room
-        noise = sounding if len(sounding) >= MIN_NOISE_FRAMES else noise
-        if len(noise) < MIN_NOISE_FRAMES:
-            return None
-        quietest = NOISE_OVER_QUIETEST * float(np.percentile(self.power[spoken], 5))
-        noise_power = min(float(np.median(noise)), quietest) + 1e-12
-        least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
-        return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
+        is_noise = np.zeros(len(self.power), bool)
+        for begin, end in zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True):
+            is_noise[begin:end] = True
+        # silence that was added tells nothing of the room
+        sounding = np.flatnonzero(is_noise & (self.power > DIGITAL_POWER))
+        found = sounding if len(sounding) >= MIN_NOISE_FRAMES else np.flatnonzero(is_noise)
+        return found if len(found) >= MIN_NOISE_FRAMES else found[:0]
+
+
+def _noise_power(power: Floats, noise: Indices, spoken: Indices) -> float:
+    """The mean square of the noise under the speech; 0 where none is known."""
+    if not len(noise):
+        return 0.0
+    quietest = NOISE_OVER_QUIETEST * float(np.percentile(power[spoken], 5))
+    return min(float(np.median(power[noise])), quietest) + 1e-12
+
+
+def _snr_db(heard_power: float, noise_power: float) -> float | None:
+    """Speech over the noise, of the power of both and of the noise; None if that is unknown."""
+    if noise_power == 0:
+        return None
+    least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
+    return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
 
 
 def _without_edges(spoken: Indices) -> Indices:

@@ -119,13 +119,38 @@ def test_live_measures_go_on_while_the_begin_of_the_turn_moves():
     assert heard_s == pytest.approx([3 + len(voice) / RATE_HZ] * 2, abs=0.2)  # frames lag
 
 
+def babble(index):
+    """A recording, and the other three 10 dB under it."""
+    voice = recording(index)
+    others = [recording(i) for i in range(4) if i != index]
+    added = sum(np.resize(v / v.std(), len(voice)) for v in others)
+    return voice + 0.3 * voice.std() / added.std() * added
+
+
 def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band():
-    voice = recording(2)
-    others = sum(np.resize(v / v.std(), len(voice)) for v in map(recording, (0, 1, 3)))
-    crowded = voice + 0.5 * voice.std() / others.std() * others
-    clean, babble, narrow = map(heard, (voice, crowded, telephone(voice)))
-    assert babble.dip_db < 18 < clean.dip_db - 5
+    clean, crowded, narrow = map(heard, (recording(2), babble(2), telephone(recording(2))))
+    assert crowded.dip_db < 18 < clean.dip_db - 5
+    assert crowded.crowd_db > 5 > clean.crowd_db == narrow.crowd_db == 0
     assert narrow.outside_db < -40 < clean.outside_db - 8
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_in_babble_pitch_and_pauses_are_those_of_the_one_in_front(index):
+    """With the other voices, SD of F0 would be .6 to 2.5 semitones off, and no pause be left."""
+    clean, crowded = heard(recording(index)), heard(babble(index))
+    assert crowded.pitch_sd_semitones == pytest.approx(clean.pitch_sd_semitones, abs=0.65)
+    assert crowded.pitch_median_hz == pytest.approx(clean.pitch_median_hz, rel=0.03)
+    assert crowded.pause_share > 0.1 or clean.pause_share < 0.1
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_noise_under_the_speech_is_no_part_of_its_timbre(index):
+    """With the noise, a dark voice would be 3 dB brighter."""
+    voice = recording(index)
+    hiss = np.random.default_rng(index).standard_normal(len(voice))
+    found = heard(voice + 0.15 * voice.std() * hiss)
+    assert found.snr_db < 20
+    assert found.timbre_db == pytest.approx(heard(voice).timbre_db, abs=0.5)
 
 
 @pytest.mark.parametrize("seconds", [0.37, 5.0137, 20])
