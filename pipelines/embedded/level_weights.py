@@ -30,7 +30,7 @@ WIDTHS |= {"loudness": 9.0, "pauses": 0.1, "timbre": 7.0}
 # The weight of a disturbed sound, by how well the features show it. A recording as it is has 1, so
 # that invisible changes cast little doubt on clean sounds.
 SEEN = {"none": 1.0, "noise": 0.3, "clipped": 0.3, "babble": 0.3}
-SEEN |= {"room": 0.15, "telephone": 0.4, "opus": 0.1}
+SEEN |= {"room": 0.15, "telephone": 0.15, "opus": 0.1}
 RIDGE = 2.0
 SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
 OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
