@@ -7,7 +7,7 @@ one of them wants next.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -51,11 +51,11 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The result of the steps under `key`: a value, or the error that ended them."""
+@dataclass(eq=False)
+class Job:
+    """Steps, and once they are done their value, or the error that ended them."""
 
-    key: Hashable
+    steps: Steps[Any]
     value: Any = None
     error: Exception | None = None
 
@@ -64,8 +64,7 @@ class Finished:
 class _Hand:
     """One stream's steps, what they want next, and how many ids of that row are fed already."""
 
-    key: Hashable
-    steps: Steps[Any]
+    job: Job
     wanted: Row | Encode
     num_fed: int = 0
 
@@ -95,40 +94,37 @@ class StepScheduler:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[tuple[Hashable, Steps[Any]]] = []  # added, not started
+        self._waiting: list[Job] = []  # added, not started
         # started, in the order in which they began to want what they want
-        self._hands: dict[Hashable, _Hand] = {}
+        self._hands: dict[Job, _Hand] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._hands)
 
-    def add(self, key: Hashable, steps: Steps[Any]) -> None:
-        """Take part from the next round on. `key` must not be in hand."""
-        self._waiting.append((key, steps))
+    def add(self, job: Job) -> None:
+        """Take part from the next round on."""
+        self._waiting.append(job)
 
-    def drop(self, key: Hashable) -> None:
-        """Take no further part: the steps are closed where they stand. Unknown keys are ignored."""
-        for waiting in [w for w in self._waiting if w[0] == key]:
-            self._waiting.remove(waiting)
-            waiting[1].close()
-        if key in self._hands:
-            self._hands.pop(key).steps.close()
+    def drop(self, job: Job) -> None:
+        """Take no further part: the steps are closed where they stand. Others are ignored."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+            job.steps.close()
+        if self._hands.pop(job, None) is not None:
+            job.steps.close()
 
-    def run(self) -> list[Finished]:
-        """One round: start what waits, encode, feed, say what is finished."""
-        finished: list[Finished] = []
+    def run(self) -> list[Job]:
+        """One round: start what waits, encode, feed; the jobs that are done."""
         waiting = self._waiting
         self._waiting = []
-        for key, steps in waiting:
-            self._advance(key, steps, None, finished)
-        for hand, embeddings in self._encode():
-            self._advance(hand.key, hand.steps, embeddings, finished)
+        done = [job for job in waiting if self._advance(job, None)]
+        done += [hand.job for hand, found in self._encode() if self._advance(hand.job, found)]
         for hand, row, logits in self._feed():
             hand.num_fed += len(row.ids)
             assert isinstance(hand.wanted, Row)
-            if isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids):
-                self._advance(hand.key, hand.steps, logits, finished)
-        return finished
+            is_fed = isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids)
+            done += [hand.job] if is_fed and self._advance(hand.job, logits) else []
+        return done
 
     def _encode(self) -> list[tuple[_Hand, Any]]:
         """The windows of this round, those of one length at once."""
@@ -183,19 +179,17 @@ class StepScheduler:
         except Exception as error:
             return error
 
-    def _advance(
-        self, key: Hashable, steps: Steps[Any], got: Any, finished: list[Finished]
-    ) -> None:
-        """Go on to what `steps` want next, or to their end."""
-        self._hands.pop(key, None)
+    def _advance(self, job: Job, got: Any) -> bool:
+        """Go on to what the steps want next, or to their end: then True."""
+        self._hands.pop(job, None)
         try:
-            if isinstance(got, Exception):
-                self._hands[key] = _Hand(key, steps, steps.throw(got))
-            else:
-                self._hands[key] = _Hand(
-                    key, steps, next(steps) if got is None else steps.send(got)
-                )
+            failed = isinstance(got, Exception)
+            wanted = job.steps.throw(got) if failed else job.steps.send(got)
         except StopIteration as over:
-            finished.append(Finished(key, over.value))
+            job.value = over.value
         except Exception as error:
-            finished.append(Finished(key, error=error))
+            job.error = error
+        else:
+            self._hands[job] = _Hand(job, wanted)
+            return False
+        return True

@@ -29,11 +29,11 @@ EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without c
 
 
 class Scheduler(Protocol):
-    """model/scheduler.py's StepScheduler: steps come in under a key, every `run` feeds one row of
-    each of them, and returns those that are done: with key, value and error."""
+    """model/scheduler.py's StepScheduler: every `run` feeds one row of each job, and returns
+    the jobs that are done: with their value or error."""
 
-    def add(self, key: Any, steps: Any) -> None: ...
-    def drop(self, key: Any) -> None: ...
+    def add(self, job: Any) -> None: ...
+    def drop(self, job: Any) -> None: ...
     def run(self) -> Sequence[Any]: ...
     def __len__(self) -> int: ...
 
@@ -115,9 +115,7 @@ class Batcher:
             if not len(self._rounds):
                 continue
             for done in self._rounds.run():
-                done.key.value = done.value
-                done.key.error = done.error
-                self._finish(done.key)
+                self._finish(done)
         for ticket in list(self._in_hand):
             self._rounds.drop(ticket)
             ticket.error = RuntimeError(CLOSED)
@@ -137,7 +135,7 @@ class Batcher:
             ticket, is_new = entry
             if is_new:
                 self._in_hand.add(ticket)
-                self._rounds.add(ticket, ticket.steps)
+                self._rounds.add(ticket)
             elif ticket in self._in_hand:
                 self._rounds.drop(ticket)
                 self._finish(ticket)

@@ -13,7 +13,7 @@ from streamer.model.decoding import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
 from streamer.model.offline import items_of
-from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
+from streamer.model.scheduler import PREFILL_IDS, Job, StepScheduler, drive
 from streamer.model.thinker import load
 
 NUM_IDS = 20
@@ -53,7 +53,7 @@ def test_ids_alone_equal_ids_in_company(thinker):
     """Streams that come and go in any round, one of them dropped, one that breaks: the others' ids
     stay."""
     wanted = {seed: alone(thinker, seed) for seed in range(4)}
-    rounds, listeners, found, number = StepScheduler(thinker.engine), {}, {}, 0
+    rounds, listeners, jobs, found, number = StepScheduler(thinker.engine), {}, {}, {}, 0
     comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}
 
     def broken(listener):
@@ -65,12 +65,15 @@ def test_ids_alone_equal_ids_in_company(thinker):
             listeners[key] = Listener(thinker)
             if key == "broken":
                 listeners[key].sequence.extend([1, 2])
-                rounds.add(key, broken(listeners[key]))
+                steps = broken(listeners[key])
             else:
-                rounds.add(key, sentence(thinker, 0 if key == "dropped" else key, listeners[key]))
+                steps = sentence(thinker, 0 if key == "dropped" else key, listeners[key])
+            jobs[key] = Job(steps)
+            rounds.add(jobs[key])
         if number == 12:
-            rounds.drop("dropped")
-        found |= {done.key: done for done in rounds.run()}
+            rounds.drop(jobs["dropped"])
+        done = rounds.run()
+        found |= {key: job for key, job in jobs.items() if job in done}
         number += 1
         assert number < 200
     assert {seed: found[seed].value for seed in wanted} == wanted
@@ -95,22 +98,23 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     engine = NotedEngine(thinker.engine)
     rounds, (speaker, *others) = StepScheduler(engine), [Listener(thinker) for _ in range(4)]
     speaker.sequence.extend([7])
-    rounds.add("speaker", next_ids(speaker, 15))
+    rounds.add(Job(next_ids(speaker, 15)))
     for i, other in enumerate(others):
         other.sequence.extend([i + 1] * 400)
-        rounds.add(i, other.feed(1 if i == 2 else 0))
+    jobs = [Job(other.feed(1 if i == 2 else 0)) for i, other in enumerate(others)]
+    for job in jobs:
+        rounds.add(job)
     finished = []
     for number in range(15):
-        finished += [done.key for done in rounds.run()]
+        finished += rounds.run()
         speaking, *prefilling = (len(row.ids) for row in engine.steps[-1])
         assert speaking == 1
         assert sum(prefilling) <= PREFILL_IDS
         assert len(speaker.sequence) == len(thinker.engine.prompt_ids) + 1 + number + 1
     while rounds:
-        finished += [done.key for done in rounds.run()]
-    assert [key for key in finished if key != "speaker"] == [2, 0, 1], (
-        "those that end a turn first, as they came"
-    )
+        finished += rounds.run()
+    order = [jobs.index(job) for job in finished if job in jobs]
+    assert order == [2, 0, 1], "those that end a turn first, as they came"
     num_fed = sum(len(row.ids) for rows in engine.steps for row in rows)
     assert num_fed == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):
@@ -130,7 +134,7 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
         return (yield row)
 
     rounds = StepScheduler(engine)
-    rounds.add("cut", once(rows[1]))
+    rounds.add(Job(once(rows[1])))
     found = []
     while not found:
         found = rounds.run()

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
 
 import anyio
 import pytest
@@ -18,13 +16,6 @@ from places import SUPPORT
 from streamer.stages.batcher import Batcher
 
 
-@dataclass
-class Finished:
-    key: Any
-    value: Any = None
-    error: Exception | None = None
-
-
 class CountingRounds:
     """Steps are (number of rounds, result); a round takes a moment, as an engine step does."""
 
@@ -32,12 +23,12 @@ class CountingRounds:
         self.left, self.widths, self.dropped = {}, [], []
         self.threads = set()
 
-    def add(self, key, steps):
-        self.left[key] = list(steps)
+    def add(self, job):
+        self.left[job] = list(job.steps)
 
-    def drop(self, key):
-        self.dropped.append(key)
-        self.left.pop(key, None)
+    def drop(self, job):
+        self.dropped.append(job)
+        self.left.pop(job, None)
 
     def __len__(self):
         return len(self.left)
@@ -47,12 +38,12 @@ class CountingRounds:
         self.widths.append(len(self.left))
         time.sleep(0.001)
         finished = []
-        for key, steps in list(self.left.items()):
+        for job, steps in list(self.left.items()):
             steps[0] -= 1
             if steps[0] <= 0:
-                del self.left[key]
-                error = steps[1] if isinstance(steps[1], Exception) else None
-                finished.append(Finished(key, None if error else steps[1], error))
+                del self.left[job]
+                setattr(job, "error" if isinstance(steps[1], Exception) else "value", steps[1])
+                finished.append(job)
         return finished
 
 
