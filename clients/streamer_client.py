@@ -39,7 +39,7 @@ CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_time
 RATES_HZ = (8_000, 48_000)  # the lowest and the highest that a server takes
 BLOCK_S = 0.05  # of a recording
 KEPT = 0.8  # of the channels' energies, from block to block
-CANCELS = 0.2  # channels whose sum keeps less than this share of their energy cancel
+LOUDER = 2  # in energy: a channel that takes over
 
 
 class Failed(Exception):
@@ -253,7 +253,6 @@ class Recording:
         self.np, self.soundfile = needed("numpy", "soundfile")
         self.path = path
         self.num_samples = 0  # given so far
-        self.alone = None  # the only channel that is heard, if channels cancel each other
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
@@ -297,30 +296,24 @@ class Recording:
             raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
 
     def _mixer(self):
-        """A function: block [n, channels] -> [n]. Channels share one gain by their energy; of
-        channels that cancel each other only the strongest is heard. As streamer does it."""
+        """A function: block [n, channels] -> [n], the loudest of late. As streamer does it."""
         np = self.np
-        energies = whole = summed = 0.0
-        before = None
+        energies, heard = 0.0, None
 
         def mix(block):
-            nonlocal energies, whole, summed, before
+            nonlocal energies, heard
             if block.shape[1] == 1:
                 return block[:, 0]
             exact = block.astype("f8")
             exact -= exact.mean(0)  # 0 Hz is no sound
             energies = KEPT * energies + (exact**2).sum(0)
-            whole = whole + (exact**2).sum(0)
-            summed = KEPT * summed + (exact.sum(1) ** 2).sum()
-            if not energies.sum():
+            before, loudest = heard, int(energies.argmax())
+            if energies[loudest] > LOUDER * (0 if heard is None else energies[heard]):
+                heard = loudest
+            if heard is None:
                 return block[:, 0] * 0
-            shares = energies / energies.sum()
-            if summed < CANCELS * energies.sum():
-                self.alone = int(whole.argmax())
-                shares = np.eye(block.shape[1])[self.alone]
-            begin = shares if before is None else before
-            before = shares
-            return (block * np.linspace(begin, shares, len(block))).sum(1)
+            begin = block[:, heard if before is None else before]
+            return begin + np.linspace(0, 1, len(block)) * (block[:, heard] - begin)
 
         return mix
 
@@ -356,9 +349,6 @@ class FileScreen:
         told = [part["warning"] for part in parts if part.get("warning")]
         more = f" (so in {len(told)} of {len(parts)} parts)" if len(parts) > 1 else ""
         told = [told[0] + more] if told else []
-        if recording.alone is not None:
-            alone = f"channel {recording.alone} alone was heard"
-            told.append(f"its channels cancel each other; {alone}")
         warning = "; ".join(told) or None
         if warning:
             tell(f"{recording.path}: {warning}")

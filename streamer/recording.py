@@ -85,7 +85,7 @@ def of_channel(result: Description, channel: int) -> Description:
 
 
 def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
-    """The recording as 16 kHz mono chunks: all channels mixed, or one alone. Raises AudioError."""
+    """The recording as 16 kHz mono chunks: the loudest channel, or one alone. Raises AudioError."""
     if channel is not None and not 0 <= channel < audio.channels:
         has = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
         raise AudioError(audio.path, f"{has}; there is no channel {channel}")

@@ -80,18 +80,27 @@ def test_the_page_mixes_the_table_as_python_does():
         assert np.abs(np.array(pcm) / 32_768 - wanted).max() <= 1 / 32_768
 
 
-@pytest.mark.parametrize("gain", [1.0, 0.8])
-@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("delay", [2, 8, 32, 112, 320])
+@pytest.mark.parametrize("gain", [1.0, -1.0, 0.8, -0.8])
 @pytest.mark.parametrize("silence_s", [0, 12])
-def test_of_channels_that_cancel_the_strongest_is_heard_alone(gain, others, silence_s):
+def test_a_voice_is_heard_through_one_microphone_at_a_time(delay, gain, silence_s):
+    """Of two some centimetres or metres apart, or swapped, the sum is a comb."""
     voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
-    found, told = mixed(gain * voice, -voice, *[0 * voice] * others)
-    assert np.array_equal(np.abs(found), np.abs(voice))
-    strongest = 0 if gain == 1.0 else 1
-    assert told == f"its channels cancel each other; channel {strongest} alone was heard"
-    audio = AudioArray(np.column_stack([gain * voice, -voice]), RATE)
-    list(chunks_of(audio))
-    assert audio.warning == told
-    alone = AudioArray(np.column_stack([voice, -voice]), RATE)
+    other = gain * np.concatenate([np.zeros(delay, np.float32), voice[:-delay]])
+    found, told = mixed(voice, other, 0 * voice)
+    assert np.array_equal(found, voice)
+    assert told == "channel 2 holds no sound"
+
+
+def test_another_channel_is_heard_once_it_is_louder_and_alone_where_it_is_named():
+    """3 dB, over a quarter of a second."""
+    for gain, heard in ((1.3, VOICE), (2.0, 2 * OTHER)):
+        found, _ = mixed(VOICE, np.concatenate([0.1 * OTHER[:RATE], gain * OTHER[RATE:]]))
+        assert np.array_equal(found[:RATE], VOICE[:RATE])
+        assert np.array_equal(found[RATE * 3 // 2 :], heard[RATE * 3 // 2 :])
+    both = AudioArray(np.column_stack([VOICE, 0 * VOICE]), RATE)
+    list(chunks_of(both))
+    assert both.warning == "channel 1 holds no sound"
+    alone = AudioArray(np.column_stack([VOICE, 0 * VOICE]), RATE)
     list(chunks_of(alone, 0))
     assert alone.warning is None
