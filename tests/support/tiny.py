@@ -7,11 +7,13 @@ The real architecture and the real file layout at a size that tests can afford; 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from pipelines.embedded import tokenizer as words
 from pipelines.embedded.export import card
@@ -67,3 +69,26 @@ def save_bilingual(home: Path) -> tuple[str, str]:
     words = card("tiny")
     edge = save_tiny(home / "edge", 1, card=words)
     return str(edge), str(save_tiny(home / "cloud", 3, seed_size=2, card=words))
+
+
+def full_model(source, target, shards=2, **config):
+    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes,
+    shards, an index."""
+    shutil.copytree(source, target)
+    thinker = json.loads((target / "config.json").read_text())
+    whole = {"model_type": "qwen2_5_omni", "enable_audio_output": True}
+    whole["thinker_config"] = thinker | config
+    (target / "config.json").write_text(json.dumps(whole))
+    weights = load_file(target / "model.safetensors")
+    (target / "model.safetensors").unlink()
+    names, index = sorted(weights), {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = {"thinker." + name: weights[name] for name in names[i::shards]}
+        part[f"talker.noise.{i}"] = torch.zeros(2)
+        save_file(part, target / file, {"format": "pt", "of": file})
+        index |= dict.fromkeys(part, file)
+    (target / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+    return target

@@ -63,9 +63,6 @@ class Example:
     answer: tuple[int, ...]
     is_known: NDArray[np.bool_]
 
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.answer) - 1
-
     def mel(self) -> NDArray[np.float32]:
         """[128, n_frames]"""
         found: NDArray[np.float32] = np.load(self.features)

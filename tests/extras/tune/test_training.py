@@ -1,16 +1,15 @@
 """Training sees what the engine sees, an interrupted run equals a whole one, merging is exact."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
 import speech
+import tiny
 import torch
 from peft import set_peft_model_state_dict
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from streamer.extras.tune.data import TuneError, Turn, base_of, check_memory, listen, samples_of
@@ -134,25 +133,8 @@ def test_it_learns_and_keeps_the_best(examples, tmp_path):
         assert float(model.losses(examples).mean()) == pytest.approx(state.best_loss, rel=1e-3)
 
 
-def released(directory):
-    """The edge as a release: shards, an index, `thinker.` prefixes, and something that is not
-    ours."""
-    directory.mkdir()
-    for file in EDGE.iterdir():
-        if file.suffix != ".safetensors":
-            (directory / file.name).write_bytes(file.read_bytes())
-    weights = {f"thinker.{n}": w for n, w in load_file(EDGE / "model.safetensors").items()}
-    weights["talker.head.weight"] = torch.arange(6.0)
-    places = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(sorted(weights))}
-    for file in set(places.values()):
-        part = {n: weights[n] for n in places if places[n] == file}
-        save_file(part, directory / file, {"format": "pt", "of": file})
-    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    return directory
-
-
 def test_the_sum_is_the_model_in_the_layout_it_came_in(turns, examples, tmp_path):
-    base, out = released(tmp_path / "base"), tmp_path / "out"
+    base, out = tiny.full_model(EDGE, tmp_path / "base"), tmp_path / "out"
     out.mkdir()
     model = adapted()
     set_peft_model_state_dict(model.model, drawn(model))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from safetensors.torch import load_file, save_file
 
 from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
@@ -23,29 +22,6 @@ PUBLISHED = {
 }
 
 
-def full_model(source, target, shards=2, **config):
-    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes,
-    shards, an index."""
-    shutil.copytree(source, target)
-    thinker = json.loads((target / "config.json").read_text())
-    whole = {"model_type": "qwen2_5_omni", "enable_audio_output": True}
-    whole["thinker_config"] = thinker | config
-    (target / "config.json").write_text(json.dumps(whole))
-    weights = load_file(target / "model.safetensors")
-    (target / "model.safetensors").unlink()
-    names, index = sorted(weights), {}
-    for i in range(shards):
-        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
-        part = {"thinker." + name: weights[name] for name in names[i::shards]}
-        part[f"talker.noise.{i}"] = torch.zeros(2)
-        save_file(part, target / file)
-        index |= dict.fromkeys(part, file)
-    (target / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": index})
-    )
-    return target
-
-
 def first_logits(thinker):
     slot = thinker.engine.open()
     out = thinker.engine.step([Row(slot, len(thinker.engine.prompt_ids), [5, 6, 7], num_logits=3)])[
@@ -57,7 +33,7 @@ def first_logits(thinker):
 
 def test_full_model_in_shards_equals_the_thinker_alone(tiny_pair, tmp_path):
     alone = load(str(tiny_pair[0]), "edge")
-    full = load(str(full_model(tiny_pair[0], tmp_path / "full")), "edge")
+    full = load(str(tiny.full_model(tiny_pair[0], tmp_path / "full")), "edge")
     assert np.array_equal(first_logits(full), first_logits(alone))
 
 
@@ -66,7 +42,7 @@ def test_both_published_vocabularies_make_a_pair(tmp_path):
     pair = []
     for role, size, seed in (("edge", 151_936, 1), ("cloud", 152_064, 2)):
         alone = tiny.save_tiny(tmp_path / f"{role}-alone", seed=seed, vocab=size)
-        pair.append(load(str(full_model(alone, tmp_path / role, shards=3, **PUBLISHED)), role))
+        pair.append(load(str(tiny.full_model(alone, tmp_path / role, shards=3, **PUBLISHED)), role))
     edge, cloud = pair
     assert (edge.vocabulary.num_ids, cloud.vocabulary.num_ids) == (151_936, 152_064)
     assert edge.shapes.audio_id == 151_646
