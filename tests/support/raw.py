@@ -85,7 +85,7 @@ class Raw:
         return None
 
 
-def frame(opcode, data=b"", fin=True, rsv=0):
+def frame(opcode, data=b"", fin=True):
     """A client's, masked with what is not zero."""
     mask = b"\x12\x34\x56\x78"
     num = 0 if len(data) < 126 else 2 if len(data) < 65_536 else 8
@@ -93,7 +93,7 @@ def frame(opcode, data=b"", fin=True, rsv=0):
     size += len(data).to_bytes(num, "big") if num else b""
     masks = (mask * (len(data) // 4 + 1))[: len(data)]
     masked = np.frombuffer(data, np.uint8) ^ np.frombuffer(masks, np.uint8)
-    return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked.tobytes()
+    return bytes([0x80 * fin | opcode]) + size + mask + masked.tobytes()
 
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10

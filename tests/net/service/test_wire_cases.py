@@ -189,10 +189,6 @@ def close(code=None, reason=b""):
     return frame(CLOSE, b"" if code is None else code.to_bytes(2, "big") + reason)
 
 
-def unmasked(opcode, data):
-    return bytes([0x80 | opcode, len(data)]) + data
-
-
 def announced(size):
     return bytes([0x82, 0xFF]) + size.to_bytes(8, "big")
 
@@ -202,10 +198,6 @@ CLOSES = {  # name -> (bytes of a client, the code of the answer; None: without 
     "4999": (close(4999), 4999),
     "without a code": (close(), None),
     "and then more": (close(1000) + frame(TEXT, b"{}") + frame(PING, b"x"), 1000),
-    "5000": (close(5000), 1002),
-    "compressed, though it was not agreed": (frame(TEXT, b"{}", rsv=4), 1002),
-    "unmasked": (unmasked(TEXT, b"{}"), 1002),
-    "text that is not UTF-8": (frame(TEXT, b"\xff\xfe"), 1007),
     "2 GiB announced": (announced(2**31), 1009),
 }
 HALF = bytes(3 << 20)
