@@ -16,12 +16,13 @@ def main() -> int:
         print(f"streamer: {told}; in QEMU, take -cpu host or Nehalem", file=sys.stderr)
         return 1
     os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours import nothing from where they start
-    try:
-        from streamer.cli import main as run
+    import signal  # the working directory is off the path by now
 
-        return run()
-    except KeyboardInterrupt:
-        return 130
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
+    from streamer.cli import main as run
+
+    return run()
 
 
 def missing_instructions() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,16 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare, told_of
+from streamer.commands.process import (
+    StdoutLost,
+    drop_stderr,
+    drop_stdout,
+    ends_by_ctrl_c,
+    fail,
+    is_interrupted,
+    prepare,
+    told_of,
+)
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
 from streamer.extras import load
@@ -95,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.refuse(unknown)
     prepare()
     try:
-        return _guarded(COMMANDS[given.pop("command")], given)
+        with ends_by_ctrl_c(signal.default_int_handler):
+            return _guarded(COMMANDS[given.pop("command")], given)
     finally:
         drop_stderr()
 
@@ -116,6 +127,8 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
         drop_stdout()
         return 0
     except Exception as error:
+        if is_interrupted():  # Python hides a KeyboardInterrupt that comes as a class is made
+            return 130
         from streamer.stages.ports import cause_of
 
         if (told := told_of(cause_of(error))) is None:

@@ -6,6 +6,7 @@ A recording longer than the model's `max_turn_s` is described in parts.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,7 @@ async def describe_recording(
     Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
     where a model fails.
     """
-    with await anyio.to_thread.run_sync(open_audio, source, track) as audio:
+    with await _opened(source, track) as audio:
         options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
         found: list[Description] = []
         try:
@@ -77,6 +78,23 @@ async def describe_recording(
         described = described or [_nothing(parts, audio.path)]
         result = join_parts(audio.path, described, audio.warning, audio.cut is not None)
         return result if channel is None else of_channel(result, channel)
+
+
+async def _opened(source: Source, track: int | None) -> Audio:
+    """The open recording. A caller that is cancelled does not wait for a silent pipe."""
+    is_over = threading.Event()
+
+    def open_it() -> Audio:
+        audio = open_audio(source, track, is_over.is_set)
+        if is_over.is_set():
+            audio.close()
+        return audio
+
+    try:
+        return await anyio.to_thread.run_sync(open_it, abandon_on_cancel=True)
+    except anyio.get_cancelled_exc_class():
+        is_over.set()
+        raise
 
 
 def of_channel(result: Description, channel: int) -> Description:

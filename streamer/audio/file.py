@@ -6,13 +6,15 @@ time.
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import select
 import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | IO[bytes] | tuple[NDArray[Any], int]
 BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
+LOOK_MS = 100  # how often a reader of a silent pipe looks whether it is still wanted
+# A named pipe opens at once, and waits for its writer where a reader can be ended. Elsewhere poll()
+# may call a pipe without a writer ended.
+AT_ONCE = os.O_NONBLOCK if sys.platform == "linux" else 0
 # libsndfile's log of a header that promises more data than the file has.
 SHORT_DATA = re.compile(
     r"^\s*(?:data|SSND|BODY|Data [Ss]ize|Data length)\s*:? *(\d+) \(?should be (\d+)", re.MULTILINE
@@ -45,6 +51,10 @@ ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leav
 
 
 _STDERR = threading.Lock()  # who points it elsewhere
+if hasattr(os, "register_at_fork"):  # in a fork nobody would give it back, nor stderr
+    os.register_at_fork(
+        before=_STDERR.acquire, after_in_parent=_STDERR.release, after_in_child=_STDERR.release
+    )
 
 
 class NotForLibsndfile(Exception):
@@ -127,9 +137,16 @@ class AudioFile(Audio):
             yield block
 
 
-def open_audio(source: Source, track: int | None = None) -> Audio:
+def _never() -> bool:
+    return False
+
+
+def open_audio(
+    source: Source, track: int | None = None, is_over: Callable[[], bool] = _never
+) -> Audio:
     """Open a recording, "-" for a WAV on stdin, an open binary file, or samples and their rate.
-    track: of a film, from 0; None: the one that is flagged default.
+    track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is
+    silent; True ends the wait.
 
     Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
     another kind.
@@ -141,10 +158,10 @@ def open_audio(source: Source, track: int | None = None) -> Audio:
         return array
     if not isinstance(source, str | os.PathLike):
         path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
-        handle = _spool(path, source)
+        handle = _spool(path, source, is_over)
     else:
         path = os.fspath(source)
-        handle = _open_stdin() if path == "-" else _open_path(path)
+        handle = _open_stdin(is_over) if path == "-" else _open_path(path, is_over)
     try:
         audio = _open_handle(path, handle, track)
         _check_rate(audio)
@@ -171,9 +188,9 @@ def _check_rate(audio: Audio) -> None:
         raise AudioError(audio.path, f"its sample rate of {rates}")
 
 
-def _open_path(path: str) -> IO[bytes]:
+def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
     try:
-        handle = open(path, "rb")  # noqa: SIM115 - AudioFile closes it
+        handle = open(path, "rb", opener=_opened_at_once)  # noqa: SIM115 - AudioFile closes it
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:
@@ -188,26 +205,33 @@ def _open_path(path: str) -> IO[bytes]:
     status = os.fstat(handle.fileno())
     if not stat.S_ISREG(status.st_mode):
         with handle:
-            return _spool(path, handle)
+            return _spool(path, handle, is_over)
     if status.st_size == 0:
         handle.close()
         raise AudioError(path, "is empty (0 bytes)")
     return handle
 
 
-def _open_stdin() -> IO[bytes]:
+def _opened_at_once(path: str, flags: int) -> int:
+    number = os.open(path, flags | AT_ONCE)
+    os.set_blocking(number, True)
+    return number
+
+
+def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
     if sys.stdin is None or sys.stdin.closed:
         raise AudioError("-", "stdin is closed; pipe a WAV file into it")
     if sys.stdin.isatty():
         raise AudioError("-", "stdin is a terminal; pipe a WAV file into it")
-    return _spool("-", sys.stdin.buffer)
+    return _spool("-", sys.stdin.buffer, is_over)
 
 
-def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
+def _spool(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
     """Copies a pipe to a temporary file, because decoders seek; it is gone when closed."""
     spool = _temporary(path)
     try:
-        while piece := stream.read(1 << 20):
+        read = _reader_of(path, stream, is_over)
+        while piece := read(1 << 20):
             if not isinstance(piece, bytes | bytearray | memoryview):
                 raise TypeError(f"{path} gives {type(piece).__name__}; open it as binary")
             if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
@@ -226,6 +250,28 @@ def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
         spool.close()
         raise
     return spool
+
+
+def _reader_of(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Callable[[int], bytes]:
+    """`stream.read`; of a pipe one that waits for data as long as it is wanted. A thread that
+    blocks inside a read cannot be ended, and the end of the program would wait for it."""
+    raw = getattr(stream, "raw", stream)
+    # other streams may hold data that their descriptor no longer has
+    if not isinstance(raw, io.FileIO) or stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        return stream.read
+    read_some: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
+    poll = select.poll()
+    poll.register(raw.fileno(), select.POLLIN)
+
+    def read(size: int) -> bytes:
+        while True:
+            if not poll.poll(LOOK_MS):
+                if is_over():
+                    raise AudioError(path, "is no longer wanted")
+            elif (piece := read_some(size)) is not None:  # None: another reader took it
+                return piece
+
+    return read
 
 
 def _temporary(path: str) -> IO[bytes]:

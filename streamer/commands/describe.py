@@ -13,7 +13,7 @@ import anyio.to_thread
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import StdoutLost, fail, opened, pass_over, told_of
+from streamer.commands.process import StdoutLost, fail, opened, pass_over, run_async, told_of
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -44,7 +44,7 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
             raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
         return _tell_missing(takes, options)
-    return anyio.run(_describe_all, takes, config, options)
+    return run_async(_describe_all, takes, config, options)
 
 
 def takes_of(file: str, options: DescribeOptions, number: int) -> list[Take]:

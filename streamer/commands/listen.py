@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.commands.options import ListenOptions
-from streamer.commands.process import Failed, fail, opened, put, tell
+from streamer.commands.process import Failed, fail, opened, put, run_async, tell
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError, combined
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
@@ -46,7 +46,7 @@ def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
     config = combined(None, given)
     if (why := missing("streamer listen", "rich", "sounddevice")) is not None:
         raise ConfigError(f"{why}; {NO_PORTAUDIO}" if "cannot be loaded" in why else why)
-    return anyio.run(_listen, options, config)
+    return run_async(_listen, options, config)
 
 
 async def _listen(options: ListenOptions, config: Config) -> int:

@@ -13,9 +13,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from streamer.config import Config
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from streamer.describer import Describer
 
 
+END_S = 3.0  # for a command to end by itself after Ctrl-C
+_interrupts: list[int] = []  # Ctrl-C came
 _as_python_does = warnings.formatwarning
 
 
@@ -124,6 +127,62 @@ def interrupted_by_sigterm() -> Iterator[None]:
 def status_of(interrupt: KeyboardInterrupt) -> int:
     """The exit status that shells know: 130 by Ctrl-C, 143 by SIGTERM."""
     return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+
+
+@contextmanager
+def ends_by_ctrl_c(first: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """The first Ctrl-C calls `first`, a handler. END_S later, or at a second one, the process ends,
+    whatever its threads wait for. On other threads than the main one it changes nothing."""
+    before = signal.getsignal(signal.SIGINT)
+    if _is_elsewhere() or not callable(before):  # SIG_IGN, as of a job in the background
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _interrupts:
+            os._exit(128 + number)
+        _interrupts.append(number)
+        with suppress(RuntimeError):  # there may be no room for a thread
+            end = threading.Timer(END_S, os._exit, [128 + number])
+            end.daemon = True
+            end.start()
+        first(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if not _interrupts:  # else it is there until the end of the process
+            signal.signal(signal.SIGINT, before)
+
+
+def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
+    """`anyio.run` for a command. The first Ctrl-C cancels the work, as asyncio has it."""
+    import anyio
+
+    async def work() -> int:
+        of_asyncio: Any = signal.getsignal(signal.SIGINT)
+        with ends_by_ctrl_c(of_asyncio):
+            return await function(*arguments)
+
+    if _is_elsewhere() or not callable(signal.getsignal(signal.SIGINT)):
+        return anyio.run(work)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio replaces this only
+    try:
+        return anyio.run(work)
+    finally:
+        if not _interrupts:
+            signal.signal(signal.SIGINT, before)
+
+
+def is_interrupted() -> bool:
+    """Whether Ctrl-C came: an error after it has no other cause."""
+    return bool(_interrupts)
+
+
+def _is_elsewhere() -> bool:
+    """Not on the main thread, which alone receives signals."""
+    return threading.current_thread() is not threading.main_thread()
 
 
 def prepare() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamer import __version__
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
-from streamer.commands.process import fail, loading, opened, put
+from streamer.commands.process import fail, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
 from streamer.logs import log_errors_to
@@ -64,10 +64,8 @@ def _run(
     told: Told[S],
 ) -> int:
     """Run the server that `opening` loads."""
-    import anyio
-
     tls, key = door_of(options)
-    return anyio.run(run_opened, options, tls, opening(key), told)
+    return run_async(run_opened, options, tls, opening(key), told)
 
 
 async def run_opened(

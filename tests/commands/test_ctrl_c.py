@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from places import SAMPLES
 from processes import ended
 
 from streamer.commands.label import ENDED
+from streamer.commands.process import END_S
 
 # The signal comes as a module is looked for, whatever the machine is busy with.
 AT_IMPORT = """
@@ -37,6 +39,104 @@ runpy.run_module("streamer", run_name="__main__")
 def test_while_modules_are_imported(module):
     done = ended(sys.executable, "-c", AT_IMPORT, module, "--help")
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_as_a_class_is_made():
+    """Python hides the KeyboardInterrupt in a RuntimeError."""
+    hidden = "raise RuntimeError from KeyboardInterrupt()"
+    code = AT_IMPORT.replace("signal.SIGINT)", f"signal.SIGINT)\n            {hidden}")
+    done = ended(sys.executable, "-c", code, "streamer.core.description", "models")
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@contextlib.contextmanager
+def apart(*words, **more):
+    """`streamer` with these words in a session of its own, as a terminal starts it."""
+    command = [sys.executable, "-m", "streamer", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes | more) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def is_spooling(process):
+    """Whether it has a temporary file, as it does just before it reads a pipe."""
+    with contextlib.suppress(OSError):
+        fds = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
+        return any(name.endswith("(deleted)") for name in fds)
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize("source", ["stdin", "a terminal", "no writer", "a silent writer"])
+def test_a_silent_pipe_holds_nothing_up(source, tmp_path):
+    fifo, ends, options = tmp_path / "speech.wav", [], {"stdin": subprocess.DEVNULL}
+    os.mkfifo(fifo)
+    if source == "stdin":
+        ends = list(os.pipe())
+        fifo, options = "-", {"stdin": ends[0]}
+    elif source == "a terminal":
+        ends = list(os.openpty())
+        fifo = os.ttyname(ends[1])
+    elif source == "a silent writer":
+        ends = [os.open(fifo, os.O_RDWR)]
+        os.write(ends[0], b"RIFF" + bytes(99))
+    try:
+        with apart("describe", fifo, "--mode", "edge", **options) as process:
+            wait_for(lambda: is_spooling(process))
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        for each in ends:
+            os.close(each)
+    told = f"streamer: {fifo}: interrupted; its sentences so far stay\n"
+    assert (process.returncode, err) == (130, told)
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """`streamer describe` inside a library's call that never returns, here ffmpeg's."""
+    for name, ends in (("ffmpeg", "sleep 1000"), ("ffprobe", "exit 1")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ncase $* in *-demuxers*) exit;; esac\n{ends}\n")
+        program.chmod(0o755)
+    (tmp_path / "film.mkv").write_bytes(b"\x1a\x45\xdf\xa3" + bytes(99))
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with apart("describe", tmp_path / "film.mkv", "--mode", "edge", env=env) as process:
+        wait_for(lambda: any("ffmpeg" in line for line in children(process.pid)))
+        yield process
+
+
+@needs_proc
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_never_returns_holds_nothing_up(waiting, times):
+    """Once is enough, after some seconds; twice ends at once."""
+    for _ in range(times):
+        waiting.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # a second signal of a kind would be the same one
+    if times == 2:
+        assert waiting.wait(END_S - 1) == 130
+    assert waiting.wait(PATIENCE_S) == 130
+    os.killpg(waiting.pid, signal.SIGKILL)  # ffmpeg has its stderr
+    assert "Traceback" not in waiting.stderr.read()
+
+
+@needs_proc
+def test_compiling_ends_with_it(tmp_path):
+    """Ctrl-C at a terminal reaches the compiler, too: it is not started once more."""
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    with apart("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
+        wait_for(lambda: any("kernels.build" in line for line in children(process.pid)))
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert err.startswith("streamer: compiling kernels for this processor")
+    assert err.count("\n") == 1
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +179,6 @@ def begun(folder, process):
     return reading(process.pid, "z.flac").pop()
 
 
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
-
-
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
@@ -122,12 +219,24 @@ def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
     assert err.endswith(told)
 
 
+def children_of(parent):
+    lists = Path(f"/proc/{parent}/task").glob("*/children")
+    return " ".join(each.read_text() for each in lists).split()
+
+
+def children(parent):
+    """The command lines of its processes."""
+    found = []
+    for child in children_of(parent):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{child}/cmdline").read_bytes().decode())
+    return found
+
+
 def reading(parent, name):
     """Processes of this one that have a file of this name open."""
-    lists = Path(f"/proc/{parent}/task").glob("*/children")
-    children = " ".join(each.read_text() for each in lists).split()
     found = set()
-    for child in children:
+    for child in children_of(parent):
         with contextlib.suppress(OSError):
             opened = [
                 os.path.basename(os.readlink(fd)) for fd in Path(f"/proc/{child}/fd").iterdir()

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamer.commands.options import ServeOptions
-from streamer.commands.process import fail, put, tell
+from streamer.commands.process import fail, put, run_async, tell
 from streamer.commands.serve import (
     cannot_listen,
     check_free,
@@ -42,13 +42,11 @@ def direct(options: DirectorOptions) -> int:
     tls, key = door_of(options)
     roster = Roster()
     roster.set(url.rstrip("/") for url in options.replicas)
-    return anyio.run(run_director, options, tls, key, roster, anyio.sleep_forever)
+    return run_async(run_director, options, tls, key, roster, anyio.sleep_forever)
 
 
 def run(options: FleetOptions) -> int:
     """`streamer fleet`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
-    import anyio
-
     from streamer.extras.fleet.on_ray import RayPlacement
 
     config = read(options.pipeline)
@@ -65,9 +63,9 @@ def run(options: FleetOptions) -> int:
     placement.open()
     try:
         if options.down:
-            status = anyio.run(_end, config, placement)
+            status = run_async(_end, config, placement)
         else:
-            status = anyio.run(_run, config, placement, tls, key)
+            status = run_async(_run, config, placement, tls, key)
     finally:
         placement.close()
     os._exit(status)  # a thread may still wait for Ray's lost head, and Python for that thread

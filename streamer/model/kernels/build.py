@@ -10,10 +10,13 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it inside LLVM, too
 # numba would load it for algebra that no kernel has: OpenBLAS, which loops for ever without memory
 sys.modules["scipy"] = None  # type: ignore[assignment]
 

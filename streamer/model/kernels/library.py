@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -71,6 +72,10 @@ class KernelWarning(UserWarning):
 
 class KernelError(RuntimeError):
     """A kernel cannot be compiled: one line that says why."""
+
+
+class CompilerEnded(KernelError):
+    """A signal ended the process that compiles, such as Ctrl-C: another directory is no way out."""
 
 
 def silent(is_kept: bool) -> None:
@@ -152,7 +157,7 @@ def _compiled(name: str, place: Path, is_kept: bool) -> bytes:
     try:
         return _compile(name, place)
     except KernelError as error:
-        if not is_kept:
+        if not is_kept or isinstance(error, CompilerEnded):
             raise
         _warn(f"{place} ({error})", "make room")
         return _compile(name, _temporary())
@@ -220,6 +225,9 @@ def _compile(name: str, directory: Path) -> bytes:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KernelError(f"kernels cannot be compiled: {error}") from None
+    if done.returncode < 0:
+        why = signal.strsignal(-done.returncode) or f"signal {-done.returncode}"
+        raise CompilerEnded(f"kernels cannot be compiled: the compiler was ended ({why})")
     if (found := _read(directory / file_name(name))) is None:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise KernelError(f"kernels cannot be compiled: {why}")
