@@ -20,6 +20,9 @@ options, `audio` reads files, `extras` are optional. Importing this package load
 """
 
 # `python -m streamer` runs this while the working directory is still on the path: no import
+# that it could answer
+from streamer.forks import Loading as _Loading
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from typing import Any
@@ -107,6 +110,7 @@ def __getattr__(name: str) -> "Any":
     """Load a public name when it is first used (PEP 562)."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
-    from importlib import import_module
+    with _Loading():
+        from importlib import import_module
 
-    return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)
+        return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)

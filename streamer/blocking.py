@@ -29,6 +29,7 @@ from streamer.config import Config, ConfigError, Options
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.describer import Describer
+from streamer.forks import FirstUse, Loading
 
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -145,9 +146,10 @@ def open_describer(
     """
     opened, process = Describer.open(Config.of(config, options)), os.getpid()
     with ExitStack() as stack:
-        portal = stack.enter_context(start_blocking_portal())
-        describer = stack.enter_context(portal.wrap_async_context_manager(opened))
-        portal.call(describer.load)
+        with Loading():
+            portal = stack.enter_context(start_blocking_portal())
+            describer = stack.enter_context(portal.wrap_async_context_manager(opened))
+            portal.call(describer.load)
         try:
             yield BlockingDescriber(portal, describer)
         finally:  # in a fork, and where it was never closed, its thread is gone
@@ -305,5 +307,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-    with _lock:
+    with FirstUse(), _lock:
         return _background.run(config, work)

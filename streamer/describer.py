@@ -26,6 +26,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.extras import load
+from streamer.forks import FirstUse, Loading
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
@@ -148,14 +149,15 @@ class Describer:
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)
         try:
-            parts = await self._live_parts()
-            said = self._models.said(attributes)
-            speaks = self._models.speaking(language)
-            async with self._at_once:
-                parts = saying(patient(parts), self._models, said, speaks)
-                result = await describe_recording(
-                    parts, source, listeners, measures, channel, track
-                )
+            with FirstUse():
+                parts = await self._live_parts()
+                said = self._models.said(attributes)
+                speaks = self._models.speaking(language)
+                async with self._at_once:
+                    parts = saying(patient(parts), self._models, said, speaks)
+                    result = await describe_recording(
+                        parts, source, listeners, measures, channel, track
+                    )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -247,9 +249,9 @@ class Describer:
             if self._is_closed:
                 raise RuntimeError(CLOSED)
             if self._parts is None:
-                self._parts = await self._stack.enter_async_context(
-                    open_parts(self._models, self._group)
-                )
+                with Loading():
+                    opening = open_parts(self._models, self._group)
+                    self._parts = await self._stack.enter_async_context(opening)
         return self._parts
 
 

@@ -141,6 +141,55 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 print(describer.describe({sample!r}))
 """
+# Forked while another thread is at its first description: as it imports the module `at`, or, for
+# none, as it reads; and while one reads later, where the fork may describe.
+FORKED = (
+    "this process was forked while a thread was loading streamer; describe one recording before"
+)
+LOADING = """
+import io, os, signal, sys, threading
+inside = threading.Event()
+def stop():
+    if threading.current_thread() is not threading.main_thread():
+        inside.set(), threading.Event().wait()
+class File(io.BytesIO):
+    def read(self, size=-1):
+        stop()
+        return super().read(size)
+sys.addaudithook(lambda event, told: event == "import" and told[0] == {at!r} and stop())
+import streamer
+if {warm}: streamer.describe({sample!r}, **{options!r})
+sound = open({sample!r}, "rb").read()
+threading.Thread(target=lambda: streamer.describe(File(sound), **{options!r})).start()
+inside.wait(100)
+child = os.fork()
+if child == 0:
+    signal.alarm(100)
+    try: print("text", streamer.describe({sample!r}, **{options!r}).text, flush=True)
+    except RuntimeError as error: print(error, flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "warm", "told"),
+    [
+        ("anyio", False, FORKED),
+        ("streamer.describer", False, FORKED),
+        ("streamer.model.thinker", False, FORKED),
+        ("", False, FORKED),
+        ("", True, "text "),
+    ],
+)
+def test_a_fork_in_the_first_description_of_another_thread(options, samples, at, warm, told):
+    """It never waits for that thread, which is not there."""
+    code = LOADING.format(sample=str(samples[0]), options=options, at=at, warm=warm)
+    done = ended(sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(told)
+    assert done.stdout.splitlines()[1:] == ["0"]
 
 
 @pytest.mark.parametrize(("code", "num_lines"), [(DAEMON, 0), (FORK, 3), (OPENED, 1)])
