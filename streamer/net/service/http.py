@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
+from websockets.exceptions import InvalidMessage
 from websockets.http11 import Request, Response
 
 from streamer.net.service.admission import HANDSHAKE_S, HttpRefusal
@@ -48,6 +49,7 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+UNREADABLE = "this is no HTTP/1.1 request that can be read: see its first line and its headers\n"
 END = b"\r\n\r\n"  # ends a request's head
 PLAIN = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")  # a request that is answered
 UPGRADE = b"\r\nupgrade:"  # in the head of a request for a websocket, in lower case
@@ -127,6 +129,7 @@ class ClientSocket(ServerConnection):
         self._is_open = False
         # the request until its head is whole, then None
         self._head: bytearray | None = bytearray()
+        self._is_unreadable = False
         # a plain request is answered, and what follows it is not read: a body, or further requests
         self._drops_rest = False
         self._securing: asyncio.Task[None] | None = None
@@ -163,6 +166,8 @@ class ClientSocket(ServerConnection):
         if self._head is not None:
             self._head += data
             end = self._head.find(END)
+            if end >= 0 and self._late is not None:
+                self._late.cancel()
             is_long = len(self._head) >= HEAD_BYTES or not self._head[:1].isalpha()
             if not self._is_open or not self._head or (end < 0 and not is_long):
                 return
@@ -196,13 +201,19 @@ class ClientSocket(ServerConnection):
 
     def _open(self, transport: Any) -> None:
         self._is_open = True
-        self._late = self.loop.call_later(HANDSHAKE_S, self._is_late)
+        self._late = self.loop.call_later(HANDSHAKE_S, transport.abort)
         super().connection_made(transport)
         self.data_received(b"")  # the request may have come with the end of the TLS handshake
 
-    def _is_late(self) -> None:
-        if self._head is not None:
-            self.transport.abort()
+    def send_data(self) -> None:
+        """Answer a request that websockets cannot read, where it would close without a word. The
+        answer quotes nothing: the request may hold escape codes."""
+        why = self.protocol.handshake_exc
+        if isinstance(why, InvalidMessage) and self._head is None and not self._is_unreadable:
+            self._is_unreadable = True
+            self._service.metrics.refusals.labels("400").inc()
+            self.transport.write(answer(400, UNREADABLE).serialize())
+        super().send_data()
 
     async def _secure(self, transport: Any, tls: ssl.SSLContext) -> None:
         try:

@@ -3,6 +3,7 @@ no compression, closes, limits. After each case the service still serves."""
 
 import asyncio
 import base64
+import contextlib
 import os
 import socket
 
@@ -15,6 +16,7 @@ from wire import running
 
 from streamer.core.link import wire as link
 from streamer.net.realtime.server import PATH
+from streamer.net.service import http
 
 SERVICES = ("realtime", "verifier")
 PATHS = {"realtime": PATH, "verifier": f"{link.PATH}?{link.VERSION_QUERY}={link.VERSION}"}
@@ -42,8 +44,29 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "two keys": ({"Authorization": "Bearer a\r\nAuthorization: Bearer b"}, 400),
     "a header of 20,000 bytes": ({"X": "x" * 20_000}, 431),
     "200 headers": ({f"X-{i}": "x" for i in range(200)}, 431),
-    "a folded header": ({"X": "a\r\n b"}, None),
+    "a folded header": ({"X": "a\r\n b"}, 400),
+    "an escape in a header": ({"X": "a\x1b[31m"}, 400),
+    "a null byte in a header": ({"X": "a\x00"}, 400),
+    "a bare CR in a header": ({"X": "a\rb"}, 400),
+    "a space in a header's name": ({"X Y": "a"}, 400),
+    "a header without a name": ({"": "a"}, 400),
+    "a path that is not ASCII": ({"path": "/\u8bf4"}, 400),
+    "an escape in the method": ({"path": "/healthz", "method": "G\x1b[31mT", "Upgrade": None}, 405),
+    "two spaces": ({"path": " /healthz", "Upgrade": None}, 400),
+    "HTTP/2": ({"version": "HTTP/2.0"}, 400),
     "a path of 20,000 bytes": ({"path": "/" + "x" * 20_000}, 414),
+}
+
+
+NO_REQUEST = {  # the bytes of a client that then ends its side -> the status of the answer
+    b"": None,
+    b"\x16\x03\x01\x02\x00\x01": 400,
+    b"\r\n\r\n": 400,
+    b"GET\r\n\r\n": 400,
+    b"GET /healthz HTTP/1.1\r\n": 400,
+    b"\x1b[31m" * 9: 400,
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": 400,
+    b"\x00" * 9_000: 414,
 }
 
 
@@ -67,11 +90,32 @@ async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
                 found, headers = await raw.head()
                 assert found == status, f"{name}: {found} {headers}"
                 assert found is None or headers["connection"] == "close", name
-        for data in (b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n", b"GET\r\n\r\n", b"\x00" * 9_000):
+        for data, status in NO_REQUEST.items():
             async with Raw.to(port, data) as raw:
                 raw.writer.write_eof()
-                assert (await raw.head())[0] in (None, 400, 414)
+                found, headers = await raw.head()
+                assert found == status, data[:20]
+                told = await raw.reader.read()
+                assert told.isascii()
+                assert told.decode().strip().isprintable()
         await serves(port, service)
+
+
+async def test_a_head_has_five_seconds(monkeypatch):
+    """However it begins, and however long it is, it ends within."""
+    monkeypatch.setattr(http, "HANDSHAKE_S", 0.5)
+    line = b"X: " + b"x" * 1_000 + b"\r\n"
+    heads = (b"", b"GET / HTTP/1.1\r\n", b"\x00", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n" + 9 * line)
+    async with port_of("realtime") as port:
+        for head in heads:
+            async with Raw.to(port, head) as raw:
+                with contextlib.suppress(ConnectionError):
+                    assert await raw.reader.read() == b"", head[:20]
+        async with Raw.to(port, request(PATHS["realtime"])) as raw:
+            assert (await raw.head())[0] == 101
+            await asyncio.sleep(1)
+            raw.writer.write(frame(PING, b"there?"))
+            assert await raw.until(PONG) == b"there?", "an upgraded one stays"
 
 
 @pytest.mark.parametrize("num", [1, 3])
