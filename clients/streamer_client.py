@@ -21,6 +21,7 @@ import importlib
 import json
 import math
 import os
+import re
 import ssl
 import sys
 import time
@@ -40,6 +41,9 @@ RATES_HZ = (8_000, 48_000)  # the lowest and the highest that a server takes
 BLOCK_S = 0.05  # of a recording
 KEPT = 0.8  # of the channels' energies, from block to block
 LOUDER = 2  # in energy: a channel that takes over
+# libsndfile's log of a header that promises more bytes than there are; a pipe's promises the most
+SHORT_DATA = re.compile(r"\b(?:data|SSND) *: *(\d+) \(should be (\d+)\)")
+PLACEHOLDER = 0x7FFF_0000
 
 
 class Failed(Exception):
@@ -253,6 +257,7 @@ class Recording:
         self.np, self.soundfile = needed("numpy", "soundfile")
         self.path = path
         self.num_samples = 0  # given so far
+        self.cut = None  # a line, where it ends early
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
@@ -294,6 +299,12 @@ class Recording:
                 yield np.clip(scaled, -32_768, 32_767).astype("<i2").tobytes()
         except (OSError, self.soundfile.SoundFileError) as error:
             raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
+        found = SHORT_DATA.search(self.file.extra_info)
+        promised, present = map(int, found.groups()) if found else (1, 1)
+        share = promised / present if 0 < present < promised < PLACEHOLDER else 1
+        of_s, heard_s = (num / self.rate for num in (self.file.frames * share, self.num_samples))
+        if heard_s < of_s < 1e9 and self.file.format != "MP3":  # its length may be a guess
+            self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
 
     def _mixer(self):
         """A function: block [n, channels] -> [n], the loudest of late. As streamer does it."""
@@ -344,13 +355,13 @@ class FileScreen:
         return self.is_all_sent and described_s >= self.recording.num_samples / self.recording.rate
 
     def finish(self):
-        """Print warnings and the JSON."""
+        """Print warnings and the JSON. Raises Failed where the recording is cut."""
         recording, parts = self.recording, self.parts
         told = [part["warning"] for part in parts if part.get("warning")]
         more = f" (so in {len(told)} of {len(parts)} parts)" if len(parts) > 1 else ""
-        told = [told[0] + more] if told else []
+        told = ([told[0] + more] if told else []) + ([recording.cut] if recording.cut else [])
         warning = "; ".join(told) or None
-        if warning:
+        if warning and not recording.cut:
             tell(f"{recording.path}: {warning}")
         if self.as_json:
             last = parts[-1] if parts else {"stop_reason": "no_speech"}
@@ -358,8 +369,10 @@ class FileScreen:
             audio_s = round(sum(part["audio_s"] for part in parts), 3)
             several = parts if len(parts) > 1 else []
             row = {"file": recording.path, **last, "text": text, "audio_s": audio_s}
-            row |= {"warning": warning, "parts": several}
+            row |= {"warning": warning, "is_cut": bool(recording.cut), "parts": several}
             print(json.dumps(row, ensure_ascii=False), flush=True)
+        if recording.cut:
+            raise Failed(f"{recording.path}: {warning}")
 
 
 async def play(link, recording, screen, speed):

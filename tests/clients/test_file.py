@@ -68,6 +68,23 @@ def test_broken_files_are_each_one_line(server, tmp_path):
         assert line.startswith(f"streamer_client.py: {file}: {reason}")
 
 
+@pytest.mark.parametrize("kind", ["WAV", "AIFF"])
+def test_a_cut_file_fails_with_its_sentence(server, tmp_path, kind):
+    """As with `describe`."""
+    samples, rate = soundfile.read(SAMPLES[0])
+    samples = np.tile(samples, 4)
+    soundfile.write(tmp_path / "cut", samples, rate, format=kind)
+    data = (tmp_path / "cut").read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    status, out, err = client(tmp_path / "cut", "--url", server, "--speed", 20, "--json")
+    row = json.loads(out)
+    assert row["text"]
+    of_s = len(samples) / rate
+    told = f"is cut short: {of_s / 2:.2f} s of the {of_s:.2f} s it promises are there"
+    assert (status, row["is_cut"], row["warning"]) == (1, True, told)
+    assert err == f"streamer_client.py: {tmp_path / 'cut'}: {told}\n"
+
+
 UNREACHABLE = "ws://127.0.0.1:9/v1/realtime: cannot be reached"
 ADDRESSES = {
     "ws://127.0.0.1:9/v1/realtime": "is `streamer serve` running?",
