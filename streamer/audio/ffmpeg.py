@@ -27,8 +27,11 @@ HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, r
 FLOAT = 6  # the encoding
 MOST_CHANNELS = 1024
 PROBE_S = 20.0
-# formats without a length: ffprobe divides their size by a bit rate
-GUESSED = ("aac", "ac3", "amr", "dts", "eac3", "loas", "mp3", "mpegts", "spdif", "swf")
+# Formats without a length: ffprobe divides their size by a bit rate. AVI and ASF that were written
+# to a pipe have a placeholder, and pieces.py knows where the others end.
+GUESSED = (
+    *("aac", "ac3", "amr", "asf", "avi", "dts", "eac3", "loas", "mp3", "mpegts", "spdif", "swf"),
+)
 # demuxers that open what a file names: playlists, manifests, descriptions of a session, scripts
 REACHING_OUT = frozenset(
     {

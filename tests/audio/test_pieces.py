@@ -370,6 +370,15 @@ def test_of_a_film_the_default_track_is_heard(tmp_path):
 
 
 @needs_ffmpeg
+@pytest.mark.parametrize("kind", ["avi", "asf"])
+def test_a_film_that_was_written_to_a_pipe_is_whole(tmp_path, kind):
+    sound = wav(tmp_path / "a.wav", np.concatenate(TONES), 44_100)
+    made = ("ffmpeg", "-v", "fatal", "-i", sound, "-c:a", "mp3", "-f", kind, "-")
+    (tmp_path / "a").write_bytes(subprocess.run(made, check=True, capture_output=True).stdout)
+    assert hear(tmp_path / "a")[1] is None
+
+
+@needs_ffmpeg
 def test_a_film_without_sound_is_refused_in_a_line(tmp_path):
     film = tmp_path / "silent.mp4"
     picture = ("-f", "lavfi", "-i", "color=size=16x16:duration=1")
