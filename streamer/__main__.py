@@ -20,9 +20,13 @@ def main() -> int:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
-    from streamer.cli import main as run
+    try:
+        from streamer.cli import main as run
 
-    return run()
+        return run()
+    except MemoryError:
+        print("streamer: the system gives no more memory; see `ulimit -a`", file=sys.stderr)
+        return 1
 
 
 def missing_instructions() -> list[str]:

@@ -208,8 +208,11 @@ class _Background:
         self._is_idle = threading.Event()
 
     def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
-        """For `config`; a describer with other options is closed. Raises ModelError, and
-        SystemExit at the end of the program: only daemon threads are left then."""
+        """For `config`; a describer with other options is closed. Raises ModelError; at the end of
+        the program SystemExit in a daemon thread, and else RuntimeError."""
+        if self._is_over and not threading.current_thread().daemon:
+            way = "register it with atexit after the first description"
+            raise RuntimeError(f"the program is ending, and its describer is closed; {way}")
         with self._opening:
             if self._is_over:
                 raise SystemExit

@@ -119,22 +119,30 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except StdoutLost as error:
-        drop_stdout()
-        fail(f"stdout cannot be written ({error}); make room, or write elsewhere")
-        return 1
     except BrokenPipeError:  # the reader closed the pipe (| head): not an error
         drop_stdout()
         return 0
     except Exception as error:
         if is_interrupted():  # Python hides a KeyboardInterrupt that comes as a class is made
             return 130
-        from streamer.stages.ports import cause_of
-
-        if (told := told_of(cause_of(error))) is None:
+        cause = _cause_of(error)
+        told = told_of(cause)
+        if isinstance(cause, StdoutLost):
+            drop_stdout()
+            told = f"stdout cannot be written ({cause}); make room, or write elsewhere"
+        if told is None:
             raise
         fail(told)
         return 1
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """The innermost error; the one that keeps us from looking, if there is no memory for it."""
+    try:
+        from streamer.stages.ports import cause_of
+    except (ImportError, MemoryError) as full:
+        return full
+    return cause_of(error)
 
 
 def _run(command: Command, given: dict[str, Any]) -> int:

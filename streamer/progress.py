@@ -24,7 +24,7 @@ class Bar:
     def __init__(self, what: str, total: int, *, beside_text: bool = False) -> None:
         self._what = what
         self._total = total
-        is_possible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        is_possible = _is_terminal() and os.environ.get("TERM") != "dumb"
         self._is_possible = is_possible and not (beside_text and _is_piped())
         self._is_shown = False
         self._began_s = self._drawn_s = -1.0
@@ -62,6 +62,13 @@ class Bar:
         with suppress(OSError, ValueError, UnicodeEncodeError):  # the terminal may be gone
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (ValueError, AttributeError):  # closed, or None in a program without a console
+        return False
 
 
 def _is_piped() -> bool:

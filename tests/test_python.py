@@ -192,7 +192,26 @@ def test_a_fork_in_the_first_description_of_another_thread(options, samples, at,
     assert done.stdout.splitlines()[1:] == ["0"]
 
 
-@pytest.mark.parametrize(("code", "num_lines"), [(DAEMON, 0), (FORK, 3), (OPENED, 1)])
+# A function that was registered before the describer's end, and so runs after it.
+AT_EXIT = """
+import atexit, streamer
+def late():
+    try: streamer.describe({sample!r}, **{options!r})
+    except RuntimeError as error: print(error)
+atexit.register(late)
+streamer.describe({sample!r}, **{options!r})
+"""
+# As programs with windows start.
+NO_CONSOLE = """
+import os, sys
+sys.stderr = sys.stdout = None
+import streamer
+os.write(1, streamer.describe({sample!r}, **{options!r}).stop_reason.encode())
+"""
+PROGRAMS = [(DAEMON, 0), (FORK, 3), (OPENED, 1), (AT_EXIT, 1), (NO_CONSOLE, 1)]
+
+
+@pytest.mark.parametrize(("code", "num_lines"), PROGRAMS)
 def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
     if "fork" in code and not hasattr(os, "fork"):
         pytest.skip("there is no fork")

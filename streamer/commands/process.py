@@ -41,16 +41,16 @@ class Failed(Exception):
 
 def told_of(error: BaseException) -> str | None:
     """The error as one line for the user; None for a defect."""
+    is_full = isinstance(error, MemoryError) or getattr(error, "errno", None) in USED_UP
+    if is_full or str(error) == "can't start new thread":
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return f"the system gives no more memory, threads or files ({why}); see `ulimit -a`"
+    if isinstance(error, ImportError):
+        return f"a module cannot be loaded ({error}); see `ulimit -a`, or install streamer anew"
     from streamer.audio.source import AudioError
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.ports import TargetLost
 
-    is_full = isinstance(error, MemoryError) or getattr(error, "errno", None) in USED_UP
-    if is_full or str(error) == "can't start new thread":
-        why = getattr(error, "strerror", None) or error
-        return f"the system gives no more memory, threads or files ({why}); see `ulimit -a`"
-    if isinstance(error, ImportError):
-        return f"a module cannot be loaded ({error}); see `ulimit -a`, or install streamer anew"
     return str(error) if isinstance(error, Failed | AudioError | ModelError | TargetLost) else None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamer import __version__
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
-from streamer.commands.process import fail, loading, opened, put, run_async
+from streamer.commands.process import drop_stdout, fail, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
 from streamer.logs import log_errors_to
@@ -83,12 +83,20 @@ async def run_opened(
             s, host = "s" if tls else "", shown_host(options.host)
             await server.run(
                 Address(options.host, options.port, tls),
-                lambda port: put(told(server, s, f"{host}:{port}")),
+                lambda port: _put_line(told(server, s, f"{host}:{port}")),
             )
     except OSError as error:
         fail(cannot_listen(options, error))
         return 1
     return 0
+
+
+def _put_line(text: str) -> None:
+    """A service goes on where nobody reads its line. Raises StdoutLost."""
+    try:
+        put(text)
+    except BrokenPipeError:
+        drop_stdout()
 
 
 @asynccontextmanager

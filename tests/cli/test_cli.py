@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 import soundfile
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_for
 from processes import ENVIRONMENT, WITHIN_S, begin, ended, started, streamer
 
 from streamer.cli import main
@@ -204,6 +204,33 @@ def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words
     assert (done.returncode, done.stderr) == (1, f"streamer: {told}\n")
 
 
+@needs_full
+def test_a_service_whose_address_cannot_be_written_is_one_line():
+    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", "--mode", "edge"]
+    with open("/dev/full", "wb") as full:
+        done = ended(*command, stdout=full)
+    told = "stdout cannot be written (No space left on device); make room, or write elsewhere"
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (1, [f"streamer: {told}"])
+
+
+def test_a_service_whose_address_nobody_reads_serves():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    with started("serve", "--port", address[1], "--mode", "edge") as process:
+        process.stdout.close()
+
+        def listens():
+            assert process.poll() is None, process.stderr.read()
+            with contextlib.suppress(ConnectionError):
+                socket.create_connection(address).close()
+                return True
+
+        wait_for(listens)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        assert len(process.stderr.read().splitlines()) == 1  # that it loads
+
+
 EDGE = (sys.executable, "-m", "streamer", "describe", "-v", "--mode", "edge")
 
 
@@ -249,12 +276,16 @@ def test_too_little_memory_for_libraries_is_one_line(samples, limit_kb):
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError("x"), RuntimeError("can't start new thread"), OSError(errno.EMFILE, "x", "/a")],
+    [
+        *(MemoryError("x"), MemoryError()),
+        *(RuntimeError("can't start new thread"), OSError(errno.EMFILE, "x", "/a")),
+    ],
 )
 def test_an_error_of_the_system_is_no_defect(error):
     told = told_of(error)
     assert told is not None
     assert told.startswith("the system gives no more memory, threads or files (")
+    assert "()" not in told
     assert told_of(RuntimeError("x")) is None
 
 
