@@ -92,7 +92,7 @@ async def run_opened(
 
 
 def _put_line(text: str) -> None:
-    """A service goes on where nobody reads its line. Raises StdoutLost."""
+    """A service goes on after its reader has gone. Raises StdoutLost."""
     try:
         put(text)
     except BrokenPipeError:

@@ -259,9 +259,11 @@ def _bases() -> Iterator[Path]:
         else:
             _warn(f"NUMBA_CACHE_DIR={chosen} (a relative path)", "give an absolute one")
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
-    if home.is_absolute():
-        yield home / "streamer" / "kernels"
+    home = cache if os.path.isabs(cache) else os.path.expanduser("~/.cache")
+    if os.path.isabs(home):
+        yield Path(home) / "streamer" / "kernels"
+    else:
+        _warn(f"{home} (no home is known)", "set HOME")
 
 
 def _digest() -> str:

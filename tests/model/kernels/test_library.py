@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import pwd
 import resource
 import shutil
 import stat
@@ -97,6 +98,17 @@ def test_what_others_could_have_written_is_not_used(spoiler, places):
     spoil(own)
     with pytest.warns(KernelWarning, match=why):
         assert not kernel_directory.__wrapped__()[1]
+
+
+@pytest.mark.parametrize("home", [None, "a/relative/one"])
+def test_without_a_home_one_line_says_so(home, monkeypatch):
+    """As of a container's user without a name."""
+    library._warn.cache_clear()
+    monkeypatch.setattr(os, "environ", {"HOME": home} if home else {})
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    with pytest.warns(KernelWarning, match=r"are not kept in \S+ \(no home is known\)") as told:
+        assert not kernel_directory.__wrapped__()[1]
+    assert len(told) == 1
 
 
 NUMBERS = """
