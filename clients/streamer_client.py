@@ -30,6 +30,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 NAME = os.path.basename(__file__)
 PORT = 8765
 PATH = "/v1/realtime"
+HERE = ("127.0.0.1", "::1", "localhost")
 PIECE_S = 0.02
 CLEAR, DIM, PLAIN = "\r\x1b[K", "\x1b[2m", "\x1b[0m"
 LAST = "last"
@@ -101,6 +102,8 @@ class Link:
 
     def __init__(self, options, sound, detection):
         self.url = address_of(options.url)
+        # the environment's proxy is for the world outside
+        self.proxy = None if urlsplit(self.url).hostname in HERE else True
         key = options.api_key or os.environ.get("STREAMER_API_KEY")
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         every_s = options.live_updates or None
@@ -140,7 +143,8 @@ class Link:
         Gone."""
         while True:
             try:
-                connecting = connect(self._address(), additional_headers=self.headers, **CALM)
+                options = {"additional_headers": self.headers, "proxy": self.proxy, **CALM}
+                connecting = connect(self._address(), **options)
                 async with connecting as socket:
                     return await self._converse(socket, hear)
             except ConnectionClosed as closed:

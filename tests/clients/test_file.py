@@ -43,7 +43,9 @@ def test_it_says_what_describe_says(server):
         assert (mine["text"], mine["attributes"]) == (theirs["text"], theirs["attributes"])
         assert mine["warning"] is None
     bare = server.removesuffix("/v1/realtime")
-    status, out, err = client(SAMPLES[0], "--url", bare, "--speed", 2, "--live-updates", 1)
+    proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    options = ("--url", bare, "--speed", 2, "--live-updates", 1)
+    status, out, err = client(SAMPLES[0], *options, **proxies)  # which do not lead to this machine
     assert (status, out) == (0, described[0]["text"] + "\n")
     assert " 1 s: " in err
 
