@@ -30,11 +30,13 @@ from streamer.core.description import Description
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.describer import Describer
 from streamer.forks import FirstUse, Loading
+from streamer.stages.batcher import CLOSED
 
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
 END_S = 5.0  # for the describer to close at the end of the program
 _lock = threading.Lock()
+_calls: dict[Future[Any], threading.Event] = {}  # of open describers; set when nothing runs
 
 
 class How(TypedDict, total=False):
@@ -150,9 +152,13 @@ def open_describer(
             portal = stack.enter_context(start_blocking_portal())
             describer = stack.enter_context(portal.wrap_async_context_manager(opened))
             portal.call(describer.load)
+        _end_first()
+        found = BlockingDescriber(portal, describer)
         try:
-            yield BlockingDescriber(portal, describer)
-        finally:  # in a fork, and where it was never closed, its thread is gone
+            yield found
+        finally:
+            found.is_closed = True
+            # in a fork, and where it was never closed, its thread is gone
             if os.getpid() != process or sys.is_finalizing():
                 _keep(stack.pop_all())
 
@@ -167,11 +173,36 @@ class BlockingDescriber:
         self._portal = portal
         self._describer = describer
         self._process = os.getpid()
+        self.is_closed = False
 
     def _call(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of `work`; when the caller is interrupted, it is cancelled. Raises SystemExit
+        at the end of the program, as in `_Background.open`."""
         if os.getpid() != self._process:
             raise RuntimeError("this describer is another process's; open one after the fork")
-        return self._portal.call(work)
+        if self.is_closed:
+            raise RuntimeError(CLOSED)
+        if _background.is_over and threading.current_thread().daemon:
+            raise SystemExit
+        is_idle = threading.Event()
+
+        async def until_idle() -> Result:
+            try:
+                return await work()
+            finally:
+                is_idle.set()
+
+        call = self._portal.start_task_soon(until_idle)
+        _calls[call] = is_idle
+        try:
+            return call.result()
+        except BaseException:
+            call.cancel()
+            if _background.is_over:
+                raise SystemExit from None
+            raise
+        finally:
+            _calls.pop(call, None)
 
     @_spelled_out(How)
     def describe(self, source: Source, **how: Unpack[How]) -> Description:
@@ -201,7 +232,7 @@ class _Background:
         self._stack = ExitStack()
         self._config: Config | None = None
         self._found: tuple[BlockingPortal, Describer] | None = None
-        self._is_over = False
+        self.is_over = False
         self._stop: anyio.Event
         self._kept: Future[None]  # done when the describer is closed
         self._call: Future[Any] | None = None
@@ -210,11 +241,11 @@ class _Background:
     def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
         """For `config`; a describer with other options is closed. Raises ModelError; at the end of
         the program SystemExit in a daemon thread, and else RuntimeError."""
-        if self._is_over and not threading.current_thread().daemon:
+        if self.is_over and not threading.current_thread().daemon:
             way = "register it with atexit after the first description"
             raise RuntimeError(f"the program is ending, and its describer is closed; {way}")
         with self._opening:
-            if self._is_over:
+            if self.is_over:
                 raise SystemExit
             if self._found is None or self._config != config:
                 self._close()
@@ -252,7 +283,7 @@ class _Background:
             return cast(Result, self._call.result())
         except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
             self._call.cancel()
-            if self._is_over:
+            if self.is_over:
                 raise SystemExit from None
             raise
 
@@ -262,7 +293,7 @@ class _Background:
         The call is cancelled, since a thread that is ended inside a model's native code aborts the
         process. Each step may take END_S.
         """
-        self._is_over = True
+        self.is_over = True
         if not self._opening.acquire(timeout=END_S) or self._found is None:
             return
         portal, _ = self._found
@@ -289,13 +320,18 @@ _background = _Background()
 
 def _end() -> None:
     _background.end()
+    for call, is_idle in list(_calls.items()):  # of daemon threads, as those of `_Background.end`
+        call.cancel()
+        is_idle.wait(END_S)
 
 
 def _forget() -> None:
     """In a fork, which has no such thread. Closing or collecting the describer would wait for the
     thread, so it stays."""
-    global _background, _lock
+    global _background, _lock, _calls
     _keep(_background)
+    _keep(_calls)
+    _calls = {}
     _background, _lock = _Background(), threading.Lock()
 
 

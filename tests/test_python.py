@@ -114,6 +114,27 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 for _ in range(6): is_read.acquire()  # twice in each file: its bytes, its end
 """
+# The same with a describer of its own.
+OPENED_DAEMON = """
+import streamer, threading
+def work():
+    with streamer.open(**{options!r}) as describer:
+        while True:
+            describer.describe({sample!r})
+            has_begun.set()
+has_begun = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+has_begun.wait(100)
+"""
+CLOSED = """
+import io, streamer, sys
+with streamer.open(**{options!r}) as describer: pass
+try: describer.describe({sample!r})
+except RuntimeError as error: print("closed" if "was closed" in str(error) else error)
+sys.stdin = io.StringIO("x")
+try: streamer.describe("-", **{options!r})
+except streamer.AudioError as error: print("closed" if "holds text" in str(error) else error)
+"""
 # Such as a process of a pool: the thread that described stays with the first process.
 FORK = """
 import os, sys, streamer
@@ -208,7 +229,10 @@ sys.stderr = sys.stdout = None
 import streamer
 os.write(1, streamer.describe({sample!r}, **{options!r}).stop_reason.encode())
 """
-PROGRAMS = [(DAEMON, 0), (FORK, 3), (OPENED, 1), (AT_EXIT, 1), (NO_CONSOLE, 1)]
+PROGRAMS = [
+    *((DAEMON, 0), (OPENED_DAEMON, 0), (FORK, 3), (OPENED, 1)),
+    *((CLOSED, 2), (AT_EXIT, 1), (NO_CONSOLE, 1)),
+]
 
 
 @pytest.mark.parametrize(("code", "num_lines"), PROGRAMS)

@@ -221,6 +221,8 @@ def _opened_at_once(path: str, flags: int) -> int:
 def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
     if sys.stdin is None or sys.stdin.closed:
         raise AudioError("-", "stdin is closed; pipe a WAV file into it")
+    if not hasattr(sys.stdin, "buffer"):  # as in a notebook, or under a test runner
+        raise AudioError("-", "stdin holds text here; give a file, or an open binary one")
     if sys.stdin.isatty():
         raise AudioError("-", "stdin is a terminal; pipe a WAV file into it")
     return _spool("-", sys.stdin.buffer, is_over)
