@@ -16,8 +16,8 @@ FLEET = """
 ## fleet.toml
 
 [The fleet](fleet.md) explains the file. `[director]` takes the options of `streamer
-director`, with _ for -. So do `[server]` those of `streamer serve` and the model's, `[verifier]`
-those of `streamer verifier`; host, port, key and certificate of the director hold for all."""
+director`, with _ for -; `[server]` those of `streamer serve` and the model's; `[verifier]`
+those of `streamer verifier`. Host, port, key and certificate of the director hold for all."""
 COACH = """
 ## The coach
 

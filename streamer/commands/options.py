@@ -293,7 +293,7 @@ class DoorOptions(AddressOptions):
     )
     name: str | None = option(
         None,
-        "this process among others of its kind; its session ids begin with it",
+        "name of this process among its kind; its session ids begin with it",
         LISTEN,
         metavar="N",
     )
