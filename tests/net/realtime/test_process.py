@@ -186,7 +186,8 @@ async def test_clients_that_vanish_leave_nothing_behind(times):
         memory = memory_mb(process)
         for i in range(times):
             await vanish(i)
-        await until_metric(url, "streamer_sessions 0.0")
+            if i % 6 == 5 or i == times - 1:  # a busy machine ends sessions late
+                await until_metric(url, "streamer_sessions 0.0")
 
         def are_empty():
             depth = r"^streamer_queue_depth{[^}]*} (\S+)"
