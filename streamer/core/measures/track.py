@@ -44,6 +44,7 @@ DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
 NOISE_OVER_QUIETEST = 2.0
 QUIETEST = 5  # percent of the frames from the first speech to the last
 LEAST_OUTSIDE = 1e-6
+NOISE_OVER_BAND = 1.15  # the mean of a noise in one band over its quietest twentieth
 LEAST_VOICE = 0.1  # of the power in a band is the voice's, at least
 LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # Voice activity takes the first tenth of a second of a noise for speech. So the first or last
@@ -112,7 +113,8 @@ class Frames(NamedTuple):
         again = near._measures(max(CROWD_HEARD * found.dip_db, silent_db))
         if again.level_dbfs is None:
             return found
-        return replace(again, dip_db=found.dip_db, snr_db=found.snr_db, outside_db=found.outside_db)
+        kept = ("rate_syllables_per_s", "dip_db", "snr_db", "outside_db")
+        return replace(again, **{name: getattr(found, name) for name in kept})
 
     def _measures(self, silent_db: float) -> SpeechMeasures:
         """silent_db: as far under the level of the speech a frame is silent."""
@@ -134,12 +136,13 @@ class Frames(NamedTuple):
         is_heard = level_db > active_db - silent_db
         heard = at[is_heard]
         level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
-        quietest_db = float(np.percentile(self.level_db[at[0] : at[-1] + 1], QUIETEST))
+        quietest_db = _quietest(self.level_db[at[0] : at[-1] + 1])
         whole, low, high = (float(p[heard].mean()) for p in self[:3])
-        noise = self._noise(at, gaps)
-        noises = [_noise_power(p, noise, at) for p in self[:3]]
-        # without the noise, which is brighter or darker than the voice
-        tilt = max(high - noises[2], LEAST_VOICE * high) / max(low - noises[1], LEAST_VOICE * low)
+        # in each band, without the noise: the quietest frames tell it
+        noises = (NOISE_OVER_BAND * _quietest(p[at[0] : at[-1] + 1]) for p in self[1:3])
+        dark, bright = (
+            max(p - n, LEAST_VOICE * p) for p, n in zip((low, high), noises, strict=True)
+        )
         outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
         found = self._pitch(heard)
         return SpeechMeasures(
@@ -156,10 +159,10 @@ class Frames(NamedTuple):
             pause_share=paused / span,
             pause_count=len(pauses),
             longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,
-            timbre_db=10 * math.log10(tilt),
+            timbre_db=10 * math.log10(bright / dark),
             speech_s=spoken_s,
             audio_s=audio_s,
-            snr_db=_snr_db(whole, noises[0]),
+            snr_db=self._snr_db(at, gaps, whole),
             clipped_share=clipped,
         )
 
@@ -185,35 +188,27 @@ class Frames(NamedTuple):
             return None
         return pitch_stats(f0[is_voiced])
 
-    def _noise(self, spoken: Indices, gaps: Indices) -> Indices:
-        """Frames of sound without speech; none for too few. gaps: frames between one of speech and
-        the next."""
+    def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
+        """Speech over the sound without speech; None for too little of that.
+        gaps: frames between one of speech and the next."""
         long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
         begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
         ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
-        is_noise = np.zeros(len(self.power), bool)
-        for begin, end in zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True):
-            is_noise[begin:end] = True
-        # silence that was added tells nothing of the room
-        sounding = np.flatnonzero(is_noise & (self.power > DIGITAL_POWER))
-        found = sounding if len(sounding) >= MIN_NOISE_FRAMES else np.flatnonzero(is_noise)
-        return found if len(found) >= MIN_NOISE_FRAMES else found[:0]
+        spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
+        noise = np.concatenate([self.power[begin:end] for begin, end in spans])
+        sounding = noise[noise > DIGITAL_POWER]  # silence that was added tells nothing of the room
+        noise = sounding if len(sounding) >= MIN_NOISE_FRAMES else noise
+        if len(noise) < MIN_NOISE_FRAMES:
+            return None
+        quietest = NOISE_OVER_QUIETEST * float(np.percentile(self.power[spoken], 5))
+        noise_power = min(float(np.median(noise)), quietest) + 1e-12
+        least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
+        return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
 
 
-def _noise_power(power: Floats, noise: Indices, spoken: Indices) -> float:
-    """The mean square of the noise under the speech; 0 where none is known."""
-    if not len(noise):
-        return 0.0
-    quietest = NOISE_OVER_QUIETEST * float(np.percentile(power[spoken], 5))
-    return min(float(np.median(power[noise])), quietest) + 1e-12
-
-
-def _snr_db(heard_power: float, noise_power: float) -> float | None:
-    """Speech over the noise, of the power of both and of the noise; None if that is unknown."""
-    if noise_power == 0:
-        return None
-    least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
-    return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
+def _quietest(values: Floats) -> float:
+    """The value that QUIETEST percent of the frames do not reach."""
+    return float(np.percentile(values, QUIETEST))
 
 
 def _without_edges(spoken: Indices) -> Indices:
