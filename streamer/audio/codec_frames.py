@@ -51,10 +51,9 @@ def ends_within_a_frame(data: Data) -> bool:
         while (size := size_of(data, at)) is not None:
             at, last, num = at + size, at, num + 1
         if num > 1:
-            left = data[at:][:2]  # of a header that is cut, too
-            return at > len(data) or (
-                0 < len(data) - at < 16 and data[last : last + len(left)] == left
-            )
+            left = data[at : at + 16]  # of a header that is cut, too; zeros are padding
+            is_head = left[:2] == data[last : last + 2][: len(left)]
+            return at > len(data) or (is_head and len(left) < 16 and any(left))
     return False
 
 
@@ -109,8 +108,10 @@ def _flv_size(data: Data, at: int) -> int | None:
 
 
 def _program_size(data: Data, at: int) -> int | None:
-    """Bytes of a pack's head or of a packet in an MPEG program stream."""
+    """Bytes of a pack's head, of a packet or of the end in an MPEG program stream."""
     head = data[at : at + 14]
+    if head == b"\0\0\1\xb9":
+        return 4
     if len(head) < 14 or head[:3] != b"\0\0\1" or head[3] < 0xBA:
         return None
     if head[3] == 0xBA:

@@ -363,9 +363,12 @@ def _adx_body(data: Data, at: int) -> int:
     return at + 4 + int.from_bytes(data[at + 2 : at + 4])
 
 
-def _adx_end(data: Data, at: int) -> int:
-    """32 samples of a channel have 18 bytes. A block that ends the list may follow."""
+def _adx_end(data: Data, at: int) -> int | None:
+    """32 samples of a channel have 18 bytes. A block that ends the list may follow. 0 samples: it
+    was written to a pipe."""
     num_blocks = -(-int.from_bytes(data[at + 12 : at + 16]) // 32)
+    if num_blocks == 0:
+        return None
     return _adx_body(data, at) + 18 * num_blocks * data[at + 7]
 
 
@@ -387,9 +390,11 @@ def _sox_end(data: Data, at: int) -> int | None:
 
 def _nist_end(data: Data, at: int) -> int | None:
     """None where it does not say how many samples it has."""
-    size = int(data[at + 8 : at + 16].strip() or 0)
+    sized = re.match(rb"\s*(\d+)\s", data[at + 8 : at + 16])
+    size = int(sized[1]) if sized else 0
     head = data[at : at + size]
-    found = re.findall(rb"\n(?:sample_count|sample_n_bytes|channel_count) -\w+ (\d+)", head)
+    counts = rb"\n(?:sample_count|sample_n_bytes|channel_count) -\w+ (\d{1,18})\b"
+    found = re.findall(counts, head)
     return at + size + math.prod(map(int, found)) if len(found) == 3 else None
 
 

@@ -1,5 +1,6 @@
 """Files that hold more, or less, than their header says; films; other sources than paths."""
 
+import contextlib
 import io
 import shutil
 import struct
@@ -178,6 +179,16 @@ def test_a_cut_file_of_a_rare_kind_is_told(tmp_path, kind):
     assert hear(tmp_path / "a")[1] is None
     (tmp_path / "a").write_bytes(data[: len(data) * 3 // 5 // 4 * 4 + 1])
     assert "is cut short" in str(hear(tmp_path / "a")[1])
+    (tmp_path / "a").write_bytes(encoded(TONES[2][:-1], format=kind, subtype=BY_LIBSNDFILE[kind]))
+    assert hear(tmp_path / "a")[1] is None
+
+
+def test_a_nist_head_without_its_size_is_no_defect(tmp_path):
+    data = encoded(TONES[0], format="NIST", subtype="PCM_16")
+    for size in (b"   abc\n ", b"\xff" * 8, b"10 24   ", b"        "):
+        (tmp_path / "a").write_bytes(data[:8] + size + data[16:])
+        with contextlib.suppress(AudioError):
+            hear(tmp_path / "a")
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "ULAW"])
@@ -235,6 +246,9 @@ def test_a_cut_file_of_another_kind_is_told(tmp_path, name):
     whole = (tmp_path / name).read_bytes()
     samples, told = hear(tmp_path / name)
     assert told is None
+    for rest in (b"\0\0\1\xb9", bytes(8)) * (name in ("a.mpg", "a.vob")):  # its end, and padding
+        (tmp_path / name).write_bytes(whole + rest)
+        assert hear(tmp_path / name)[1] is None
     (tmp_path / name).write_bytes(whole[: len(whole) * 3 // 5 + 301])
     rest, told = hear(tmp_path / name)
     assert "is cut short" in str(told)
@@ -284,6 +298,15 @@ def test_all_parts_of_a_joined_file_are_heard_with_ffmpeg(tmp_path, kind):
     assert len(found) == pytest.approx(2 * len(alone), rel=0.002)
     (tmp_path / "joined").write_bytes(data + data[: len(data) // 2])
     assert any(told in str(hear(tmp_path / "joined")[1]) for told in ("cut short", "lost"))
+
+
+@needs_ffmpeg
+def test_an_adx_file_that_was_written_to_a_pipe_is_whole(tmp_path):
+    sound = wav(tmp_path / "a.wav", np.concatenate(TONES), RATE)
+    made = ("ffmpeg", "-v", "fatal", "-i", sound, "-f", "adx", "-")
+    done = subprocess.run(made, check=True, capture_output=True)
+    (tmp_path / "a").write_bytes(done.stdout)
+    assert hear(tmp_path / "a")[1] is None
 
 
 @needs_ffmpeg

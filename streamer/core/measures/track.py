@@ -70,6 +70,7 @@ WHISPER_SHARE = 0.5
 CROWD_STEP = 4.0
 CROWD_SPOKEN = 0.5
 CROWD_HEARD = 0.35
+CROWD_LEAST_DB = 1.0  # frames that are all alike lie a rounding under their own level
 CROWD_FRAMES = 15
 
 
@@ -110,7 +111,7 @@ class Frames(NamedTuple):
         smooth_db = decibel(smoothed(self.power, CROWD_FRAMES))
         is_near = smooth_db > found.level_dbfs - max(CROWD_SPOKEN * found.dip_db, silent_db)
         near = self._replace(speech=self.speech & is_near)
-        again = near._measures(max(CROWD_HEARD * found.dip_db, silent_db))
+        again = near._measures(max(CROWD_HEARD * found.dip_db, silent_db, CROWD_LEAST_DB))
         if again.level_dbfs is None:
             return found
         kept = ("rate_syllables_per_s", "dip_db", "snr_db", "outside_db")

@@ -201,9 +201,13 @@ class ClientSocket(ServerConnection):
 
     def _open(self, transport: Any) -> None:
         self._is_open = True
-        self._late = self.loop.call_later(HANDSHAKE_S, transport.abort)
+        self._late = self.loop.call_later(HANDSHAKE_S, self._is_late)
         super().connection_made(transport)
         self.data_received(b"")  # the request may have come with the end of the TLS handshake
+
+    def _is_late(self) -> None:
+        if self.request is None:  # a long head may have come in parts, and be read by now
+            self.transport.abort()
 
     def send_data(self) -> None:
         """Answer a request that websockets cannot read, where it would close without a word. The

@@ -35,6 +35,13 @@ def test_even_speech():
     assert (found.speech_s, found.audio_s, found.snr_db) == (3, 3, None)
 
 
+def test_speech_that_is_all_alike_is_measured_at_any_level():
+    """Its frames lie a rounding over or under their own mean."""
+    for level in 10 ** np.random.default_rng(0).uniform(-6, 0, 300):
+        found = frames(60, level).measures()
+        assert found.level_dbfs == pytest.approx(10 * np.log10(level), abs=0.001)
+
+
 def test_pauses_are_counted_and_no_part_of_the_speech():
     speech = np.ones(300, bool)
     speech[:20] = speech[100:150] = speech[200:217] = speech[250:270] = False

@@ -111,7 +111,10 @@ async def test_a_head_has_five_seconds(monkeypatch):
             async with Raw.to(port, head) as raw:
                 with contextlib.suppress(ConnectionError):
                     assert await raw.reader.read() == b"", head[:20]
-        async with Raw.to(port, request(PATHS["realtime"])) as raw:
+        long = request(PATHS["realtime"], {f"X-{i}": "x" * 4_000 for i in range(3)})
+        async with Raw.to(port, long[:9_000]) as raw:
+            await asyncio.sleep(0.1)
+            raw.writer.write(long[9_000:])
             assert (await raw.head())[0] == 101
             await asyncio.sleep(1)
             raw.writer.write(frame(PING, b"there?"))
