@@ -307,7 +307,8 @@ class Recording:
         promised, present = map(int, found.groups()) if found else (1, 1)
         share = promised / present if 0 < present < promised < PLACEHOLDER else 1
         of_s, heard_s = (num / self.rate for num in (self.file.frames * share, self.num_samples))
-        if heard_s < of_s < 1e9 and self.file.format != "MP3":  # its length may be a guess
+        # the length of an MP3, in a WAV too, is a guess
+        if heard_s < of_s < 1e9 and "MPEG" not in self.file.subtype:
             self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
 
     def _mixer(self):

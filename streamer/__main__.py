@@ -24,6 +24,8 @@ def main() -> int:
         from streamer.cli import main as run
 
         return run()
+    except KeyboardInterrupt:  # while an error was told
+        return 130
     except MemoryError:
         print("streamer: the system gives no more memory; see `ulimit -a`", file=sys.stderr)
         return 1

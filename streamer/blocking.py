@@ -37,6 +37,7 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 END_S = 5.0  # for the describer to close at the end of the program
 _lock = threading.Lock()
 _calls: dict[Future[Any], threading.Event] = {}  # of open describers; set when nothing runs
+_stacks: set[ExitStack] = set()  # of open describers
 
 
 class How(TypedDict, total=False):
@@ -153,11 +154,13 @@ def open_describer(
             describer = stack.enter_context(portal.wrap_async_context_manager(opened))
             portal.call(describer.load)
         _end_first()
+        _stacks.add(stack)
         found = BlockingDescriber(portal, describer)
         try:
             yield found
         finally:
             found.is_closed = True
+            _stacks.discard(stack)
             # in a fork, and where it was never closed, its thread is gone
             if os.getpid() != process or sys.is_finalizing():
                 _keep(stack.pop_all())
@@ -177,12 +180,13 @@ class BlockingDescriber:
 
     def _call(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The result of `work`; when the caller is interrupted, it is cancelled. Raises SystemExit
-        at the end of the program, as in `_Background.open`."""
+        in a daemon thread at the end of the program."""
         if os.getpid() != self._process:
             raise RuntimeError("this describer is another process's; open one after the fork")
         if self.is_closed:
             raise RuntimeError(CLOSED)
-        if _background.is_over and threading.current_thread().daemon:
+        is_daemon = threading.current_thread().daemon
+        if _background.is_over and is_daemon:
             raise SystemExit
         is_idle = threading.Event()
 
@@ -198,7 +202,7 @@ class BlockingDescriber:
             return call.result()
         except BaseException:
             call.cancel()
-            if _background.is_over:
+            if _background.is_over and is_daemon:
                 raise SystemExit from None
             raise
         finally:
@@ -320,6 +324,8 @@ _background = _Background()
 
 def _end() -> None:
     _background.end()
+    for stack in list(_stacks):  # collected now, it might be the thread's end first, which waits
+        _keep(stack)
     for call, is_idle in list(_calls.items()):  # of daemon threads, as those of `_Background.end`
         call.cancel()
         is_idle.wait(END_S)

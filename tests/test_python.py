@@ -222,6 +222,16 @@ def late():
 atexit.register(late)
 streamer.describe({sample!r}, **{options!r})
 """
+# The same with an open describer that was not used.
+OPENED_AT_EXIT = """
+import atexit, streamer
+def late():
+    try: describer.describe("missing.wav")
+    except streamer.AudioError as error: print(error)
+atexit.register(late)
+opened = streamer.open(**{options!r})
+describer = opened.__enter__()
+"""
 # As programs with windows start.
 NO_CONSOLE = """
 import os, sys
@@ -231,7 +241,7 @@ os.write(1, streamer.describe({sample!r}, **{options!r}).stop_reason.encode())
 """
 PROGRAMS = [
     *((DAEMON, 0), (OPENED_DAEMON, 0), (FORK, 3), (OPENED, 1)),
-    *((CLOSED, 2), (AT_EXIT, 1), (NO_CONSOLE, 1)),
+    *((CLOSED, 2), (AT_EXIT, 1), (OPENED_AT_EXIT, 1), (NO_CONSOLE, 1)),
 ]
 
 

@@ -4,6 +4,7 @@ describe`, and one line when it fails."""
 import importlib.util
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,6 +86,15 @@ def test_a_cut_file_fails_with_its_sentence(server, tmp_path, kind):
     told = f"is cut short: {of_s / 2:.2f} s of the {of_s:.2f} s it promises are there"
     assert (status, row["is_cut"], row["warning"]) == (1, True, told)
     assert err == f"streamer_client.py: {tmp_path / 'cut'}: {told}\n"
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+def test_an_mp3_in_a_wav_is_whole(server, tmp_path):
+    """It counts frames that its decoder leaves out."""
+    made = ("ffmpeg", "-v", "fatal", "-i", SAMPLES[0], "-c:a", "mp3", tmp_path / "a.wav")
+    subprocess.run(made, check=True)
+    status, out, err = client(tmp_path / "a.wav", "--url", server, "--speed", 20, "--json")
+    assert (status, json.loads(out)["is_cut"], err) == (0, False, "")
 
 
 UNREACHABLE = "ws://127.0.0.1:9/v1/realtime: cannot be reached"

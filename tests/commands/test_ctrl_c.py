@@ -49,6 +49,24 @@ def test_as_a_class_is_made():
     assert (done.returncode, done.stderr) == (130, "")
 
 
+AS_AN_ERROR_IS_TOLD = """
+import os, signal, sys
+from streamer import __main__, cli
+
+def run(*_):
+    raise cli.ConfigError("no such model")
+
+cli._run, cli.fail = run, lambda message: os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["streamer", "models"]
+sys.exit(__main__.main())
+"""
+
+
+def test_as_an_error_is_told():
+    done = ended(sys.executable, "-c", AS_AN_ERROR_IS_TOLD)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @contextlib.contextmanager
 def apart(*words, **more):
     """`streamer` with these words in a session of its own, as a terminal starts it."""
