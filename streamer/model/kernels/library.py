@@ -225,11 +225,14 @@ def _compile(name: str, directory: Path) -> bytes:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KernelError(f"kernels cannot be compiled: {error}") from None
-    if done.returncode < 0:
-        why = signal.strsignal(-done.returncode) or f"signal {-done.returncode}"
+    said = done.stderr.strip().splitlines()
+    is_interrupted = said[-1:] == ["KeyboardInterrupt"]  # as Python itself started
+    if done.returncode < 0 or is_interrupted:
+        number = signal.SIGINT if is_interrupted else -done.returncode
+        why = signal.strsignal(number) or f"signal {number}"
         raise CompilerEnded(f"kernels cannot be compiled: the compiler was ended ({why})")
     if (found := _read(directory / file_name(name))) is None:
-        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        why = (said or [f"exit status {done.returncode}"])[-1]
         raise KernelError(f"kernels cannot be compiled: {why}")
     return found
 

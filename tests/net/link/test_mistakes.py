@@ -84,8 +84,9 @@ async def test_with_the_key_and_the_authority_it_verifies(guarded, monkeypatch):
 
 async def test_tls_where_there_is_none():
     with verifying() as (url, _):
-        line = await told_of_a_file(url.replace("ws:", "wss:"))
-    assert "(it ends the handshake of TLS; give ws:// if it has no certificate)" in line
+        line = await told(cloud=url.replace("ws:", "wss:"))
+    ways = "give it --cert and --key, or take ws:// where the network is your own"
+    assert line.endswith(f": it does not speak TLS; {ways}")
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
