@@ -99,14 +99,21 @@ def describe_many(
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
 
-    A recording that fails has its exception in place of a Description. Raises ConfigError, and
-    ModelError where no model can be loaded.
+    A recording that fails has its exception in place of a Description. Raises ConfigError,
+    ModelError where no model can be loaded, and TypeError for one path that is not in a list.
     """
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen, how = _parted(config, options, jobs)
-    waiting = list(sources)
+    waiting = _listed(sources)
     return _run(chosen, lambda d: _all(d, waiting, jobs, **how))
+
+
+def _listed(sources: Iterable[Source]) -> list[Source]:
+    """Raises TypeError for one path in place of some: its letters would be files."""
+    if isinstance(sources, str | bytes | os.PathLike):
+        raise TypeError(f"describe_many takes a list of recordings; write [{str(sources)!r:.80}]")
+    return list(sources)
 
 
 def _parted(
@@ -220,7 +227,7 @@ class BlockingDescriber:
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self._call(partial(_all, self._describer, list(sources), jobs, **given))
+        return self._call(partial(_all, self._describer, _listed(sources), jobs, **given))
 
 
 def _keep(what: object) -> None:

@@ -69,6 +69,8 @@ def test_impossible_calls_raise(options, tmp_path):
         streamer.describe("a.wav", Config(), mode="edge")
     with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):
         streamer.describe_many(["a.wav"], jobs=0)
+    with pytest.raises(TypeError, match=r"write \[.a.wav.\]"):
+        streamer.describe_many("a.wav")
     with pytest.raises(streamer.ModelError, match=r"config\.json"):
         streamer.describe("a.wav", edge=str(tmp_path))
 
@@ -290,6 +292,7 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         ({"speech_s": 1.0}, set(ATTRIBUTES)),
         ({"clipped_share": 0.1}, {"loudness", "timbre", "arousal"}),
         ({"snr_db": 5.0}, {"rate", "variation", "pauses", "timbre", "arousal"}),
+        ({"level_dbfs": -60.0}, {"loudness"}),  # a number of another level
     ):
         found = replace(plain, measures=replace(plain.measures, **changed))
         readings = readings_of(found)

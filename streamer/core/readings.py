@@ -36,7 +36,8 @@ class Reading:
     level: 0 is the physically lowest, of num_levels. name: of the level, in the description's
     language. value, error: in `unit`, the error as expected on average. chance: that the level is
     right. certainty: that in a word, "sure", "likely" or "unsure"; also "unsure" where a warning
-    says that the measure cannot be relied on; "" if it is unknown. None: not said, not known, or
+    says that the measure cannot be relied on, or the number lies in another level; "" if it is
+    unknown. None: not said, not known, or
     not measured; arousal has no number of its own.
     """
 
@@ -68,13 +69,11 @@ def readings_of(found: Any) -> Sequence[Reading]:
     known: Mapping[str, int | None] = dict.fromkeys(ATTRIBUTES, 0)
     if found.measures is not None:
         errors, known = expected_errors(found.measures), levels_of(found.measures)
-    return [
-        _reading(found, name, errors.get(name), is_doubted=known[name] is None)
-        for name in ATTRIBUTES
-    ]
+    return [_reading(found, name, errors.get(name), known[name]) for name in ATTRIBUTES]
 
 
-def _reading(found: Any, name: str, error: float | None, is_doubted: bool) -> Reading:
+def _reading(found: Any, name: str, error: float | None, measured: int | None) -> Reading:
+    """measured: the level of the measure; None if it cannot be relied on."""
     chance = (found.confidence or {}).get(name)
     level = found.levels.get(name)
     names = found.level_names.get(name)
@@ -82,10 +81,13 @@ def _reading(found: Any, name: str, error: float | None, is_doubted: bool) -> Re
     value = None
     if found.measures is not None and name in MEASURES:
         value = getattr(found.measures, MEASURES[name])
+    num_levels = len(names) if names else NUM_LEVELS[name]
+    is_other = level is not None and value is not None and level.level != measured
+    is_doubted = measured is None or (is_other and num_levels == NUM_LEVELS[name])
     return Reading(
         name,
         None if level is None else level.level,
-        len(names) if names else NUM_LEVELS[name],
+        num_levels,
         None if level is None else level.name,
         None if value is None else times * value,
         None if value is None or error is None else times * error,

@@ -11,7 +11,7 @@ const ANSWER_S = 30; // for the last sentence
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
   // screen: {view, list, coach}. server: {url, key, wantsLive, language, coach: of session.streamer; or none}.
-  // sound: {name, idle, rateHz, detection, seconds}.
+  // sound: {name, file, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
@@ -81,7 +81,7 @@ export async function listen(screen, server, onLost) {
   const microphone = await Microphone.open(hear, onLost);
   const detection = { type: "server_vad" };
   const { rateHz } = microphone;
-  const sound = { name: null, idle: ["listening"], rateHz, detection, seconds: null };
+  const sound = { name: null, file: null, idle: ["listening"], rateHz, detection, seconds: null };
   screen.view.playback(null);
   job = new Job(screen, server, sound);
   job.done.then(() => microphone.close());
@@ -96,9 +96,8 @@ export async function listen(screen, server, onLost) {
 // about the file. An abort of `signal` ends it.
 export async function describe(screen, server, file, signal) {
   const { rateHz, pcm } = await readRecording(file);
-  screen.view.playback(file);
   if (signal.aborted) return { problem: null, isSilent: false };
-  const sound = { name: file.name, idle: ["sending", file.name], rateHz, detection: null, seconds: pcm.length / rateHz };
+  const sound = { name: file.name, file, idle: ["sending", file.name], rateHz, detection: null, seconds: pcm.length / rateHz };
   const job = new Job(screen, server, sound);
   signal.addEventListener("abort", () => job.link.close());
   let isDone = false;

@@ -22,7 +22,7 @@ export class Turns {
   #hasFailed = false; // the last turn, and its message is shown
   #isOver = false;
 
-  // sound: {name of a recording or null, idle: the status between turns, seconds of a recording or null}.
+  // sound: {name and file of a recording or null, idle: the status between turns, seconds of a recording or null}.
   // on: {settled(), failed(message)}.
   constructor({ view, list, coach }, sound, on) {
     Object.assign(this, { view, list, coach, sound, on });
@@ -116,6 +116,7 @@ export class Turns {
   #delta(event) {
     if (this.#item !== event.item_id) {
       this.view.begin();
+      this.view.playback(this.sound.file);
       this.list.show({}, null); // until the sentence is whole
       this.#text = "";
     }

@@ -23,6 +23,7 @@ export function told(tag, word, properties = {}) {
 
 export class View {
   #meteredAt = 0;
+  #played = null;
   #finished = null; // the whole sentence on the screen: [text, facts, warning]
 
   status(...word) {
@@ -115,8 +116,10 @@ export class View {
     Object.assign(at("sentence"), { textContent: text, lang: languageOf(text) });
   }
 
-  // The recording that is described, to be played; null: there is none.
+  // The recording of the sentence, to be played; null: there is none.
   playback(file) {
+    if (file === this.#played) return;
+    this.#played = file;
     const audio = at("playback");
     if (audio.src) URL.revokeObjectURL(audio.src);
     if (file) audio.src = URL.createObjectURL(file);

@@ -63,6 +63,9 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
         played = """async audio => { await audio.play(); return [audio.duration, audio.error]; }"""
         seconds, error = await guest.page.locator("#playback").evaluate(played)
         assert (seconds, error) == (pytest.approx(soundfile.info(SAMPLES[2]).duration, 0.01), None)
+        await guest.page.set_input_files("#file", [tmp_path / "silence.wav"])
+        await guest.until_said("#problem", "silence.wav")
+        assert await guest.page.locator("#playback").evaluate(played) == [seconds, None]
         names = ("noise.mp3", "silence.wav", "more.mp3", "long.wav")
         await guest.page.set_input_files("#file", [tmp_path / name for name in names])
         await guest.until_said("#facts", "long.wav")
