@@ -23,6 +23,9 @@ FULL_SCALE = 0.999
 # Where dips between syllables are less deep than this, and the pauses show no noise that fills
 # them, other voices are heard, too.
 CROWD_DB = 24.0
+# Warned of, if the dips are this much less deep. Of recordings of people 2 to 5 % are, of those in
+# babble 10 dB under the voice 61 %, in rooms 17 % (2026-11).
+MAX_CROWD_DB = 6.0
 # "auto": the median of the voice's own turns, or that of a coach's baseline; None: absolute only
 PitchReference = float | Literal["auto"] | None
 REFERENCE_HZ = (30.0, 1000.0)
@@ -103,6 +106,9 @@ NOISY = (
     "noisy: speech is only {:.0f} dB above the noise, {:.0f} dB are needed; go nearer to the "
     "microphone"
 )
+CROWDED = (
+    "crowded: other voices or an echo fill the gaps between syllables; go nearer to the microphone"
+)
 
 
 def _warnings(found: SpeechMeasures) -> Iterator[Form]:
@@ -118,6 +124,8 @@ def _faults(found: SpeechMeasures) -> Iterator[Form]:
         yield CLIPPED, 100 * found.clipped_share
     if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
         yield NOISY, found.snr_db, MIN_SNR_DB
+    elif found.crowd_db > MAX_CROWD_DB:
+        yield (CROWDED,)
 
 
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:

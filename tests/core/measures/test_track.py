@@ -66,7 +66,8 @@ def test_a_whisper_has_no_pitch():
     assert (found.pitch_median_hz, found.pitch_sd_semitones) == (None, None)
     assert found.warnings[0].startswith("no pitch: the voice is whispered")
     voiced = frames(f0=np.sort(by_chance)).measures()
-    assert (voiced.pitch_median_hz, voiced.warnings) == (200, ())
+    assert voiced.pitch_median_hz == 200
+    assert not any("whispered" in line for line in voiced.warnings)
 
 
 def test_noise_is_what_sounds_where_nobody_speaks():

@@ -131,6 +131,8 @@ def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band()
     clean, crowded, narrow = map(heard, (recording(2), babble(2), telephone(recording(2))))
     assert crowded.dip_db < 18 < clean.dip_db - 5
     assert crowded.crowd_db > 5 > clean.crowd_db == narrow.crowd_db == 0
+    assert [line.split(":")[0] for line in crowded.warnings] == ["crowded"]
+    assert not clean.warnings
     assert narrow.outside_db < -40 < clean.outside_db - 8
 
 
