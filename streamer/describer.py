@@ -132,8 +132,7 @@ class Describer:
         Description's times). measures: show `measures`, numbers with units, in the Description.
         attributes: the ones that the sentence names, as in Config, among the describer's.
         language: of the sentence, one of `languages`; None: the describer's.
-        channel: this one alone, from 0, such as one speaker of a telephone call; None: the
-            loudest at each time.
+        channel: this one alone, from 0, such as one side of a call; None: the loudest at each time.
         track: the sound track of a film, from 0; None: the one that is flagged default.
         pitch_reference: the speaker's usual pitch in Hz, or "auto" for the median of the turns of
         a recording over 60 s: `voice_pitch` tells what is low and high for this voice. It needs

@@ -51,7 +51,7 @@ ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leav
 
 
 _STDERR = threading.Lock()  # who points it elsewhere
-if hasattr(os, "register_at_fork"):  # in a fork nobody would give it back, nor stderr
+if hasattr(os, "register_at_fork"):  # a fork in between would keep the lock, and stderr lost
     os.register_at_fork(
         before=_STDERR.acquire, after_in_parent=_STDERR.release, after_in_child=_STDERR.release
     )
@@ -293,9 +293,11 @@ def _write(path: str, spool: IO[bytes], piece: bytes) -> None:
 
 
 def _decode(source: str | View) -> SoundFile:
-    """By a path that names a descriptor, or by a view: libsndfile judges the content, never the
-    name. Of a kind that it does not know it looks for a Macintosh's second file, "._NAME" beside
-    the path: for a descriptor or a view that would be "._" in the working directory."""
+    """Open a path that names a descriptor, or a view. libsndfile judges the content, not the name.
+
+    If it does not know the format, it opens "._NAME" beside the path, a Macintosh's second file.
+    A descriptor or a view has no name, so that file would be "._" in the working directory.
+    """
     from soundfile import LibsndfileError, SoundFile
 
     if isinstance(source, View) and not source.is_known:

@@ -140,7 +140,7 @@ class _Batch:
             if self._lost is None:
                 where = f" after {screen.where}" if screen.where else ""
                 screen.end()
-                rest = "it has no object" if self._options.json else "its sentences so far stay"
+                rest = "it has no object" if self._options.json else "printed sentences remain"
                 fail(f"{take}: interrupted{where}; {rest}")
             raise
         except (StdoutLost, BrokenPipeError):

@@ -351,7 +351,7 @@ def test_ctrl_c_keeps_the_parts_that_are_done(models, samples, tmp_path):
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert out.endswith("\n"), "the line in hand is closed"
-    told = r"interrupted after \d+:\d\d of 30:00; its sentences so far stay"
+    told = r"interrupted after \d+:\d\d of 30:00; printed sentences remain"
     assert re.fullmatch(rf"streamer: \S+long.wav: {told}\n", err)
 
 

@@ -112,7 +112,7 @@ def test_a_silent_pipe_holds_nothing_up(source, tmp_path):
     finally:
         for each in ends:
             os.close(each)
-    told = f"streamer: {fifo}: interrupted; its sentences so far stay\n"
+    told = f"streamer: {fifo}: interrupted; printed sentences remain\n"
     assert (process.returncode, err) == (130, told)
 
 

@@ -57,8 +57,8 @@ def free_ports():
 
 @contextmanager
 def fleet_on(address, least):
-    """`streamer fleet` on the Ray at `address`, with so many servers and verifiers at least: (its
-    director's address, the process)."""
+    """Run `streamer fleet` on the Ray at `address`; yield its director's address and the process.
+    least: servers and verifiers to keep."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(TOML.format(address, *free_ports(), least=least))
         file.flush()

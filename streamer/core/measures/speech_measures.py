@@ -23,8 +23,8 @@ FULL_SCALE = 0.999
 # Where dips between syllables are less deep than this, and the pauses show no noise that fills
 # them, other voices are heard, too.
 CROWD_DB = 24.0
-# Warned of, if the dips are this much less deep. Of recordings of people 2 to 5 % are, of those in
-# babble 10 dB under the voice 61 %, in rooms 17 % (2026-11).
+# A recording whose `crowd_db` is over this gets a warning. It warns of 2 to 5 % of people's
+# recordings, of 61 % with babble 10 dB under the voice, and of 17 % in rooms (2026-11).
 MAX_CROWD_DB = 6.0
 # "auto": the median of the voice's own turns, or that of a coach's baseline; None: absolute only
 PitchReference = float | Literal["auto"] | None

@@ -84,7 +84,7 @@ def test_the_page_mixes_the_table_as_python_does():
 @pytest.mark.parametrize("gain", [1.0, -1.0, 0.8, -0.8])
 @pytest.mark.parametrize("silence_s", [0, 12])
 def test_a_voice_is_heard_through_one_microphone_at_a_time(delay, gain, silence_s):
-    """Of two some centimetres or metres apart, or swapped, the sum is a comb."""
+    """Two microphones at different distances: their sum would cancel some frequencies."""
     voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
     other = gain * np.concatenate([np.zeros(delay, np.float32), voice[:-delay]])
     found, told = mixed(voice, other, 0 * voice)

@@ -51,7 +51,7 @@ def test_slots_are_bounded_and_come_back(thinker):
 @pytest.mark.parametrize("role", [0, 1])
 @torch.inference_mode()
 def test_ragged_rows_and_a_rollback_say_what_the_stock_model_says(tiny_pair, role):
-    """And what it hears; logits of each row's whole text so far."""
+    """Its features of the sound are the same, too. The logits are those of each row's whole text."""
     engine = load(str(tiny_pair[role]), "edge", num_slots=3).engine
     stock, ids, prompt = load_stock(tiny_pair[role]), ids_of(60, 9), engine.prompt_ids
     windows = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
