@@ -181,7 +181,7 @@ def by_hand(file, ids, role, measures):
         for token, p in zip(ids, probable, strict=True)
     ]
     chances = level_chances(measures)
-    return fused_confidence(pieces, thinker.card.attributes, chances, opinion_of(measures))
+    return fused_confidence(pieces, thinker.card.attributes, chances, opinion_of(measures), True)
 
 
 @pytest.mark.parametrize(("mode", "near"), [("edge", 1e-5), ("cloud", 2e-3)])

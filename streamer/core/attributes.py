@@ -176,11 +176,13 @@ def fused_confidence(
     phrases: Phrases,
     chances: Mapping[str, NDArray[np.float64]],
     opinion: Mapping[str, float],
+    is_greedy: bool,
 ) -> dict[str, float]:
     """The chance that each level said is right, by the measures and the model together.
 
     chances: of each level by the measures; opinion: the exponent of the model's chances. The model
-    tells the mass of the level that it said; the other levels share the rest.
+    tells the mass of the level that it said; the other levels share the rest. A greedy choice
+    (is_greedy) was the most likely level, so no other level counts for more.
     """
     text = "".join(piece.text for piece in pieces)
     levels = parse(text, phrases)
@@ -193,6 +195,8 @@ def fused_confidence(
         others = max(math.exp(LEAST), 1 - own) / (len(measured) - 1)
         odds = measured * others ** opinion[name]
         odds[level] = measured[level] * own ** opinion[name]
+        if is_greedy:
+            odds = np.minimum(odds, odds[level])
         found[name] = float(odds[level] / odds.sum())
     return found
 

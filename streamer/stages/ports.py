@@ -235,7 +235,8 @@ class Parts:
         confidence = None
         if said and measures is not None and self.weighs:
             chances = level_chances(measures)
-            known = fused_confidence(said, self.phrases, chances, opinion_of(measures))
+            opinion, is_greedy = opinion_of(measures), self.sampling.temperature == 0
+            known = fused_confidence(said, self.phrases, chances, opinion, is_greedy)
             confidence = {name: known.get(name) for name in ATTRIBUTES}
         return Description(
             file=f"turn {closed.turn}",

@@ -102,10 +102,10 @@ LEVELS = {
 }
 
 
-def sure(level, mass, chances, opinion):
+def sure(level, mass, chances, opinion, is_greedy=False):
     pieces = [SaidToken("rate ", -0.5), SaidToken("abc"[level], math.log(mass))]
-    found = fused_confidence(pieces, LEVELS, {"rate": np.array(chances)}, {"rate": opinion})
-    return found["rate"]
+    measured, opinions = {"rate": np.array(chances)}, {"rate": opinion}
+    return fused_confidence(pieces, LEVELS, measured, opinions, is_greedy)["rate"]
 
 
 @given(st.integers(0, 2), st.floats(1e-6, 0.999999), st.floats(0, 2))
@@ -121,10 +121,17 @@ def test_without_an_opinion_it_is_the_measures_chance():
         assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
 
 
+def test_a_greedy_choice_was_the_most_likely_level():
+    """The measures are all but sure of another level; the model gave that one almost nothing."""
+    chances = [0.001, 0.998, 0.001]
+    assert sure(0, 0.9, chances, 1.0) < 0.02
+    assert sure(0, 0.9, chances, 1.0, is_greedy=True) == pytest.approx(0.487, abs=0.01)
+
+
 def test_other_levels_than_the_card_s_say_nothing():
     pieces = [SaidToken("rate a", -0.5)]
-    assert fused_confidence(pieces, LEVELS, {"rate": np.full(4, 0.25)}, {"rate": 1.0}) == {}
-    assert fused_confidence(pieces, LEVELS, {}, {}) == {}
+    assert fused_confidence(pieces, LEVELS, {"rate": np.full(4, 0.25)}, {"rate": 1.0}, True) == {}
+    assert fused_confidence(pieces, LEVELS, {}, {}, True) == {}
 
 
 def pieces(*told):
