@@ -1,17 +1,13 @@
-"""People's recordings: taken from a clone by commit, filtered, split by speaker, counted, and
-told in one line if missing."""
+"""People's recordings: taken from a clone by commit, filtered, split by speaker, and told
+in one line if missing; syllables of a text."""
 
 import shutil
-import sys
-import tomllib
 
 import numpy as np
 import pytest
-from people import FILTERS, SENTENCES, say
-from processes import ended
+from people import FILTERS, SENTENCES
 
-from pipelines.embedded.labels import speech_frames
-from pipelines.embedded.recordings import TABLE, clips, decoded, git_folder, held_out, missing
+from pipelines.embedded.recordings import clips, decoded, git_folder, held_out, missing
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 
@@ -54,24 +50,6 @@ def test_a_clone_that_is_missing_or_at_another_commit_is_told_in_one_line(cloned
     assert clips(tmp_path, source) == []
 
 
-def test_training_without_recordings_says_what_to_do(tmp_path):
-    words = ("--cache", tmp_path / "cache", "--clones", tmp_path)
-    done = ended(sys.executable, "-m", "pipelines.embedded.train", *words)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert str(tmp_path) in line
-    assert "--without-people" in line
-
-
-def test_every_source_names_its_licence_and_is_pinned():
-    known = tomllib.loads(TABLE.read_text("utf-8"))
-    for row in known["source"] + known["noise"]:
-        assert row["licence"]
-        assert row["credit"]
-        assert len(row["commit"]) == 40
-    assert len({row["id"] for row in known["source"]}) == len(known["source"])
-
-
 @pytest.mark.parametrize(
     ("text", "language", "syllables"),
     [
@@ -90,16 +68,3 @@ def test_every_source_names_its_licence_and_is_pinned():
 )
 def test_syllables_are_counted_where_they_can_be(text, language, syllables):
     assert count(text, language) == syllables
-
-
-def test_a_pause_is_heard_in_noise_too():
-    """A gap of half a second between two sentences, clean and with noise 15 dB under the voice."""
-    parts = [say(text) for text in SENTENCES[:2]]
-    whole = np.concatenate([parts[0], np.zeros(SAMPLE_RATE // 2, np.float32), parts[1]])
-    level = np.sqrt(np.mean(parts[0] ** 2)) * 10 ** (-15 / 20)
-    noise = np.random.default_rng(1).standard_normal(len(whole)) * level
-    for samples in (whole, (whole + noise).astype(np.float32)):
-        flags = speech_frames(samples)
-        middle = slice(len(parts[0]) // 160 + 12, len(parts[0]) // 160 + 38)
-        assert not flags[middle].any()
-        assert flags.mean() > 0.6

@@ -21,7 +21,6 @@ from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people_held import half
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_fit import is_apart
-from pipelines.embedded.rate_net import Conditions
 from pipelines.embedded.syllables import count
 from pipelines.embedded.synthesis import Shard
 from streamer.core.measures import density
@@ -149,13 +148,6 @@ def test_phones_have_a_nucleus_for_each_syllable(text, language):
     assert 0 not in found
 
 
-@espeak
-def test_a_text_without_a_rule_has_no_phones():
-    assert phones("42 people", "en") == []
-    assert phones("hello", "xx") == []
-    assert density.NUM_NUCLEI == NUM_NUCLEI
-
-
 def write_clips(folder, num):
     """Noise that beats as often as its row says, as `rate_data` writes it."""
     chance, shard = np.random.default_rng(0), Shard(folder, 0)
@@ -190,16 +182,6 @@ def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, caps
     with np.load(tmp_path / "density.npz") as held:
         assert held["mixture"].shape == (2,)
         assert all(np.isfinite(held[name]).all() for name in held.files)
-
-
-def test_speech_keeps_its_tempo(tmp_path):
-    write_clips(tmp_path, 6)
-    row = rate_fit.clips_of(tmp_path)[0]
-    conditions = Conditions(None, 3)
-    for _ in range(20):
-        bands, speech, tempo = conditions(row["bands"], row["speech"])
-        assert len(bands) == len(speech)
-        assert speech.sum() == pytest.approx(row["speech"].sum() / tempo, abs=3)
 
 
 def test_tracks_hold_the_syllables_of_the_text(tmp_path):
