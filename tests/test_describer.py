@@ -5,11 +5,9 @@ import json
 import re
 from dataclasses import replace
 
-import anyio
 import numpy as np
 import pytest
 import soundfile
-from sessions import free_of
 from sound_files import wav
 from speech import RATE_HZ, pcm, recording, speech
 
@@ -21,7 +19,6 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS
-from streamer.core.text import chinese
 from streamer.model.audio.ear import measure
 
 
@@ -59,15 +56,6 @@ async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
     assert 0 < result.prefill_ms < result.ttft_ms <= result.total_ms
     decode_ms = result.total_ms - result.prefill_ms
     assert result.tokens_per_s == pytest.approx(1000 * result.n_tokens / decode_ms)
-
-
-async def test_cancelling_gives_the_slots_back(edge, samples):
-    await edge.load()
-    with anyio.CancelScope() as scope:
-        await edge.describe(samples[0], lambda delta: scope.cancel())
-    assert scope.cancelled_caught
-    assert (await edge.describe(samples[1])).n_tokens > 0
-    assert free_of(edge) == [4]
 
 
 async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
@@ -184,19 +172,6 @@ async def test_measures_come_where_asked_of_a_recording_and_live(edge, samples):
             news = [event for event in events if isinstance(event, Measures)]
             assert {event.turn for event in news} <= {turn}
             assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
-
-
-def test_the_command_line_shows_measures_as_a_table_or_an_object(tiny_models, samples, capsys):
-    words = ["describe", str(samples[1]), "--measures", "--mode", "edge"]
-    words += [f"--{name}={path}" for name, path in tiny_models.items()]
-    assert main(words) == 0
-    out, err = capsys.readouterr()
-    found = measured(recording(1))
-    rows = [line.split() for line in out.splitlines()[1:8]]
-    assert [row[0] for row in rows] == [chinese.told("zh", name) for name in ATTRIBUTES]
-    assert (f"{found.rate_syllables_per_s:.1f}" in rows[0], err) == (True, "")
-    assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measures"] == found.as_json()
 
 
 def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Sentences in Chinese and in English, by a tiny random pair that speaks both."""
 
-import json
 import warnings
 
 import anyio
@@ -86,14 +85,6 @@ async def test_a_session_has_a_language_of_its_own(pair):
             assert (one.text, one.language) == (whole.text, language)
         with pytest.raises(ValueError, match="language is 'de'; these models speak zh and en"):
             await d.describe(SOURCE, language="de")
-
-
-def test_the_option_is_the_language_of_all_sentences(pair, capsys):
-    models = [f"--{name}={path}" for name, path in pair.items()]
-    command = ["describe", str(SAMPLES[0]), "--mode", "edge", "--language", "en", *models]
-    assert main([*command, "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)
-    assert (row["language"], levels_of(row["text"], "en")) == ("en", row["attributes"])
 
 
 def test_a_model_that_lacks_the_language_says_so_in_a_line(capsys, pair, tmp_path):

@@ -1,4 +1,4 @@
-"""Examples of README.md and docs/ that need their own tests: live audio, attributes, TLS."""
+"""Examples of README.md and docs/ that need their own tests: attributes, TLS."""
 
 import os
 import re
@@ -6,13 +6,11 @@ import shlex
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import soundfile
-from documents import block_of, blocks
+from documents import block_of
 from far import free_port
 from places import ROOT
-from processes import ended, python
+from processes import ended
 from speech import SAMPLES
 
 from streamer.core.attributes import ATTRIBUTES, ENGLISH
@@ -20,25 +18,7 @@ from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
 ATTRIBUTES_PAGE = (ROOT / "docs/attributes.md").read_text("utf-8")
-LIVE = [block.code for block in blocks("python") if "d.session(" in block.code]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-@pytest.mark.parametrize("code", LIVE)
-def test_the_live_examples_take_a_file_s_own_rate_and_one_channel(code, tmp_path):
-    """The same sound in stereo is the same to it; declared at half the rate it is another."""
-    samples, _ = soundfile.read(SAMPLES[0], dtype="int16")
-    for i, (channels, rate) in enumerate(((1, 16_000), (2, 16_000), (1, 8_000))):
-        (tmp_path / str(i) / "samples").mkdir(parents=True)
-        for name in ("clip.wav", "samples/plain.wav"):
-            soundfile.write(tmp_path / str(i) / name, np.stack([samples] * channels, 1), rate)
-    # one process for all three: a process that starts costs as much as a sentence
-    run = f"import os\nfor i in '012':\n    os.chdir(i)\n    exec({code!r}, {{}})\n"
-    run += "    os.chdir('..')\n    print('END', flush=True)"
-    out = python(run, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
-    # a live update may be left out in a hurry
-    told = [each.splitlines()[-1] for each in out.split("END\n")[:3]]
-    assert told[0] == told[1] != told[2]
 
 
 @pytest.mark.parametrize("role", ["edge", "cloud"])

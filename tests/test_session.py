@@ -134,28 +134,6 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
     assert not any(isinstance(event, LiveUpdate) for event in found[None])
 
 
-async def test_streams_do_not_mix(options):
-    """Many sessions on one model: each gets what it gets alone, though there are fewer slots than
-    streams."""
-    async with Describer.open(mode="gated", **options) as describer:
-        alone, together = {}, {}
-
-        async def describe(seed, into):
-            async with describer.session() as session:
-                await feed_in_pieces(session, pcm(speech(2 + seed % 3, seed)), seed)
-                await session.commit()
-                into[seed] = (await one_turn(session))[-1].ids
-
-        for seed in range(8):
-            await describe(seed, alone)
-        async with anyio.create_task_group() as group:
-            for seed in range(8):
-                group.start_soon(describe, seed, together)
-        assert together == alone
-        assert len(set(alone.values())) >= 4, "they must differ for this to mean anything"
-        assert set(free_of(describer)) == {4}
-
-
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
     """An idle session holds one; the turn that gets none fails, the next one is answered."""
     monkeypatch.setattr(hear, "SLOT_WAIT_S", 0.2)
@@ -197,17 +175,6 @@ async def test_an_ended_session_is_freed_before_a_collection_of_garbage(options,
             await until(lambda: gone() is None)
         finally:
             gc.enable()
-
-
-async def test_a_long_turn_goes_on_in_parts(options):
-    async with Describer.open(mode="edge", **options) as describer, describer.session() as session:
-        for _ in range(8):
-            await session.feed(pcm(speech(10, 1)))
-        await session.end()
-        events = [event async for event in session]
-    seconds = [event.audio_s for event in events if isinstance(event, TurnCommitted)]
-    assert [round(s) for s in seconds] == [60, 20]
-    assert sum(isinstance(event, Description) for event in events) == 2
 
 
 async def test_a_turn_is_answered_when_it_is_asked_for(options):

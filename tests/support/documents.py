@@ -13,7 +13,6 @@ from places import ROOT
 
 BESIDE = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 PAGES = [ROOT / name for name in BESIDE] + sorted((ROOT / "docs").glob("*.md"))
-MIN_WORDS_OF_A_CELL = 8  # a shorter cell of a table is a name or a figure, no sentence
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<how>not run|run by): (?P<why>[^\n]+?) -->\n)?"
@@ -22,7 +21,6 @@ _BLOCK = re.compile(
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]* +")
 
 
 def name_of(page):
@@ -78,38 +76,3 @@ def anchors_of(page):
         re.sub(r"[^\w\- ]", "", title.lower()) for title in _HEADING.findall(without_code(page))
     )
     return {title.strip().replace(" ", "-") for title in plain}
-
-
-def sentences_of(page):
-    """Every sentence of the page's prose, lists and longer cells, as a list of its words. A path
-    or a command in backticks is one word."""
-    return [
-        words
-        for unit in _units(without_code(page))
-        for sentence in _SENTENCE_END.split(_plain(unit))
-        if (words := [word for word in sentence.split() if re.search(r"\w", word)])
-    ]
-
-
-def _units(text):
-    """Paragraphs, items of lists, and those cells of tables that hold a sentence."""
-    unit = []
-    for line in [*text.splitlines(), ""]:
-        is_row = line.startswith("|")
-        begins = not line.strip() or is_row or re.match(r" *([-*]|\d+\.) |#|>", line)
-        if begins and unit:
-            yield " ".join(unit)
-            unit = []
-        if is_row:
-            cells = (cell.strip() for cell in line.strip("|").split("|"))
-            yield from (cell for cell in cells if len(_plain(cell).split()) >= MIN_WORDS_OF_A_CELL)
-        elif line.strip() and not line.startswith("#"):
-            unit.append(re.sub(r"^ *([-*>]|\d+\.) ", "", line.strip()))
-
-
-def _plain(text):
-    """Without marks: a link is its words, code is one word, a picture is nothing."""
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
-    text = re.sub(r"`[^`]+`", "Code", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return text.replace("**", "").strip()

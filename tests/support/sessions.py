@@ -25,12 +25,11 @@ Wrap = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Between:
-    """Parts whose drafters, targets, emitters and edge's batcher are wrapped."""
+    """Parts whose drafters, targets and edge's batcher are wrapped."""
 
     parts: Any
     drafter_of: Wrap | None = None
     target_of: Wrap | None = None
-    emitter_of: Wrap | None = None
     batcher_of: Wrap | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -47,9 +46,6 @@ class Between:
     def target(self) -> Any:
         return _wrapped(self.parts.target(), self.target_of)
 
-    def emitter(self) -> Any:
-        return _wrapped(self.parts.emitter(), self.emitter_of)
-
 
 def _wrapped(one: Any, wrap: Wrap | None) -> Any:
     return one if one is None or wrap is None else wrap(one)
@@ -57,7 +53,7 @@ def _wrapped(one: Any, wrap: Wrap | None) -> Any:
 
 @dataclass(frozen=True)
 class Passing:
-    """A drafter, target, emitter, batcher or engine that is handed on as it is; a subclass adds to
+    """A drafter, target, batcher or engine that is handed on as it is; a subclass adds to
     one method."""
 
     inner: Any

@@ -2,7 +2,6 @@
 font and without one; files that cannot be written are one line."""
 
 import json
-import sys
 import warnings
 from dataclasses import replace
 
@@ -15,19 +14,15 @@ import webvtt
 from matplotlib import font_manager, image
 from parselmouth.praat import call
 from places import ROOT
-from processes import python
 from speech import RATE_HZ, speech
 
 import streamer
 from streamer import timeline_plot as plot
 from streamer import write_timeline
-from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline import check_target
 from streamer.timeline_plot import USUAL, font_for
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
-TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
 
 
 @pytest.fixture
@@ -165,20 +160,3 @@ def test_a_failed_write_leaves_nothing(tmp_path, found, options):
     with pytest.raises(ValueError, match="no description is given"):
         write_timeline([], tmp_path / "u.json")
     assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
-
-
-def test_the_command_writes_it(tmp_path, capsys):
-    out = tmp_path / "s.vtt"
-    clip = str(ROOT / "samples/plain.wav")
-    assert main(["describe", clip, "--mode", "edge", "--quiet", "--timeline", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert webvtt.read(out).captions[0].raw_text.splitlines()[0] == said.strip()
-
-
-def test_only_a_picture_needs_matplotlib(tmp_path, monkeypatch):
-    code = "import sys, streamer.commands.describe; print('matplotlib' in sys.modules)"
-    assert python(code) == "False\n"
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"needs matplotlib; .*pip install .*\[plot\]"):
-        check_target(tmp_path / "s.png")
-    check_target(tmp_path / "s.vtt")
