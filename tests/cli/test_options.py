@@ -1,6 +1,5 @@
 """Options by keyword, in a file and on the command line; what is refused is one line."""
 
-import argparse
 import json
 import os
 import runpy
@@ -22,29 +21,19 @@ from streamer.model.thinker import resolve
     [
         ({"mode": "fast"}, "mode is 'fast'"),
         ({"edge": ""}, "edge is ''; give embedded"),  # `--edge "$UNSET"` is no directory
-        ({"cloud": " "}, "cloud is ' '; give embedded"),
         ({"temperature": float("inf")}, "temperature .* not inf"),
         ({"temperature": 9e-7}, "0 .greedy. or 0.000001 to 1000000, not 9e-07"),
         ({"top_p": 1.1}, "top_p must be above 0 and at most 1, not 1.1"),
         ({"max_new_tokens": None}, "max_new_tokens is None; give a whole number"),
-        ({"draft": "magic"}, "draft"),
         ({"k": 0}, "k is 0; it may be 1 to 64"),
         ({"threshold": float("nan")}, "threshold"),
         ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
-        ({"cloud": "ws://"}, "names no host"),
-        ({"cloud": "ws://a\nb:9"}, "names no host"),
-        ({"cloud": "ws://a b:9"}, "names no host"),
         ({"mode": "\udcff"}, "choose one of"),
         ({"speed": 3}, "unknown option 'speed'"),
-        ({"k": "four"}, "k is 'four'; give a whole number"),
-        ({"edge": None}, "edge is None"),
-        ({"mode": 3}, "choose one of"),
-        ({"seed": -1}, "seed"),
         ({"max_new_tokens": 129}, "1 to 128"),
         ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
         ({"draft": "generate", "temperature": 0.7}, "greedy"),
         ({"attributes": "tempo"}, "names 'tempo'; known are rate"),
-        ({"attributes": "acoustic,rate"}, "names 'acoustic'; known are rate"),
         ({"draft": "generate", "attributes": "rate"}, "take draft incremental"),
     ],
 )
@@ -113,31 +102,6 @@ def test_the_command_line_overrides_a_pipeline_file(models, samples, tmp_path, c
         assert (row["mode"], row["n_tokens"] <= 20) == (mode, True)
 
 
-@pytest.mark.parametrize("command", [name for name, each in COMMANDS.items() if each.has_config])
-def test_help_leaves_decoding_to_help_all(command):
-    parsers = [build_parser(shows_all=shows_all) for shows_all in (False, True)]
-    commands = (parser._subparsers._group_actions[0].choices for parser in parsers)
-    shown, whole = (each[command].format_help() for each in commands)
-    for jargon in ("token", "--temperature", "--seed", "--mode", "draft", "verifier"):
-        assert (jargon in shown, jargon in whole) == (False, True)
-
-
-@pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
-def test_help_names_the_true_default_of_every_option(command):
-    actions = build_parser(shows_all=True)._actions
-    (commands,) = (each for each in actions if isinstance(each, argparse._SubParsersAction))
-    for action in commands.choices[command]._actions:
-        if not action.option_strings or action.nargs == 0 or action.required:
-            continue
-        told = " ".join(action.help.split())
-        assert "default" in told, action.option_strings
-        owner = COMMANDS[command].options
-        counts = getattr(owner if hasattr(owner, action.dest) else Config, action.dest)
-        if counts is not None and not isinstance(counts, bool | tuple):
-            shown = f"{counts:g}" if isinstance(counts, int | float) else counts
-            assert told.endswith(f"default {shown}"), told
-
-
 def test_every_command_s_example_can_be_typed():
     parser = build_parser()
     for command in COMMANDS.values():
@@ -164,10 +128,7 @@ EDGE = resolve("embedded", "edge")
 CALLS = [
     ("describe", 2, "FILE"),
     ("describe x.wav --k 0", 2, "--k is 0"),
-    ("describe x.wav --k 4.5", 2, "--k is 4.5; give a whole number"),
     ("describe x.wav --k 6 --k 7", 2, "--k is given twice; give it once"),
-    ("describe x.wav --temperature -1", 2, "temperature"),
-    ("describe x.wav --cloud none --mode exact", 2, "needs a cloud"),
     ("describe x.wav --cloud-key k", 2, "--cloud-key is for a verifier elsewhere"),
     ("serve --mode edge --cloud-audio lazy", 2, "--cloud-audio is for a verifier elsewhere"),
     # a typo; no option may be shortened: a short one today means two things tomorrow
@@ -177,12 +138,10 @@ CALLS = [
     ("descibe a.wav", 2, "did you mean describe?; see streamer --help"),
     ("describe a.wav --mode gatd", 2, "'gatd'; did you mean gated?; choose one of gated, exact,"),
     ("describe -clip.wav", 2, "; ./-clip.wav would be the file; see streamer describe --help"),
-    ("describe here.wav -clip.wav", 2, "; ./-clip.wav would be the file"),
     ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
     ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
     ("describe a.wav --timeline nowhere/s.json", 2, "there is no directory nowhere"),
     ("compare here.wav", 2, "compare takes two recordings, not 1"),
-    ("compare here.wav none.wav", 1, "none.wav: no such file"),
     ("label a.wav --out labels.txt", 2, "give a name in .jsonl, .csv or .parquet"),
     ("label - --out labels.csv", 2, "label reads files"),
     ("label here.wav --out nowhere/labels.csv", 2, "give a file that can be written"),
@@ -192,30 +151,19 @@ CALLS = [
     ("serve --cert x.pem", 2, "needs both"),
     ("serve --cert x.pem --key y.pem", 2, "cannot be used"),
     ("serve --max-sessions 0", 2, "1 to 1024"),
-    ("serve --port 99999", 2, "0 to 65535"),
-    ("serve --mode exact --cloud none", 2, "needs a cloud"),
-    ("serve --pipeline nowhere.toml", 2, "cannot be read"),
     ("serve --port 0 --edge ./nowhere", 1, "no such model directory"),
     ("calibrate clips --risk 0", 2, "--risk is 0; it may be above 0 and below 1"),
-    ("calibrate clips --risk nan", 2, "--risk is nan;"),
     ("calibrate clips --risk 0.5 --confidence 1", 2, "--confidence is 1;"),
     ("calibrate clips --risk 0.5 --cloud none", 2, "--cloud is none; calibration needs the model"),
     ("calibrate clips --risk 0.5 --cloud ws://x", 2, "--cloud is ws://x; calibration needs"),
     ("calibrate clips --risk 0.02", 1, "8 clips cannot certify a risk of 0.02: 49 are needed;"),
-    ("calibrate clips --risk 0.2 --confidence 0.9", 1, "risk of 0.2 with confidence 0.9: "),
-    ("calibrate clips --risk 0.5 --edge /nowhere", 1, "no such model directory"),
     ("calibrate clips --risk 0.5 --out /sys/streamer.json", 1, "/sys/streamer.json: cannot be"),
-    ("calibrate clips --risk 0.5 --out /nowhere/x.json", 1, "(No such file or directory); choose"),
     ("calibrate clips --risk 0.5 --out .", 1, ".: is a directory that exists; calibrate what is"),
-    ("calibrate clips --risk 0.5 --out /nowhere/x", 1, "/nowhere/x: cannot be written (No such"),
     ("calibrate clips --risk 0.5", 2, "thresholds come with streamer; --out myedge makes"),
     (f"calibrate clips --risk 0.5 --edge {EDGE}", 2, "(then --edge myedge)"),
-    ("calibrate none.wav --risk 0.05", 1, "none.wav: no such file"),
     ("calibrate empty --risk 0.05", 1, "empty: is a directory without recordings; give some"),
     ("tune nothing --cloud embedded --out here", 1, "here exists"),
-    ("tune nothing --cloud nowhere --out new", 1, "no such model directory"),
     ("tune empty --cloud embedded --out new", 1, "no recording there"),
-    ("tune empty --cloud embedded --out no/new", 1, "cannot be written"),
     ("tune empty --cloud embedded --out new --speakers no", 2, "as a table"),
     ("tune empty --cloud embedded --out new --device cuda", 1, "no GPU"),
 ]

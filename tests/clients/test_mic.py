@@ -4,7 +4,6 @@ hardware, and only that."""
 import asyncio
 import signal
 import sys
-from urllib.parse import urlsplit
 
 import pytest
 from fake_microphone import environment, line
@@ -12,9 +11,7 @@ from patience import PATIENCE_S
 from places import ROOT
 from processes import ended
 from speech import SAMPLES
-from wire import serving, url_of
-
-from bench.proxy import Proxy
+from wire import serving
 
 CLIENT = ROOT / "clients" / "streamer_client.py"
 
@@ -54,17 +51,6 @@ async def test_the_second_ctrl_c_ends_it_at_once(listening):
         status, _, err = await end(mic)
     # 1, if it had waited for the last sentence
     assert (status, "Traceback" in err) == (130, False)
-
-
-async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, listening):
-    whole = await listening(server, "--live-updates", "1")
-    async with Proxy(urlsplit(server).port) as proxy:
-        cut = await listening(url_of(proxy), "--live-updates", "1")
-        for _ in range(3):
-            await line(cut.stderr, " s: ")
-            proxy.cut()
-        assert await line(cut.stdout) == await line(whole.stdout)
-        assert (await end(cut))[0] == 0
 
 
 def test_what_is_missing_is_told_in_one_line(tmp_path):

@@ -168,20 +168,6 @@ def hour(tmp_path_factory):
     return path
 
 
-@contextlib.contextmanager
-def labelling(*words):
-    """`streamer label` as a terminal starts it."""
-    command = [sys.executable, "-m", "streamer", "label", *map(str, words)]
-    options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    process = subprocess.Popen(command, **options)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
 @pytest.fixture
 def folder(tmp_path, hour):
     """Two short recordings, and between them, by name, one that takes minutes."""
@@ -202,7 +188,7 @@ def begun(folder, process):
 def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
     """Ctrl-C reaches all its processes, other signals the first one alone."""
     out = folder / "labels.jsonl"
-    with labelling(folder, "--out", out, "--jobs", 1) as process:
+    with apart("label", folder, "--out", out, "--jobs", 1) as process:
         worker = begun(folder, process)
         wait_for(lambda: out.read_text("utf-8").count("\n"))  # the first row is there
         send = os.killpg if number == signal.SIGINT else os.kill
@@ -221,7 +207,7 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
     """It is tried twice. The next one, which waited in the same process, is labelled."""
     out = folder / "labels.jsonl"
-    with labelling(folder, "--out", out, "--jobs", 1) as process:
+    with apart("label", folder, "--out", out, "--jobs", 1) as process:
         killed = set()
         for _ in range(2):
             wait_for(lambda: reading(process.pid, "z.flac") - killed)

@@ -11,7 +11,6 @@ from fake_microphone import environment, line
 from patience import PATIENCE_S
 from speech import SAMPLES
 
-from streamer.cli import main
 from streamer.commands.listen import putting
 
 
@@ -81,12 +80,3 @@ async def test_without_a_microphone_there_is_one_line(tmp_path, more, told):
     assert out == b""
     assert err.count(b"\n") == 1
     assert told in err.decode()
-
-
-def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
-    assert main(["listen"]) == 2
-    assert capsys.readouterr().err == (
-        "streamer: streamer listen needs sounddevice; in a clone of streamer: "
-        "pip install '.[listen]'\n"
-    )

@@ -6,14 +6,10 @@ from string import Formatter
 import pytest
 
 from streamer.commands.compare import Difference
-from streamer.commands.screen import Take, _details, show_filled
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.conversation import Conversation
 from streamer.core.measures.speech_measures import SpeechMeasures, VoicePitch
 from streamer.core.readings import UNITS, Reading
 from streamer.core.text.chinese import texts, told
-from streamer.core.timeline import TimedTurn, told_of
-from streamer.intervals import FilledPauses
 
 FORMS = texts("words") | texts("warnings")
 ENGLISH = re.compile("[A-Za-z]{2,}")
@@ -41,17 +37,6 @@ def test_warnings_and_pitch_are_told_in_chinese():
     assert not [line for line in lines if ENGLISH.search(line)]
     assert ["1.2 秒" in lines[0], "50.0%" in lines[1], "偏高" in lines[4]] == [True] * 3
     assert str(pitch) == "pitch high for this voice: +2.0 semitones from 180 Hz"
-
-
-def test_lines_below_a_table_are_told_in_chinese(capsys):
-    call = Conversation((0.4, 0.6), (4.0, 6.0), 0.1, 1.0, 2.5, 1, (2, 3), 0.4, (0, 1))
-    measures = SpeechMeasures(5.0, 180.0, 2.0, 9.0, -20.0, 20.0, 0.1, 2, 0.4, -6.0, 3.0, 4.0, 40.0)
-    show_filled(Take("a.wav"), FilledPauses([(1.0, 1.4)], 6.0), False, "zh")
-    turn = TimedTurn(0.0, 4.0, "", {}, measures)
-    lines = [capsys.readouterr().out, call.told_in("zh"), told_of(turn, "zh")]
-    lines.append(_details(measures, "zh"))
-    assert not [line for line in lines if ENGLISH.search(line)]
-    assert str(call).startswith("between channels: talk 40% / 60%, overlap 10%, dead air 1 time, ")
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
