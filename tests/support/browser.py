@@ -10,7 +10,6 @@ import contextlib
 import json
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,11 +126,6 @@ class Guest:
         return await self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def free_memory():
-    """For a browser that ends by itself: the system kills it first where memory is short."""
-    return Path("/proc/meminfo").read_text().splitlines()[2]
-
-
 @contextlib.asynccontextmanager
 async def chromium(microphone=None):
     """A browser, for any number of visits. `microphone`: a WAV, played once, from when a page
@@ -144,7 +138,6 @@ async def chromium(microphone=None):
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=found, args=flags)
-        browser.on("disconnected", lambda _: print("Chromium has ended;", free_memory()))
         try:
             yield browser
         finally:

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import get_args
 
 import anyio
@@ -21,8 +20,6 @@ from processes import listening
 
 from streamer import Describer
 from streamer.core.link.verifier_turn import VerifierModel
-from streamer.net.link.client import watch_link
-from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
@@ -85,18 +82,6 @@ def link_gauges(text):
     """What /metrics tells of a link to a verifier: name -> value, without the prefix."""
     found = re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
     return {name: float(value) for name, value in found}
-
-
-def all_metrics():
-    """/metrics of a server with a link, and of a verifier, before any event."""
-    admission = Admission((), 7)
-    servers = RealtimeServer(None, admission), VerifierServer(None, MODEL, admission)
-    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
-    watch_link(link, servers[0].metrics)
-    for server in servers:
-        server.metrics.build("1.2.3")
-        server.start(None)
-    return [server.metrics.text().decode() for server in servers]
 
 
 def session_update(rate=16_000, vad=None, **extensions):

@@ -8,9 +8,6 @@ import tiny
 from far import verifying
 from processes import describe
 from speech import RATE_HZ, SAMPLES, speech
-from websockets.asyncio.client import connect
-from wire import describe as describe_live
-from wire import serving, session_update, text_of, until
 
 from bench.proxy import Proxy
 from streamer import Describer
@@ -30,16 +27,6 @@ def test_two_processes_say_what_one_says(verifier, wanted, mode):
             assert row[name] == one[name]
         assert row["mode"] == mode
     assert len(rows) == len(SAMPLES)
-
-
-async def test_a_server_whose_cloud_is_elsewhere(verifier, wanted):
-    """Three processes: a client at the edge, the edge, the cloud."""
-    with serving("--mode", "exact", "--cloud", verifier) as (url, _):
-        async with connect(url) as ws:
-            await ws.send(session_update(binary=True))
-            await until(ws, "session.updated")
-            events = await describe_live(ws, SAMPLES[0].read_bytes()[44:])
-            assert text_of(events) == wanted["exact"][SAMPLES[0].name]["text"]
 
 
 async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):

@@ -1,7 +1,6 @@
 """The page in a real Chromium where something breaks or is missing, and its coach: links, the server, a
 key, the microphone, the verifier."""
 
-import asyncio
 import contextlib
 import json
 import re
@@ -9,30 +8,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from browser import LINK_ERRORS, LOOP, chromium, replay, save_speech, taken, visiting
-from patience import PATIENCE_S, until
-from playwright.async_api import Error
+from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
+from patience import until
 from sound_files import wav
 from speech import SAMPLES, recording, speech
 from wire import serving, url_of
 
 from bench.proxy import Proxy
 from streamer.extras.coach.options import Baseline
-
-
-@LOOP
-async def test_a_browser_that_has_ended_is_replaced(server, capsys):
-    """The system may kill it where memory is short; later tests of the room go on."""
-    async with chromium() as lost:
-        ended = asyncio.Event()
-        lost.on("disconnected", lambda _: ended.set())
-        session = await lost.new_browser_cdp_session()
-        with contextlib.suppress(Error):
-            await session.send("Browser.crash")
-        await asyncio.wait_for(ended.wait(), PATIENCE_S)
-        assert "Chromium has ended; MemAvailable:" in capsys.readouterr().out
-        async with visiting(server, browser=lost) as guest:
-            assert await guest.text("#problem") == ""
 
 
 @LOOP

@@ -5,20 +5,16 @@ import contextlib
 import json
 import re
 import signal
-import ssl
 
 import anyio
 import pytest
-import soundfile
 import websockets
 from fake_session import opening
 from patience import EXIT_S
 from patience import until as wait_until
 from processes import memory_mb, started
-from speech import SAMPLES, pcm, speech
-from tls import certificate
+from speech import pcm, speech
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidMessage
 from wire import (
     ANSWER,
     COMMIT,
@@ -45,39 +41,6 @@ async def to_the_end(ws):
         async for message in ws:
             events.append(json.loads(message))
     return events
-
-
-async def test_admission_over_tls(tmp_path):
-    """Keys, Origin, places and metrics of a server with a certificate; nothing is answered in the
-    clear, and a turn is described."""
-    chain, key, authority = certificate(tmp_path)
-    context = ssl.create_default_context(cafile=authority)
-    options = ("--cert", chain, "--key", key, "--api-key", "secret", "--max-sessions", 1)
-    with serving(*options) as (url, _):
-        assert url.startswith("wss://")
-
-        def get(path, **headers):
-            return http(url, path, headers, context)
-
-        assert get("/healthz")[:2] == (200, "ok\n")
-        assert get("/readyz")[:2] == (200, "ready\n")
-        assert get("/v1/other")[0] == 404
-        assert get("/v1/realtime")[0] == 401
-        assert get("/v1/realtime", Authorization="Bearer secreT")[0] == 401
-        good = {"Authorization": "Bearer secret"}
-        assert get("/v1/realtime", **good, Origin="http://evil.example")[0] == 403
-        protocols = ["realtime", "openai-insecure-api-key.secret"]
-        async with connect(url, ssl=context, subprotocols=protocols) as ws:  # as a browser does
-            assert ws.subprotocol == "realtime"
-            status, text, headers = get("/v1/realtime", **good)
-            assert (status, headers["Retry-After"], "taken" in text) == (503, "5", True)
-            await ws.send(UPDATE)
-            assert text_of(await describe(ws, pcm(speech(3, 1))))
-        assert 'streamer_refusals_total{status="401"} 2.0' in get("/metrics")[1]
-        with pytest.raises(ssl.SSLError):  # a client that does not know the authority
-            await connect(url, ssl=ssl.create_default_context())
-        with pytest.raises(InvalidMessage):
-            await connect(url.replace("wss", "ws"))
 
 
 def test_turns_in_flight_are_answered_before_the_server_ends():
@@ -196,24 +159,3 @@ async def test_clients_that_vanish_leave_nothing_behind(times):
         await wait_until(are_empty)
         assert memory_mb(process) - memory < 30
         assert all(await asyncio.gather(*(say(url, i) for i in range(8))))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_one_session", [True, False])
-async def test_thousands_of_turns_and_of_sessions_leave_nothing(is_one_session):
-    """4 kB for each would be 4 MB. The first 1,000 fill caches and the journal of events."""
-    second = soundfile.read(SAMPLES[0], dtype="int16")[0][:16_000].tobytes()
-    with serving("--max-sessions", 32, "--resume-s", 1) as (url, process):
-        async with connect(url, max_size=None) as ws:
-            await ws.send(UPDATE)
-            for i in range(2_001):
-                if i == 1_000:
-                    settled = memory_mb(process)
-                if is_one_session:
-                    for message in (second, COMMIT, ANSWER):
-                        await ws.send(message)
-                    await until(ws, "response.done")
-                else:
-                    async with connect(url) as other:
-                        await until(other, "session.created")
-        assert memory_mb(process) - settled < 3

@@ -20,13 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import COMMIT, running, session_update, text_of, until
 
 from streamer.net.realtime import journal as module
-from streamer.net.realtime.journal import (
-    KEPT_BYTES,
-    MAX_HELD_BYTES,
-    MAX_UNSENT_BYTES,
-    OBJECT_BYTES,
-    Journal,
-)
+from streamer.net.realtime.journal import OBJECT_BYTES, Journal
 
 UPDATE = session_update(binary=True)
 
@@ -199,7 +193,3 @@ def test_every_event_that_is_kept_is_found_by_its_number(seed, monkeypatch):
             number = chance.randrange(journal.first, said)
             row = json.loads(journal[number])
             assert (row["event_id"], row["i"]) == (f"event_a_{number}", number)
-
-
-def test_what_is_read_does_not_push_out_what_is_not():
-    assert KEPT_BYTES + 2 * MAX_UNSENT_BYTES < MAX_HELD_BYTES

@@ -43,8 +43,11 @@ def test_each_key_is_a_tenant(door):
     assert door.check(PATH, bearer("alice")) == "alice"
     browser = Headers({"Sec-WebSocket-Protocol": "realtime, openai-insecure-api-key.bob"})
     assert door.check(PATH, browser) == "bob"
-    for key in ("eve", "alice,bob", "", "ali"):
+    assert door.check(PATH, Headers({"Authorization": "bearer alice"})) == "alice"
+    for key in ("eve", "alice,bob", "", "ali", "\xff"):
         assert door.check(PATH, bearer(key)).status == 401
+    for wrong in ({}, {"Authorization": "Basic alice"}):
+        assert door.check(PATH, Headers(wrong)).status == 401
     assert Admission((PATH,), 1).check(PATH, Headers()) == ""
 
 

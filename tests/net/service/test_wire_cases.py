@@ -4,14 +4,13 @@ no compression, closes, limits. After each case the service still serves."""
 import asyncio
 import base64
 import contextlib
-import os
 import socket
 
 import pytest
 from fake_session import opening
 from patience import PATIENCE_S
 from patience import until as wait_until
-from raw import ACCEPT, BINARY, CLOSE, PING, PONG, TEXT, Raw, frame, port_of, request
+from raw import ACCEPT, CLOSE, PING, PONG, TEXT, Raw, frame, port_of, request
 from wire import running
 
 from streamer.core.link import wire as link
@@ -33,26 +32,16 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "a POST with a body": ({"method": "POST", "Content-Length": "3"}, 405),
     "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 405),
     "a GET with a body": ({"Content-Length": "70000"}, 426),
-    "a POST elsewhere": ({"path": "/nowhere", "method": "POST", "Content-Length": "3"}, 404),
     "a POST to /healthz": ({"path": "/healthz", "method": "POST", "Content-Length": "3"}, 405),
     "an escape in the path": ({"path": "/\x1b[31m"}, 400),
     "a null byte in the query": ({"path": "/?a=\x00"}, 400),
-    "POST": ({"method": "POST"}, 405),
     "a foreign Origin": ({"Origin": "http://evil.example"}, 403),
     "DNS rebinding": ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
     "two Origins": ({"Origin": "http://a\r\nOrigin: http://b"}, 400),
-    "two keys": ({"Authorization": "Bearer a\r\nAuthorization: Bearer b"}, 400),
-    "a header of 20,000 bytes": ({"X": "x" * 20_000}, 431),
-    "200 headers": ({f"X-{i}": "x" for i in range(200)}, 431),
-    "a folded header": ({"X": "a\r\n b"}, 400),
     "an escape in a header": ({"X": "a\x1b[31m"}, 400),
-    "a null byte in a header": ({"X": "a\x00"}, 400),
-    "a bare CR in a header": ({"X": "a\rb"}, 400),
-    "a space in a header's name": ({"X Y": "a"}, 400),
     "a header without a name": ({"": "a"}, 400),
     "a path that is not ASCII": ({"path": "/\u8bf4"}, 400),
     "an escape in the method": ({"path": "/healthz", "method": "G\x1b[31mT", "Upgrade": None}, 405),
-    "two spaces": ({"path": " /healthz", "Upgrade": None}, 400),
     "HTTP/2": ({"version": "HTTP/2.0"}, 400),
     "a path of 20,000 bytes": ({"path": "/" + "x" * 20_000}, 414),
 }
@@ -211,27 +200,6 @@ async def test_subprotocols_and_compression():
                     await raw.until(CLOSE)
 
 
-KEYS = [
-    ({}, 401),
-    ({"Authorization": "bearer SECRET", "Content-Length": "0"}, 101),
-    ({"Authorization": "bearer SECRET", "Host": "a.org", "Origin": "https://a.org"}, 101),
-    ({"Authorization": "Bearer WRONG"}, 401),
-    ({"Authorization": "Basic SECRET"}, 401),
-    ({"Authorization": "bearer SECRET"}, 101),
-    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.SECRET"}, 101),
-    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key.secret"}, 401),
-    ({"Sec-WebSocket-Protocol": "openai-insecure-api-key."}, 401),
-    ({"Authorization": "Bearer \xff"}, 401),
-]
-
-
-async def test_keys():
-    async with port_of("realtime", api_key="SECRET") as port:
-        for headers, status in KEYS:
-            async with Raw.to(port, request(PATH, headers)) as raw:
-                assert (await raw.head())[0] == status, headers
-
-
 def close(code=None, reason=b""):
     return frame(CLOSE, b"" if code is None else code.to_bytes(2, "big") + reason)
 
@@ -240,41 +208,15 @@ def announced(size):
     return bytes([0x82, 0xFF]) + size.to_bytes(8, "big")
 
 
-CLOSES = {  # name -> (bytes of a client, the code of the answer; None: without one)
-    "1000": (close(1000, "说完了".encode()), 1000),
-    "4999": (close(4999), 4999),
-    "without a code": (close(), None),
-    "and then more": (close(1000) + frame(TEXT, b"{}") + frame(PING, b"x"), 1000),
-    "2 GiB announced": (announced(2**31), 1009),
-}
 HALF = bytes(3 << 20)
-LIMITS = {
-    "realtime": {
-        "5 MiB and a byte": (frame(TEXT, b"x" * ((5 << 20) + 1))[: 1 << 10], 1009),
-        "fragments beyond 5 MiB": (frame(TEXT, HALF, fin=False) + frame(0, HALF), 1009),
-    },
-    "verifier": {
-        "beyond its limit": (frame(BINARY, bytes(link.MAX_MESSAGE_BYTES + 1)), 1009),
-        "text": (frame(TEXT, b"{}"), 1008),
-        "nothing": (frame(BINARY, b""), 1008),
-        "noise": (frame(BINARY, os.urandom(100)), 1008),
-    },
-}
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_closes(service):
-    """Answered with the same code, or with the one that says what is wrong; then the socket
-    ends."""
-    async with port_of(service, max_sessions=64) as port:
-        for name, (data, code) in (CLOSES | LIMITS[service]).items():
-            async with Raw.to(port, request(PATHS[service])) as raw:
-                assert (await raw.head())[0] == 101
-                raw.writer.write(data)
-                payload = await raw.until(CLOSE)
-                assert payload is not None, name
-                assert (int.from_bytes(payload[:2], "big") or None) == code, name
-                assert await raw.frame() is None, f"{name}: more after the close"
-        async with Raw.to(port, request(PATHS[service])) as raw:  # a message that is cut
-            raw.writer.write(frame(BINARY, bytes(1 << 20))[: 1 << 10])
-        await serves(port, service)
+@pytest.mark.parametrize("data", [announced(2**31), frame(TEXT, HALF, fin=False) + frame(0, HALF)])
+async def test_a_message_beyond_its_limit_ends_its_socket_alone(data):
+    """2 GiB that are announced, and fragments beyond 5 MiB."""
+    async with port_of("realtime") as port:
+        async with Raw.to(port, request(PATH)) as raw:
+            assert (await raw.head())[0] == 101
+            raw.writer.write(data)
+            assert int.from_bytes((await raw.until(CLOSE))[:2], "big") == 1009
+        await serves(port, "realtime")
