@@ -4,8 +4,7 @@
     replicas.py  the replicas that are known, their last status, and the choice for a new client
     director.py  sends each client to a replica with room
     manager.py   how many replicas run: scaling, starting, restarting, draining
-    replica.py   one replica: a server process that is restarted when it dies
-    on_ray.py    replicas as actors of Ray
+    on_ray.py    replicas as actors of Ray, each with a server process
     command.py   `streamer fleet` and `streamer director`
 
 No audio passes through here. Ray is imported only by `streamer fleet`.

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamer.commands.options import ServeOptions
+from streamer.commands.options import AddressOptions
 from streamer.commands.process import fail, put, run_async, tell
-from streamer.commands.serve import (
-    cannot_listen,
-    check_free,
-    config_of,
-    door_of,
-    run_opened,
-    shown_host,
-)
-from streamer.config import Config, ConfigError
-from streamer.core.declare import taken
+from streamer.commands.serve import cannot_listen, check_free, door_of, run_opened, shown_host
+from streamer.config import ConfigError
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
-from streamer.extras.fleet.replica import ReplicaPlan
 
 if TYPE_CHECKING:
-    from streamer.extras.fleet.on_ray import RayPlacement
+    from streamer.extras.fleet.on_ray import Plan, RayPlacement
     from streamer.extras.fleet.replicas import Roster
 
 ANYWHERE = ("0.0.0.0", "::")
@@ -42,7 +33,7 @@ def direct(options: DirectorOptions) -> int:
     tls, key = door_of(options)
     roster = Roster()
     roster.set(url.rstrip("/") for url in options.replicas)
-    return run_async(run_director, options, tls, key, roster, anyio.sleep_forever)
+    return run_async(_direct, options, tls, key, roster, anyio.sleep_forever)
 
 
 def run(options: FleetOptions) -> int:
@@ -50,17 +41,19 @@ def run(options: FleetOptions) -> int:
     from streamer.extras.fleet.on_ray import RayPlacement
 
     config = read(options.pipeline)
+    where = config.ray.address
     tls, key = door_of(config.director)
+    if options.down and where == LOCAL:
+        told = "[ray] address is local: that fleet ends with the command that started it"
+        raise ConfigError(f"{options.pipeline}: {told} (Ctrl-C); --down is for a cluster's")
     try:
-        _check(config, key, options.down)
-    except ConfigError as error:
-        raise ConfigError(f"{options.pipeline}: {error}") from None
+        if not options.down:
+            check_free(config.director)  # before Ray is started
     except OSError as error:
         fail(cannot_listen(config.director, error, "director"))
         return 1
-    placement = RayPlacement(config.ray.address)
-    tell("starting Ray ..." if placement.is_local else f"joining Ray at {config.ray.address} ...")
-    placement.open()
+    tell("starting Ray ..." if where == LOCAL else f"joining Ray at {where} ...")
+    placement = RayPlacement(where)
     try:
         if options.down:
             status = run_async(_end, config, placement)
@@ -69,24 +62,6 @@ def run(options: FleetOptions) -> int:
     finally:
         placement.close()
     os._exit(status)  # a thread may still wait for Ray's lost head, and Python for that thread
-
-
-def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
-    """Check, before Ray starts, options that fit no replica. Raises ConfigError, and OSError if the
-    director's port is taken."""
-    if is_down:
-        if config.ray.address == LOCAL:
-            told = "[ray] address is local: that fleet ends with the command that started it"
-            raise ConfigError(f"{told} (Ctrl-C); --down is for a cluster's")
-        return
-    if "server" in config.kinds:
-        given = plan_of(config, key, "ws://127.0.0.1", "server", 1).given
-        try:
-            options = ServeOptions(**taken(ServeOptions, given))
-            config_of(options, taken(Config, given))
-        except ConfigError as error:
-            raise ConfigError(f"[server] {error}") from None
-    check_free(config.director)
 
 
 async def _end(config: FleetConfig, placement: RayPlacement) -> int:
@@ -102,37 +77,54 @@ async def _end(config: FleetConfig, placement: RayPlacement) -> int:
 async def _run(
     config: FleetConfig, placement: RayPlacement, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.extras.fleet.manager import Manager, Scaling
+    from streamer.extras.fleet.manager import Manager
+    from streamer.extras.fleet.on_ray import node_host
     from streamer.extras.fleet.replicas import Roster
 
     door = config.director
-    s = "s" if tls else ""
+    host = node_host() if door.host in ANYWHERE else door.host
+    url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
     roster = Roster()
-    host = placement.own_host() if door.host in ANYWHERE else door.host
-    plan = partial(plan_of, config, key, f"ws{s}://{shown_host(host)}:{door.port}")
-    manager = Manager(placement, roster, config.kinds, plan, Scaling())
-    status = await run_director(door, tls, key, roster, manager.run)
+    manager = Manager(placement, roster, config.kinds, partial(plan_of, config, key, url))
+    status = await _direct(door, tls, key, roster, manager.run)
     if placement.is_local:
         await manager.stop_all()
     return status
 
 
-def plan_of(
-    config: FleetConfig, key: str | None, director: str, kind: str, number: int
-) -> ReplicaPlan:
+def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, number: int) -> Plan:
     """The plan of a kind's replica of this number. Servers find verifiers through the director."""
-    table, door = config.kinds[kind], config.director
+    from streamer.extras.fleet.on_ray import Plan
+
+    table, door, name = config.kinds[kind], config.director, f"{kind}-{number}"
+    port = table.placing.port + number - 1
     given = dict(table.given)
+    keys = {"STREAMER_API_KEY": key or ""}
     if kind == "server" and "verifier" in config.kinds and "cloud" not in given:
-        given |= {"cloud": director, "cloud_key": key.partition(",")[0] if key else None}
-    given |= {"host": door.host, "port": table.placing.port + number - 1}
-    given |= {"name": f"{kind}-{number}", "api_key": key, "cert": door.cert, "key": door.key}
-    given = {name: value for name, value in given.items() if value is not None}
-    return ReplicaPlan(kind, given, "" if door.host in ANYWHERE else door.host)
+        given["cloud"] = director
+        keys["STREAMER_CLOUD_KEY"] = (key or "").partition(",")[0]
+    if "cloud_key" in given:
+        keys["STREAMER_CLOUD_KEY"] = given.pop("cloud_key")
+    given |= {"host": door.host, "port": port, "name": name, "cert": door.cert, "key": door.key}
+    host = "{}" if door.host in ANYWHERE else shown_host(door.host)
+    return Plan(
+        name,
+        ["serve" if kind == "server" else kind, *_flags(given)],
+        {name: value for name, value in keys.items() if value},
+        f"ws{'s' if door.cert else ''}://{host}:{port}",
+        int(given.get("device") == "cuda"),
+    )
 
 
-async def run_director(
-    options: DirectorOptions,
+def _flags(given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                yield f"--{name.replace('_', '-')}={one}"
+
+
+async def _direct(
+    options: AddressOptions,
     tls: ssl.SSLContext | None,
     key: str | None,
     roster: Roster,

@@ -2,8 +2,8 @@
 
 A websocket's request gets 307 and the replica's address; websockets follows it. A browser's
 websocket and the official OpenAI client do not: programs ask `GET /v1/replica` first. With API
-keys, the address carries a ticket in place of the key. A director keeps no state but the clients on
-their way, so several may run, and no session notices when one is lost.
+keys, the address carries a ticket in place of the key. A director keeps no state of clients, so
+several may run, and no session notices when one is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
-from streamer.extras.fleet.replicas import SERVER, VERIFIER, Known, Roster, choose, find
+from streamer.extras.fleet.replicas import SERVER, VERIFIER, Known, Roster, choose
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
 from streamer.net.service.http import ClientSocket, answer
@@ -27,6 +27,7 @@ from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.service import Query, Service
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
+KINDS = (SERVER, VERIFIER)
 ASK = "/v1/replica"
 LIST = "/v1/replicas"
 TARGETS = "/v1/targets"
@@ -42,8 +43,7 @@ class DirectorMetrics(ServiceMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        kinds = (SERVER, VERIFIER)
-        self.sent = self._counter("fleet_sent", "Clients sent on", "kind", kinds)
+        self.sent = self._counter("fleet_sent", "Clients sent on", "kind", KINDS)
 
 
 class Director(Service):
@@ -62,12 +62,14 @@ class Director(Service):
         super().__init__(Admission((*PATHS, ASK), 0, api_key), DirectorMetrics())
         self._roster = roster
         self._beside = beside
-        for name, help, read in (
-            ("replicas", "Replicas that answer", self._num_of),
-            ("places_free", "Places of these", self._num_free),
-        ):
-            reads = {kind: partial(read, kind) for kind in (SERVER, VERIFIER)}
-            self.metrics.watch_each(f"streamer_fleet_{name}", help, "kind", reads)
+        num = {kind: partial(self._count, kind, lambda _: 1) for kind in KINDS}
+        free = {kind: partial(self._count, kind, lambda k: k.num_free) for kind in KINDS}
+        watch = self.metrics.watch_each
+        watch("streamer_fleet_replicas", "Replicas that answer", "kind", num)
+        watch("streamer_fleet_places_free", "Places of these", "kind", free)
+
+    def _count(self, kind: str, of: Callable[[Known], int]) -> int:
+        return sum(of(known) for known in self._roster.answering if known.kind == kind)
 
     def start(self, group: TaskGroup) -> None:
         group.start_soon(self._beside)
@@ -82,15 +84,6 @@ class Director(Service):
     async def drain(self, within_s: float) -> None:
         """It has no session."""
 
-    def _num_of(self, kind: str) -> int:
-        return len(self._of(kind))
-
-    def _num_free(self, kind: str) -> int:
-        return sum(max(0, replica.num_free) for replica in self._of(kind))
-
-    def _of(self, kind: str) -> list[Known]:
-        return [r for r in self._roster.answering if r.status and r.status.kind == kind]
-
     def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> HttpRefusal:
         """A redirect, or the address for ASK, or a refusal."""
         tenant = self._admission.check(url.path, request.headers)
@@ -98,9 +91,9 @@ class Director(Service):
             return tenant
         query = parse_qs(url.query)
         kind = PATHS.get(url.path) or query.get("kind", [SERVER])[0]
-        if kind not in PATHS.values():
-            return HttpRefusal(400, f"kind is one of {' and '.join(PATHS.values())}")
-        replica = self._replica_for(kind, query, tenant)
+        if kind not in KINDS:
+            return HttpRefusal(400, f"kind is one of {' and '.join(KINDS)}")
+        replica = self._replica_for(kind, query)
         if isinstance(replica, HttpRefusal):
             return replica
         self.metrics.sent.labels(kind).inc()
@@ -111,20 +104,17 @@ class Director(Service):
             return HttpRefusal(200, found, {"Content-Type": JSON})
         return HttpRefusal(307, to, {"Location": to})
 
-    def _replica_for(self, kind: str, query: Query, tenant: str) -> Known | HttpRefusal:
-        replicas = self._roster.answering
+    def _replica_for(self, kind: str, query: Query) -> Known | HttpRefusal:
         if "resume" in query:
-            named = incarnation_in(query["resume"][0])
-            if (found := find(replicas, named)) is not None:
-                return found
-            if self._roster.names(named):
-                return busy("the replica of this session does not answer now", RETRY_AFTER_S)
-            return HttpRefusal(404, GONE)
-        chosen = choose(replicas, kind, query.get("edge", [""])[0], tenant)
+            found = self._roster.find(incarnation_in(query["resume"][0]))
+            if found is None:
+                return HttpRefusal(404, GONE)
+            silent = busy("the replica of this session does not answer now", RETRY_AFTER_S)
+            return found if found.answers else silent
+        chosen = choose(self._roster.answering, kind, query.get("edge", [""])[0])
         if chosen is None:
             return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
-        if kind == SERVER:  # a link of an edge takes no place until it brings a turn
-            self._roster.send(chosen.address, tenant)
+        chosen.sent += 1
         return chosen
 
     def _plain(self, path: str) -> Response | None:
@@ -145,10 +135,10 @@ class Director(Service):
             {
                 "address": k.address,
                 "is_leaving": k.is_leaving,
-                "answers": k.silent_since is None,
+                "answers": k.answers,
                 "status": k.status,
             }
-            for k in self._roster.known
+            for k in self._roster.known.values()
         ]
 
     def _targets(self) -> list[dict[str, object]]:
@@ -156,10 +146,10 @@ class Director(Service):
         return [
             {
                 "targets": [urlsplit(k.address).netloc],
-                "labels": {"kind": k.last.kind, "replica": k.last.name.partition(".")[0]},
+                "labels": {"kind": k.status.kind, "replica": k.status.name.partition(".")[0]},
             }
-            for k in self._roster.known
-            if k.last is not None
+            for k in self._roster.known.values()
+            if k.status is not None
         ]
 
 

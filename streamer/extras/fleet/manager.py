@@ -1,4 +1,4 @@
-"""How many replicas run: the scaling decision, and the loop that starts, restarts and drains.
+"""How many replicas run: the scaling decision, and the life of each from its start to its drain.
 
 Replicas are added when most places are taken or speech waits to be heard; a processor's load
 decides nothing, since a model always fills it. One is removed when the others would still have
@@ -8,107 +8,73 @@ drains. A replica keeps its name and port through restarts.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
+from streamer.extras.fleet.on_ray import Plan, RayPlacement, ReplicaLost
 from streamer.extras.fleet.options import KindOptions
-from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
-from streamer.extras.fleet.replicas import Roster
+from streamer.extras.fleet.replicas import Known, Roster
 from streamer.net.service.admission import ReplicaStatus
 from streamer.net.service.service import DRAIN_S
-
-if TYPE_CHECKING:
-    from streamer.extras.fleet.on_ray import RayPlacement
 
 TICK_S = 0.25
 PATIENCE_S = 30.0
 RETRY_S = 5.0  # after a replica that could not be started
+UP_AT = 0.75  # share of the places taken above which replicas are added
+DOWN_AT = 0.4  # the same of the others if one is removed; far below, or replicas come and go
+LAG_S = 1.0  # of speech that the median replica has not heard
+UP_PAUSE_S = 10.0  # between two additions
+DOWN_PAUSE_S = 60.0  # of low load
 _logger = logging.getLogger("streamer.notice")  # its lines go to stderr
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """When replicas are added and removed. up_at: share of places taken above which some are added;
-    down_at: share below which the others must stay if one is removed. lag_s: speech not heard yet
-    by the median replica. up_pause_s: between two additions; down_pause_s: of low load."""
-
-    up_at: float = 0.75
-    down_at: float = 0.4  # far below up_at, or replicas would come and go at one load
-    lag_s: float = 1.0
-    up_pause_s: float = 10.0
-    down_pause_s: float = 60.0
-
-
-@dataclass(frozen=True)
-class ScalingDecision:
-    """add: number of replicas. drain: the address of one, or empty. why: for people."""
-
-    add: int = 0
-    drain: str = ""
-    why: str = ""
 
 
 class Scaler:
     """`least` to `most` replicas of one kind. Call `decide` every second or so."""
 
-    def __init__(self, least: int, most: int, scaling: Scaling) -> None:
+    def __init__(self, least: int, most: int) -> None:
         self._least = least
         self._most = most
-        self._scaling = scaling
         self._added_at = -math.inf
-        self._spare_since: float | None = None
+        self._busy_at: float | None = None  # when none could be spared, for the last time
 
     def decide(
-        self, staying: Mapping[str, ReplicaStatus], num_starting: int, now: float
-    ) -> ScalingDecision:
-        """staying: the status of the replicas that answer and do not leave, by address.
-        num_starting: replicas that were asked for and do not answer yet."""
-        num = len(staying) + num_starting
+        self, found: Sequence[ReplicaStatus], num_starting: int, now: float
+    ) -> tuple[int, str]:
+        """How many to add, or -1 for one to remove; and why. found: of the replicas that answer and
+        stay. num_starting: others that will."""
+        num = len(found) + num_starting
         if num < self._least:
-            return ScalingDecision(self._least - num, why=f"{num} replicas, at least {self._least}")
-        found = list(staying.values())
+            return self._least - num, f"{num} there, at least {self._least}"
+        taken = sum(s.taken for s in found)
+        limit = min((s.limit for s in found), default=0)
         # the median, so that one slow machine does not call for more replicas
         lag_s = statistics.median_low(s.lag_s for s in found) if found else 0.0
-        wanted, why = self._wanted(found, num, lag_s)
-        if wanted > num and now - self._added_at >= self._scaling.up_pause_s:
-            self._added_at, self._spare_since = now, None
-            return ScalingDecision(wanted - num, why=why)
-        if num_starting or lag_s > self._scaling.lag_s or not self._can_spare_one(found):
-            self._spare_since = None
-            return ScalingDecision()
-        if self._spare_since is None:
-            self._spare_since = now
-        if now - self._spare_since < self._scaling.down_pause_s:
-            return ScalingDecision()
-        self._spare_since = now
-        # the emptiest; of equals the last address, often the newest replica
-        goes = max(staying, key=lambda address: (-staying[address].taken, address))
-        return ScalingDecision(drain=goes, why=f"{staying[goes].taken} places of it taken")
+        more = self._wanted(taken, limit, lag_s, num) - num
+        why = f"{taken} places taken, {lag_s:.1f} s of speech unheard"
+        if more > 0 and now - self._added_at >= UP_PAUSE_S:
+            self._added_at = self._busy_at = now
+            return more, why
+        is_spare = len(found) > self._least and taken <= (len(found) - 1) * limit * DOWN_AT
+        if num_starting or lag_s > LAG_S or not is_spare or self._busy_at is None:
+            self._busy_at = now
+        if now - self._busy_at < DOWN_PAUSE_S:
+            return 0, ""
+        self._busy_at = now
+        return -1, why
 
-    def _wanted(self, found: Sequence[ReplicaStatus], num: int, lag_s: float) -> tuple[int, str]:
-        """How many there should be, and why."""
-        if not found:
-            return num, ""
-        taken = sum(s.taken for s in found)
-        wanted = math.ceil(taken / (min(s.limit for s in found) * self._scaling.up_at))
-        why = f"{taken} places taken"
-        if wanted <= num and lag_s > self._scaling.lag_s:
-            wanted, why = num + 1, f"{lag_s:.1f} s of speech unheard"
-        return min(wanted, self._most), why
-
-    def _can_spare_one(self, found: Sequence[ReplicaStatus]) -> bool:
-        if len(found) <= self._least:
-            return False
-        left = sum(s.limit for s in found) - min(found, key=lambda s: s.taken).limit
-        return sum(s.taken for s in found) <= left * self._scaling.down_at
+    def _wanted(self, taken: int, limit: int, lag_s: float, num: int) -> int:
+        if not limit:
+            return num
+        wanted = math.ceil(taken / (limit * UP_AT))
+        return min(max(wanted, num + 1) if lag_s > LAG_S else wanted, self._most)
 
 
 @dataclass
@@ -119,7 +85,6 @@ class Replica:
     kind: str
     address: str = ""
     is_leaving: bool = False
-    is_reviving: bool = False
 
 
 class Manager:
@@ -130,125 +95,107 @@ class Manager:
         placement: RayPlacement,
         roster: Roster,
         kinds: Mapping[str, KindOptions],
-        plan: Callable[[str, int], ReplicaPlan],
-        scaling: Scaling,
+        plan: Callable[[str, int], Plan],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._placement = placement
         self._roster = roster
-        self._kinds = kinds
         self._plan = plan
         self._clock = clock
-        self._scalers = {
-            kind: Scaler(o.placing.least, o.placing.most, scaling) for kind, o in kinds.items()
-        }
+        self._scalers = {k: Scaler(o.placing.least, o.placing.most) for k, o in kinds.items()}
         self.replicas: dict[str, Replica] = {}
-        self._group: TaskGroup
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with anyio.create_task_group() as self._group:
+        async with anyio.create_task_group() as group:
             for name in self._placement.running():
-                kind = name.rpartition("-")[0]
-                if kind in self._kinds:
-                    self._begin(name, kind)
+                self._begin(group, name)
             while True:
-                self.tick()
+                for kind in self._scalers:
+                    self._scale(group, kind)
                 await anyio.sleep(TICK_S)
 
     async def stop_all(self) -> None:
         """Drain every replica."""
-        await drain_all(self._placement, list(self.replicas), self._kinds)
+        await drain_all(self._placement, self.replicas, self._scalers)
 
-    def tick(self) -> None:
-        """Decide once for each kind, and revive lost replicas."""
-        answering = {known.address: known for known in self._roster.answering}
-        for kind, scaler in self._scalers.items():
-            mine = [r for r in self.replicas.values() if r.kind == kind]
-            there = [answering[r.address] for r in mine if r.address in answering]
-            staying = {k.address: k.status for k in there if k.status and not k.is_ending}
-            num_starting = sum(r.address not in answering and not r.is_leaving for r in mine)
-            self._obey(kind, scaler.decide(staying, num_starting, self._clock()))
-        lost = [known for known in self._roster.known if known.is_gone]
-        gone = {k.address: k.last.pid if k.last else 0 for k in lost}
-        for replica in self.replicas.values():
-            if replica.address in gone and not (replica.is_leaving or replica.is_reviving):
-                replica.is_reviving = True
-                self._group.start_soon(self._revive, replica, gone[replica.address])
+    def _scale(self, group: TaskGroup, kind: str) -> None:
+        mine = [r for r in self.replicas.values() if r.kind == kind and not r.is_leaving]
+        there = {r.name: status for r in mine if (status := _staying(self._known(r)))}
+        found = list(there.values())
+        change, why = self._scalers[kind].decide(found, len(mine) - len(there), self._clock())
+        for _ in range(change):
+            names = (f"{kind}-{number}" for number in itertools.count(1))
+            self._begin(group, next(name for name in names if name not in self.replicas))
+        if change > 0:
+            _logger.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
+        if change < 0:
+            # the emptiest; of equals the last name, often the newest replica
+            goes = self.replicas[max(there, key=lambda name: (-there[name].taken, name))]
+            _logger.warning("%s goes: %s", goes.name, why)
+            goes.is_leaving = True
 
-    def _obey(self, kind: str, decision: ScalingDecision) -> None:
-        for _ in range(decision.add):
-            self._begin(self._free_name(kind), kind)
-        if decision.add:
-            kinds = kind + "s" * (decision.add > 1)
-            _logger.warning("%d more %s: %s", decision.add, kinds, decision.why)
-        if decision.drain:
-            _logger.warning("one %s goes: %s", kind, decision.why)
-            replica = next(r for r in self.replicas.values() if r.address == decision.drain)
-            replica.is_leaving = True
-            self._roster.leave(replica.address)
-            self._group.start_soon(self._end, replica)
+    def _begin(self, group: TaskGroup, name: str) -> None:
+        kind = name.rpartition("-")[0]
+        if kind in self._scalers:
+            self.replicas[name] = Replica(name, kind)
+            group.start_soon(self._keep, self.replicas[name])
 
-    def _free_name(self, kind: str) -> str:
-        number = 1
-        while f"{kind}-{number}" in self.replicas:
-            number += 1
-        return f"{kind}-{number}"
-
-    def _begin(self, name: str, kind: str) -> None:
-        self.replicas[name] = Replica(name, kind)
-        self._group.start_soon(self._start, self.replicas[name])
-
-    async def _start(self, replica: Replica) -> None:
-        number = int(replica.name.rpartition("-")[2])
-        plan = self._plan(replica.kind, number)
-        placing = self._kinds[replica.kind].placing
-        if await self._serves(replica, self._placement.start(replica.name, plan, placing)):
-            _logger.warning("%s is at %s", replica.name, replica.address)
-
-    async def _revive(self, replica: Replica, pid: int) -> None:
-        """Its old address is polled meanwhile, so it is found as soon as it answers."""
-        _logger.warning("%s is gone; it is started again", replica.name)
-        if await self._serves(replica, self._placement.revive(replica.name, pid)):
-            replica.is_reviving = False
-            self._roster.expect(replica.address)
-
-    async def _serves(self, replica: Replica, starting: Awaitable[str]) -> bool:
-        """Wait for its address. One that cannot be started is dropped, and the scaler asks for
-        another one after a pause."""
+    async def _keep(self, replica: Replica) -> None:
+        """Start it, restart it while it should run, and drain it. One that cannot be started is
+        dropped after a pause, and the scaler asks for another one."""
+        drain_s = DRAIN_S
         try:
-            replica.address = await starting
+            await self._serve(replica)
         except ReplicaLost as error:
             _logger.warning("%s; next try in %g s", error, RETRY_S)
-            replica.address = ""
-            await self._placement.stop(replica.name, 0)
+            drain_s, replica.address = 0.0, ""
+            self._publish()
+        await self._placement.stop(replica.name, drain_s)
+        if not drain_s:
             await anyio.sleep(RETRY_S)
-            del self.replicas[replica.name]
-        self._publish()
-        return bool(replica.address)
-
-    async def _end(self, replica: Replica) -> None:
-        """Drain it once it is empty, or after PATIENCE_S."""
-        with anyio.move_on_after(PATIENCE_S):
-            while self._num_taken(replica):
-                await anyio.sleep(TICK_S)
-        await self._placement.stop(replica.name, DRAIN_S)
         del self.replicas[replica.name]
         self._publish()
 
-    def _num_taken(self, replica: Replica) -> int:
-        found = (k for k in self._roster.answering if k.address == replica.address)
-        return sum(len(k.sent) + (k.status.taken if k.status else 0) for k in found)
+    async def _serve(self, replica: Replica) -> None:
+        """Until it is to leave, and is empty or PATIENCE_S are over. Raises ReplicaLost."""
+        plan = self._plan(replica.kind, int(replica.name.rpartition("-")[2]))
+        replica.address = await self._placement.start(plan)
+        self._publish()
+        _logger.warning("%s is at %s", replica.name, replica.address)
+        while not replica.is_leaving:
+            await anyio.sleep(TICK_S)
+            known = self._known(replica)
+            if known and known.is_gone:
+                _logger.warning("%s is gone; it is started again", replica.name)
+                replica.address = await self._placement.restart(replica.name)
+                self._roster.known.pop(known.address, None)  # what was polled is of the lost one
+                self._publish()
+        if known := self._known(replica):
+            known.is_leaving = True
+            with anyio.move_on_after(PATIENCE_S):
+                await anyio.sleep(TICK_S)  # clients on their way arrive
+                while known.answers and known.status and known.status.taken:
+                    await anyio.sleep(TICK_S)
+
+    def _known(self, replica: Replica) -> Known | None:
+        return self._roster.known.get(replica.address)
 
     def _publish(self) -> None:
         self._roster.set(r.address for r in self.replicas.values() if r.address)
 
 
-async def drain_all(placement: RayPlacement, names: Sequence[str], kinds: Iterable[str]) -> None:
+def _staying(known: Known | None) -> ReplicaStatus | None:
+    """The status of a replica that answers and stays."""
+    is_there = known and known.answers and known.status and not known.status.is_draining
+    return known.status if known and is_there else None
+
+
+async def drain_all(placement: RayPlacement, names: Iterable[str], kinds: Iterable[str]) -> None:
     """Drain servers, then verifiers, which answer the servers' last requests. kinds: in the order
     of a start."""
     for kind in reversed(list(kinds)):
         async with anyio.create_task_group() as group:
-            for name in names:
+            for name in list(names):
                 if name.rpartition("-")[0] == kind:
                     group.start_soon(placement.stop, name, DRAIN_S)

@@ -9,20 +9,10 @@ from typing import Any
 
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
 from streamer.config import Config, ConfigError, has_host
-from streamer.core.declare import (
-    REQUIRED,
-    Checked,
-    check_known,
-    did_you_mean,
-    option,
-    read_toml,
-    taken,
-)
+from streamer.core.declare import REQUIRED, Checked, did_you_mean, option, read_toml, taken
 
-NO_KEYS = {"host", "name"}  # set per replica
-TABLES_OF_FILE = ("ray", "director", "server", "verifier")
-MAX_PORT = 65_535
-OF_THE_DIRECTOR = ("api_key", "cert", "key")  # they hold for all replicas
+PER_REPLICA = {"host", "name"}
+OF_THE_DIRECTOR = {"api_key", "cert", "key"}  # they hold for all replicas
 REPLICA_SCHEMES = ("ws://", "wss://")
 LOCAL = "local"
 
@@ -81,10 +71,16 @@ class PlacingOptions(Checked):
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
 
+    def ports(self) -> range:
+        return range(self.port, self.port + self.most)
 
+
+# table -> the options that its keys are. Verifiers first, since servers connect to them.
 OWNERS: dict[str, tuple[Any, ...]] = {
-    "verifier": (VerifierOptions,),
-    "server": (ServeOptions, Config),
+    "ray": (RayOptions,),
+    "director": (DirectorOptions,),
+    "verifier": (PlacingOptions, VerifierOptions),
+    "server": (PlacingOptions, ServeOptions, Config),
 }
 TABLES = {"[ray]": RayOptions, "[server] and [verifier]": PlacingOptions}
 
@@ -99,7 +95,7 @@ class KindOptions:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """All of fleet.toml. kinds: those that run, verifiers first, since servers connect to them."""
+    """All of fleet.toml. kinds: those that run, in the order of their start."""
 
     ray: RayOptions
     director: DirectorOptions
@@ -114,70 +110,42 @@ def read(path: str | Path) -> FleetConfig:
 def of(tables: Mapping[str, Any]) -> FleetConfig:
     """From what a TOML file holds. Raises ConfigError."""
     for name, table in tables.items():
-        if name not in TABLES_OF_FILE:
-            known = ", ".join(TABLES_OF_FILE)
-            meant = did_you_mean(name, TABLES_OF_FILE)
-            raise ConfigError(f"unknown table [{name}]{meant}; known are {known}")
+        if name not in OWNERS:
+            known = f"{did_you_mean(name, OWNERS)}; known are {', '.join(OWNERS)}"
+            raise ConfigError(f"unknown table [{name}]{known}")
         if not isinstance(table, dict):
             raise ConfigError(f"{name} is no table; write [{name}] above its keys")
-    kinds = {name: _kind(name, tables[name]) for name in OWNERS if name in tables}
+    (ray,), (director,) = (_table(name, tables.get(name, {})) for name in ("ray", "director"))
+    kinds = {}
+    for name in ("verifier", "server"):
+        if name in tables:
+            placing, *_ = _table(name, tables[name])
+            own = taken(PlacingOptions, tables[name])
+            kinds[name] = KindOptions(
+                placing, {key: value for key, value in tables[name].items() if key not in own}
+            )
     if not kinds:
         raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
-    ray, director = _table(RayOptions, tables, "ray"), _table(DirectorOptions, tables, "director")
-    config = FleetConfig(ray, director, kinds)
-    _check_director(director)
-    _check_ports(config)
-    return config
-
-
-def _check_director(director: DirectorOptions) -> None:
-    if director.replicas:
-        told = "are of `streamer director`; a fleet's are those that it starts"
-        raise ConfigError(f"[director] replicas {told}")
     if not director.port:
         raise ConfigError("[director] port is 0; servers must know it before it is there: give one")
+    ports = [director.port, *(port for kind in kinds.values() for port in kind.placing.ports())]
+    if len(set(ports)) < len(ports):
+        told = "[director], [server] and [verifier] share a port"
+        raise ConfigError(f"{told}; each kind takes as many from its port on as `most` says")
+    return FleetConfig(ray, director, kinds)
 
 
-def _check_ports(config: FleetConfig) -> None:
-    """Raises ConfigError unless every possible replica has a port of its own."""
-    ports = {"director": (config.director.port, config.director.port)}
-    for name, kind in config.kinds.items():
-        first = kind.placing.port
-        last = first + kind.placing.most - 1
-        if last > MAX_PORT:
-            told = f"{first} is too high for {kind.placing.most} replicas"
-            raise ConfigError(f"[{name}] port {told}; the last port is {MAX_PORT}")
-        for other, (low, high) in ports.items():
-            if first <= high and low <= last:
-                told = f"{first} to {last} are its ports; [{other}] has {low} to {high}"
-                raise ConfigError(f"[{name}] {told}; choose another port")
-        ports[name] = (first, last)
-
-
-def _table(owner: Any, tables: Mapping[str, Any], name: str) -> Any:
-    given = tables.get(name, {})
-    try:
-        check_known(given, owner)
-        return owner(**taken(owner, given))
-    except ConfigError as error:
-        raise ConfigError(f"[{name}] {error}") from None
-
-
-def _kind(name: str, table: Mapping[str, Any]) -> KindOptions:
+def _table(name: str, table: Mapping[str, Any]) -> list[Any]:
+    """The options of a table, one of each owner. Raises ConfigError."""
     owners = OWNERS[name]
-    known = sorted({f.name for each in (PlacingOptions, *owners) for f in fields(each)} - NO_KEYS)
-    for key in table:
-        if key in OF_THE_DIRECTOR:
-            told = "stands in [director], and holds for all replicas"
-            raise ConfigError(f"[{name}] {key} {told}")
-        if key not in known:
-            told = f"unknown key {key!r}{did_you_mean(key, known)}"
-            raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
-    placing = taken(PlacingOptions, table)
-    given = {key: value for key, value in table.items() if key not in placing}
+    known = {f.name for owner in owners for f in fields(owner)}
+    known -= {"replicas"} if name == "director" else set()
+    known -= PER_REPLICA | OF_THE_DIRECTOR if PlacingOptions in owners else set()
+    for key in table.keys() - known:
+        told = f"unknown key {key!r}{did_you_mean(key, sorted(known))}"
+        told += "; [director] has it, for all replicas" if key in OF_THE_DIRECTOR else ""
+        raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
     try:
-        for each in owners:
-            each(**taken(each, given))
-        return KindOptions(PlacingOptions(**placing), given)
+        return [owner(**taken(owner, table)) for owner in owners]
     except ConfigError as error:
         raise ConfigError(f"[{name}] {error}") from None

@@ -213,10 +213,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     lag_s: float
     refused: int = 0  # absent before version 0.1
 
-    @property
-    def num_came(self) -> int:
-        return self.admitted + self.refused
-
 
 def incarnation_of(name: str) -> str:
     """`name` for one start of its process, so that ids of sessions that were lost with a process

@@ -1,4 +1,4 @@
-"""The manager's loop over a placement that remembers: who is started, revived and drained; and a
+"""The manager's loop over a placement that remembers: who is started, restarted and drained; and a
 replica's end of it."""
 
 import json
@@ -16,11 +16,10 @@ from far import free_port
 from patience import until, wait_for
 from processes import ENVIRONMENT
 
-from streamer.cli import build_parser
 from streamer.extras.fleet import manager as of_manager
-from streamer.extras.fleet.manager import Manager, Scaling, drain_all
+from streamer.extras.fleet.manager import Manager, drain_all
+from streamer.extras.fleet.on_ray import Plan, ReplicaHost, ReplicaLost
 from streamer.extras.fleet.options import of
-from streamer.extras.fleet.replica import ReplicaHost, ReplicaLost, ReplicaPlan
 from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import ReplicaStatus, incarnation_of
 
@@ -38,14 +37,14 @@ class Placement:
     def running(self):
         return self._running
 
-    async def start(self, name, plan, placing):
-        self.log.append(("start", name, plan.given["port"]))
-        if name in self.fails:
-            raise ReplicaLost(f"{name}: no")
-        return f"ws://{name}"
+    async def start(self, plan):
+        self.log.append(("start", plan.name))
+        if plan.name in self.fails:
+            raise ReplicaLost(f"{plan.name}: no")
+        return f"ws://{plan.name}"
 
-    async def revive(self, name, pid):
-        self.log.append(("revive", name, pid))
+    async def restart(self, name):
+        self.log.append(("restart", name))
         return f"ws://{name}"
 
     async def stop(self, name, within_s):
@@ -63,6 +62,8 @@ class Clock:
 def _quick(monkeypatch):
     monkeypatch.setattr(of_manager, "TICK_S", 0.01)
     monkeypatch.setattr(of_manager, "RETRY_S", 0.05)
+    monkeypatch.setattr(of_manager, "UP_PAUSE_S", 1.0)
+    monkeypatch.setattr(of_manager, "DOWN_PAUSE_S", 5.0)
 
 
 @asynccontextmanager
@@ -71,12 +72,11 @@ async def managing(placement, least=2, most=4):
     clock = Clock()
     roster = Roster(clock=clock)
     kinds = of({"server": {"least": least, "most": most}}).kinds
-    scaling = Scaling(up_pause_s=1, down_pause_s=5)
 
     def plan(kind, number):
-        return ReplicaPlan(kind, {"port": 9_099 + number}, "h")
+        return Plan(f"{kind}-{number}", [], {}, "")
 
-    manager = Manager(placement, roster, kinds, plan, scaling, clock)
+    manager = Manager(placement, roster, kinds, plan, clock)
     async with anyio.create_task_group() as group:
         group.start_soon(manager.run)
         yield manager, roster, clock
@@ -85,13 +85,13 @@ async def managing(placement, least=2, most=4):
 
 def answer(roster, taken=0, limit=10, but=()):
     """Every address answers; those of `but` refuse the connection."""
-    for known in roster.known:
+    for known in roster.known.values():
         name = known.address.removeprefix("ws://")
         if name in but:
             known.missed(0.0, is_refused=True)
         else:
             status = ReplicaStatus(incarnation_of(name), "server", PID, False, taken, limit, 0, 0.0)
-            known.heard(status, 0.0)
+            known.heard(status)
 
 
 async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
@@ -105,12 +105,42 @@ async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
         for now in (11.0, 17.0):
             clock.now = now
             await anyio.sleep(0.05)
-        await until(lambda: any(known.is_leaving for known in roster.known))
+        await until(lambda: any(known.is_leaving for known in roster.known.values()))
         assert ("stop", "server-3") not in placement.log  # it is not empty yet
         answer(roster, taken=0)
         await until(lambda: ("stop", "server-3") in placement.log)
         await until(lambda: "server-3" not in manager.replicas)
-        assert {known.address for known in roster.known} == {"ws://server-1", "ws://server-2"}
+        assert roster.known.keys() == {"ws://server-1", "ws://server-2"}
+
+
+async def test_one_that_is_gone_is_started_again_once():
+    placement = Placement()
+    async with managing(placement) as (_, roster, _):
+        await until(lambda: len(roster.known) == 2)
+        answer(roster, but=["server-2"])
+        await until(lambda: ("restart", "server-2") in placement.log)
+        await anyio.sleep(0.1)
+        assert [what for what, _ in placement.log] == ["start", "start", "restart"]
+        assert len(roster.known) == 2
+
+
+async def test_one_that_cannot_start_is_tried_again_after_a_pause(caplog):
+    placement = Placement()
+    placement.fails = {"server-1"}
+    async with managing(placement, least=1) as (manager, roster, _):
+        await until(lambda: placement.log.count(("start", "server-1")) == 2)
+        placement.fails.clear()
+        await until(lambda: roster.known.keys() == {"ws://server-1"})
+        assert list(manager.replicas) == ["server-1"]
+    assert "server-1: no; next try in 0.05 s" in caplog.messages
+
+
+async def test_replicas_of_an_earlier_manager_are_taken():
+    placement = Placement(running=["server-1", "other-1"])
+    async with managing(placement, least=1) as (manager, roster, _):
+        await until(lambda: roster.known.keys() == {"ws://server-1"})
+        await anyio.sleep(0.05)
+        assert (list(manager.replicas), len(placement.log)) == (["server-1"], 1)
 
 
 async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
@@ -122,9 +152,9 @@ async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
 
 HOSTED = """
 import time
-from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
+from streamer.extras.fleet.on_ray import Plan, ReplicaHost
 
-host = ReplicaHost(ReplicaPlan(*{0!r}))
+host = ReplicaHost(Plan(*{0!r}))
 while not host.address():
     time.sleep(0.02)
 print("there", flush=True)
@@ -133,27 +163,19 @@ time.sleep(300)
 
 
 def plan_of(**more):
-    given = {"host": "127.0.0.1", "port": free_port(), "name": "verifier-1", **more}
-    return ReplicaPlan("verifier", given, "127.0.0.1")
+    given = {"port": free_port(), "name": "verifier-1", **more}
+    words = [f"--{name}={value}" for name, value in given.items()]
+    return Plan("verifier-1", ["verifier", *words], {}, f"ws://127.0.0.1:{given['port']}")
 
 
 def status(plan):
     """The server's status; empty if none answers."""
     try:
-        url = f"http://127.0.0.1:{plan.given['port']}/statusz"
+        url = f"{plan.address.replace('ws', 'http')}/statusz"
         with urllib.request.urlopen(url, timeout=5) as answer:
             return json.loads(answer.read())
     except OSError:
         return {}
-
-
-def test_a_plan_is_a_command_and_no_key_stands_in_it():
-    given = {"allow_origin": ["https://a.org", "https://b.org"]}
-    plan = ReplicaPlan("server", given | {"api_key": "alice", "cloud_key": "bob", "k": 3}, "h")
-    found = vars(build_parser(["serve"]).parse_args(plan.words()))
-    assert (found["allow_origin"], found["k"]) == (given["allow_origin"], 3)
-    assert not {"alice", "bob"} & set(" ".join(plan.words()).split())
-    assert plan.environment() == {"STREAMER_API_KEY": "alice", "STREAMER_CLOUD_KEY": "bob"}
 
 
 def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address():
@@ -165,12 +187,9 @@ def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address():
     for blow in (signal.SIGKILL, signal.SIGSTOP):
         address, before = host.address(), status(plan)
         os.kill(before["pid"], blow)
-        if blow == signal.SIGSTOP:
-            host.revive(before["pid"])
+        host.restart()
         wait_for(lambda name=before["name"]: status(plan).get("name", name) != name)
         wait_for(lambda address=address: host.address() == address)
-        host.revive(before["pid"])
-        assert host.address() == address, "the new one lives on"
     host.drain()
     assert status(plan) == {}
 
@@ -199,8 +218,7 @@ def test_output_that_is_not_utf_8_ends_no_host(tmp_path, monkeypatch):
 
 def test_nothing_is_left_of_a_host_that_is_killed():
     plan = plan_of()
-    words = (plan.kind, plan.given, plan.shown_host)
-    command = [sys.executable, "-c", HOSTED.format(words)]
+    command = [sys.executable, "-c", HOSTED.format((plan.name, plan.words, {}, plan.address))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as hosting:
         assert hosting.stdout.readline() == b"there\n"
         pid = status(plan)["pid"]
