@@ -6,152 +6,113 @@ OUT.tuning keeps finished work; run the command again to continue. OUT appears w
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamer.commands.process import put, tell
 from streamer.config import ConfigError
+from streamer.core.measures.levels import NUM_LEVELS
 from streamer.extras import missing
-from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
+from streamer.extras.tune.data import TuneError, digest_of, files_in, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
-from streamer.model.checkpoint.card import replace_text
-from streamer.model.devices import is_ours, num_cores
+from streamer.model.checkpoint import layout
+from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
+from streamer.model.checkpoint.layout import Shapes
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.thinker import num_params_of, resolve, shapes_of
 
 if TYPE_CHECKING:
-    from streamer.extras.tune.data import Base
-    from streamer.extras.tune.learn import State
     from streamer.extras.tune.result import Score
 
 HELD = 0.15  # share of the speakers that is held out
-FREE = {"json", "out"}  # may change between two runs
 MOST_HELD = 200  # held-out turns to evaluate
-
 RANK = 16  # of the adapters
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model to tune. words: the card whose phrases are learnt: its own, or the embedded
+    cloud's."""
+
+    directory: Path
+    shapes: Shapes
+    card: ModelCard
+    words: ModelCard
 
 
 def run(options: TuneOptions) -> int:
     """Make the model and print its figures. Raises as `tune` does."""
     if (why := missing("tune", "torch", "transformers", "peft", "accelerate")) is not None:
         raise ConfigError(why)
-    show(*tune(options), options)
-    return 0
-
-
-def tune(options: TuneOptions) -> tuple[Sequence[Score], State]:
-    """Make `options.out`. Raises ConfigError, TuneError, ModelError, and AudioError if a recording
-    disappears."""
-    from streamer.extras.tune.data import base_of, check_disk
-    from streamer.model.engines.load import check_device
-
-    who = speakers(options.speakers)
-    base = base_of(options.cloud)
-    check_device(options.device)
-    with working(options, base.fingerprint) as work:
-        check_disk(base.directory, Path(options.out))
-        turns = turns_of(options.files, work, num_cores())
-        learnt, held = split(turns, who, HELD, options.seed)
-        data = Data(learnt, _spread(held, MOST_HELD), who)
-        tell(data.summary())
-        state = _learn(base, data, options, work)
-        from streamer.extras.tune.result import finish
-
-        return finish(base, data, state, options, work), state
-
-
-def _spread(turns: Sequence[Turn], most: int) -> list[Turn]:
-    step = max(1.0, len(turns) / most)
-    return [turns[int(i * step)] for i in range(min(most, len(turns)))]
-
-
-def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
-    """Raises TuneError, ModelError."""
-    import torch
-
-    from streamer.extras.tune.data import check_memory
-    from streamer.extras.tune.learn import Adapted, Examples, Training, digest_of
-    from streamer.model.engines.load import set_torch_threads
-
-    audio_id = base.shapes.audio_id
-    makes = Examples(base.directory, base.card, base.words.attributes, audio_id, work / "features")
-    learnt, held = makes.of(data.learnt), makes.of(data.held)
-    claim(work / "examples.json", {"recordings": digest_of(learnt, held)})
-    dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
-    check_memory(base, dtype.itemsize, options.device)
-    set_torch_threads(base.num_params)
-    model = Adapted(base.directory, base.shapes, options.device, dtype, RANK, options.seed)
-    training = Training(model, learnt, held, options, work)
-    if training.checkpoint:
-        tell(f"goes on from {Path(training.checkpoint).name}")
-    state = training.run()
-    names = ("step", "learnt", "held")
-    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in state.curve]
-    (work / "curve.jsonl").write_text("\n".join(lines) + "\n")
-    model.model.save_pretrained(work / "adapter")
-    return state
-
-
-def show(scores: Sequence[Score], state: State, options: TuneOptions) -> None:
-    if options.json:
-        losses, rows = (state.curve[0][2], state.best_loss), [asdict(each) for each in scores]
-        told = {"written": options.out, "losses": losses, "steps": state.step, "scores": rows}
-        put(json.dumps(told, indent=2))
-        return
+    found = tune(options)
     put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for s in scores:
+    for s in found:
         put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
     put(f"written: {options.out}, with a MODEL_CARD.md that lacks a licence")
     put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {options.out}")
+    return 0
 
 
-@contextmanager
-def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
-    """The work folder OUT.tuning, locked for this run.
+def tune(options: TuneOptions) -> Sequence[Score]:
+    """Make `options.out`. Raises ConfigError, TuneError, ModelError."""
+    from streamer.model.engines.load import check_device
 
-    Raises TuneError if OUT exists, another run holds the folder, or it belongs to a run with other
-    options.
-    """
+    who, base = speakers(options.speakers), base_of(options.cloud)
+    check_device(options.device)
+    check_memory(base, options.device)
     out = Path(options.out)
     if out.exists():
         raise TuneError(f"{out} exists; name a directory that does not, or remove it")
+    files = files_in(options.files)
     work = out.with_name(out.name + ".tuning")
-    told = {n: v for n, v in asdict(options).items() if n not in FREE}
-    held = -1
+    made_with = {name: value for name, value in asdict(options).items() if name != "out"}
+    made_with |= {"files": digest_of(files), "cloud": fingerprint_of(base.directory)}
     try:
-        try:
-            work.mkdir(exist_ok=True)
-            held = os.open(work, os.O_RDONLY)
-            owned = is_ours(held)
-            if owned is False:
-                why = f"{work} is in use by another run"
-                raise TuneError(f"{why}; wait for its end, or give another --out")
-            claim(work / "options.json", told | {"fingerprint": fingerprint})
-            for half in work.glob("half-*") if owned else ():  # of a run that was killed
-                shutil.rmtree(half)
-        except OSError as error:
-            why = f"{work} cannot be written ({error.strerror}); choose another place with --out"
-            raise TuneError(why) from None
-        yield work
-    finally:
-        if held >= 0:
-            os.close(held)
+        work.mkdir(exist_ok=True)
+        claim(work / "options.json", made_with)
+        learnt, held = split(turns_of(files, work), who, HELD, options.seed)
+        step = max(1.0, len(held) / MOST_HELD)
+        held = [held[int(i * step)] for i in range(min(MOST_HELD, len(held)))]
+        tell(f"learns from {len(learnt)} turns, holds out {len(held)}")
+        from streamer.extras.tune.result import learn_and_finish
+
+        return learn_and_finish(base, learnt, held, options, work)
+    except OSError as error:
+        why = error.strerror or str(error)  # safetensors gives no number
+        told = f"{work} or {out} cannot be written or read ({why:.120})"
+        raise TuneError(f"{told}; make room, run it again to go on") from None
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:
     """Write or compare what a run in this folder is made with. Raises TuneError, OSError."""
-    now = json.loads(json.dumps(now))
+    text = json.dumps(now, indent=1) + "\n"
     if not file.exists():
-        replace_text(file, json.dumps(now, indent=1) + "\n")
-        return
-    try:
-        before = json.loads(file.read_text("utf-8"))
-    except ValueError:
-        told = f"{file} is not of a run of ours"
-        raise TuneError(f"{told}; remove {file.parent} to begin anew") from None
-    for name in (name for name in now if before.get(name) != now[name]):
-        told = f"{file.parent} is of a run with {name} {before.get(name)!r}, not {now[name]!r}"
-        raise TuneError(f"{told}; give it as it was, another --out, or remove {file.parent}")
+        replace_text(file, text)
+    elif file.read_text("utf-8") != text:
+        told = f"{file.parent} is of a run with other options, recordings or weights ({file.name})"
+        raise TuneError(f"{told}; give them as they were, another --out, or remove {file.parent}")
+
+
+def base_of(spec: str) -> Base:
+    """Raises ModelError as `load` does, and for phrases that do not fit the measures' levels."""
+    directory = resolve(spec, "cloud")
+    num_params_of(directory)
+    card = read_card(directory)
+    words = card if card.attributes else read_card(resolve("embedded", "cloud"))
+    for name, levels in words.attributes.items():
+        if len(levels) != NUM_LEVELS[name]:
+            told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
+            way = "change its phrases, or leave them out of its card"
+            raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
+    return Base(directory, shapes_of(directory), card, words)
+
+
+def check_memory(base: Base, device: str) -> None:
+    """Raises TuneError if a CPU cannot hold the weights. A step may still need more."""
+    need = layout.PEAK * layout.weight_bytes(base.shapes, "fast")
+    free = layout.free_bytes()
+    if device == "cpu" and free is not None and need > free:
+        told = f"the weights take {need / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+        raise TuneError(f"{told}; take a smaller model, or a machine with more")

@@ -1,19 +1,16 @@
-"""Training: examples, a frozen model with low-rank adapters, and the loop.
+"""Training: examples, a frozen model with low-rank adapters, and transformers' Trainer over them.
 
 The adapters (LoRA, Hu et al. 2021, arXiv 2106.09685, by PEFT) are on the products of the text model
 and on the tower's projector. transformers' own modules run the model; vision, talker and vocoder
-are never loaded. transformers' Trainer runs the steps; on a CPU an interrupted run gives what an
-uninterrupted one gives.
+are never loaded. On a CPU an interrupted run gives what an uninterrupted one gives.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
-from safetensors import SafetensorError
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 from transformers.trainer_callback import PrinterCallback
 
+from streamer.commands.process import tell
 from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import TuneError, Turn
 from streamer.extras.tune.options import TuneOptions
@@ -46,61 +42,46 @@ TARGETS = (
     r"model\.language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
     r"|model\.audio_tower\.proj"
 )
-SCALE = 2.0  # of the adapters' product
 TEXT, TOWER = "model.language_model.", "model.audio_tower."
+IGNORED = -100  # a label that the loss does not count
 WARM = 0.05  # share of the steps in which the learning rate rises
 EVALUATIONS = 20  # of the held-out loss, each with a checkpoint
 PATIENCE = 4  # evaluations without improvement, after which it stops
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Example:
-    """prompt: ids before the answer, one placeholder per embedding. answer: ids with the end.
-    is_known [len(answer)]: whether the loss counts the id."""
+    """ids [n]: the prompt, one placeholder per embedding, and the answer with its end. labels [n]:
+    the same, or IGNORED. sound: as of Turn."""
 
-    features: Path
-    prompt: tuple[int, ...]
-    answer: tuple[int, ...]
-    is_known: NDArray[np.bool_]
-
-    def mel(self) -> NDArray[np.float32]:
-        """[128, n_frames]"""
-        found: NDArray[np.float32] = np.load(self.features)
-        return found
+    sound: str
+    ids: tuple[int, ...]
+    labels: tuple[int, ...]
 
 
 class Examples:
     """Makes examples for one model. Raises ModelError if its tokenizer has no end of an answer."""
 
-    def __init__(
-        self, directory: Path, card: ModelCard, phrases: Phrases, audio_id: int, folder: Path
-    ) -> None:
+    def __init__(self, directory: Path, card: ModelCard, phrases: Phrases, audio_id: int) -> None:
         self._tokenizer = Tokenizer.load(directory)
         self._prompt = prompt_of(self._tokenizer, card, audio_id)
         self._phrases = phrases
-        self._folder = folder
         ends = [ids[0] for ids in map(self._tokenizer.encode, EOS) if len(ids) == 1]
         if not ends:
             raise ModelError(directory, f"its tokenizer has neither {' nor '.join(EOS)}")
         self._end = ends[0]
 
-    def of(self, turns: Sequence[Turn]) -> list[Example]:
-        return [self.example(turn) for turn in turns]
-
-    def example(self, turn: Turn) -> Example:
+    def of(self, turn: Turn) -> Example:
         """The turn's prompt, and the sentence that says its levels."""
         text, unknown = sentence_of(turn, self._phrases)
         ids, places = self._tokenizer.encode_with_places(text)
-        is_known = [
-            not any(begin < last and first < end for begin, end in unknown)
-            for first, last in places
+        answer = [
+            IGNORED if any(begin < last and first < end for begin, end in unknown) else each
+            for each, (first, last) in zip(ids, places, strict=True)
         ]
-        return Example(
-            self._folder / turn.features,
-            tuple(self._prompt.turn(turn.num_embeddings)),
-            (*ids, self._end),
-            np.array([*is_known, True]),
-        )
+        prompt = self._prompt.turn(turn.num_embeddings)
+        labels = [IGNORED] * len(prompt) + answer
+        return Example(turn.sound, (*prompt, *ids, self._end), (*labels, self._end))
 
 
 def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]]]:
@@ -157,78 +138,57 @@ def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype
     return model.requires_grad_(False)
 
 
-class Adapted:
-    """A frozen thinker with trainable adapters."""
+def adapted(
+    directory: Path, shapes: Shapes, device: str, dtype: torch.dtype, rank: int, seed: int
+) -> Any:
+    """A frozen thinker with trainable adapters, PEFT's model."""
+    stock = load_frozen(directory, shapes, device, dtype)
+    if sum(weight.numel() for weight in stock.parameters()) > SMALL:
+        stock.model.language_model.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.manual_seed(seed % 2**64)
+    wanted = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=TARGETS)
+    with warnings.catch_warnings():  # PEFT asks transformers by an old name
+        warnings.simplefilter("ignore", FutureWarning)
+        return get_peft_model(stock, wanted)
 
-    def __init__(
-        self, directory: Path, shapes: Shapes, device: str, dtype: torch.dtype, rank: int, seed: int
-    ) -> None:
-        stock = load_frozen(directory, shapes, device, dtype)
-        if sum(weight.numel() for weight in stock.parameters()) > SMALL:
-            how = {"use_reentrant": False}
-            stock.model.language_model.gradient_checkpointing_enable(how)
-        torch.manual_seed(seed % 2**64)
-        alpha = round(SCALE * rank)
-        wanted = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=TARGETS)
-        with warnings.catch_warnings():  # PEFT asks transformers by an old name
-            warnings.simplefilter("ignore", FutureWarning)
-            self.model: Any = get_peft_model(stock, wanted)
-        self.audio_id = shapes.audio_id
-        self.device = device
 
-    def adapter(self) -> dict[str, Tensor]:
-        """A copy of the adapters by PEFT's names, on the CPU."""
-        found = get_peft_model_state_dict(self.model)
-        return {name: weight.detach().to("cpu", copy=True) for name, weight in found.items()}
+def collated(examples: Sequence[Example]) -> dict[str, Tensor]:
+    """A batch; padding is at the end, where no id attends to it."""
 
-    def losses(self, examples: Sequence[Example]) -> Tensor:
-        """Cross-entropy of each known id of all `examples`, in nats."""
-        hidden = self._hidden(examples)
-        known = [torch.from_numpy(e.is_known) for e in examples]
-        first = [len(e.prompt) - 1 for e in examples]
-        said = [
-            h[at : at + len(k)][k.to(h.device)]
-            for h, at, k in zip(hidden, first, known, strict=True)
-        ]
-        wanted = [torch.tensor(e.answer)[k] for e, k in zip(examples, known, strict=True)]
-        logits = self.model.base_model.model.lm_head(torch.cat(said)).float()
-        return F.cross_entropy(logits, torch.cat(wanted).to(self.device), reduction="none")
+    def padded(rows: Sequence[Any], value: float = 0) -> Tensor:
+        return pad_sequence([torch.as_tensor(row) for row in rows], True, value)
 
-    def _hidden(self, examples: Sequence[Example]) -> Tensor:
-        """[len(examples), longest, hidden]; padding is at the end, where no id attends to it."""
-        inner = self.model.base_model.model.model
-        mels = [torch.from_numpy(e.mel()) for e in examples]
-        lengths = torch.tensor([mel.shape[1] for mel in mels], device=self.device)
-        audio = inner.audio_tower(torch.cat(mels, 1).to(self.device), feature_lens=lengths)
-        rows = [torch.tensor([*e.prompt, *e.answer[:-1]]) for e in examples]
-        ids = pad_sequence(rows, batch_first=True).to(self.device)
-        ends = torch.tensor([len(e.prompt) for e in examples], device=self.device)
-        is_prompt = torch.arange(ids.shape[1], device=self.device) < ends[:, None]
-        heard = (ids == self.audio_id) & is_prompt
-        x = inner.language_model.embed_tokens(ids)
-        x = x.masked_scatter(heard[..., None], audio.last_hidden_state.to(x.dtype))
-        places = torch.arange(ids.shape[1], device=self.device).expand(3, len(ids), -1)
-        out = inner.language_model(inputs_embeds=x, position_ids=places, use_cache=False)
-        hidden: Tensor = out.last_hidden_state
-        return hidden
+    mels = [np.load(example.sound)["mel"].T for example in examples]
+    return {
+        "input_ids": padded([example.ids for example in examples]),
+        "labels": padded([example.labels for example in examples], IGNORED),
+        "input_features": padded(mels).mT,
+        "feature_attention_mask": padded([np.ones(len(mel), np.int64) for mel in mels]),
+    }
+
+
+def losses(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """Cross-entropy of each label of a batch, in nats."""
+    stock = model.base_model.model
+    wanted = inputs["labels"][:, 1:]
+    places = torch.arange(inputs["labels"].shape[1], device=wanted.device)
+    given = {name: value for name, value in inputs.items() if name != "labels"}
+    places = places.expand(3, len(wanted), -1)
+    hidden = stock.model(**given, position_ids=places, use_cache=False).last_hidden_state
+    counts = wanted != IGNORED
+    logits = stock.lm_head(hidden[:, :-1][counts]).float()
+    return F.cross_entropy(logits, wanted[counts], reduction="none")
 
 
 @dataclass
 class State:
-    """A finished training.
-
-    curve: (step, loss learnt from since the last evaluation, held-out loss), nats per id; step 0 is
-    the base model. best: the adapter of the lowest held-out loss.
-    """
+    """A finished training: its steps, the held-out loss before it, in nats per id, and the best
+    one, whose adapter the model has."""
 
     step: int
+    before: float
+    best: float
     best_step: int
-    curve: list[tuple[int, float, float]]
-    best: dict[str, Tensor]
-
-    @property
-    def best_loss(self) -> float:
-        return min(held for step, _, held in self.curve if step == self.best_step)
 
 
 class Training(Trainer):
@@ -237,20 +197,18 @@ class Training(Trainer):
 
     def __init__(
         self,
-        model: Adapted,
+        model: Any,
         learnt: Sequence[Example],
         held: Sequence[Example],
         options: TuneOptions,
         work: Path,
     ) -> None:
-        self._adapted = model
-        self._folder = work / "training"
         super().__init__(
-            model=model.model,
-            args=_arguments(options, len(learnt), self._folder),
+            model=model,
+            args=_arguments(options, len(learnt), work / "training"),
             train_dataset=list(learnt),
             eval_dataset=list(held),
-            data_collator=_collated,
+            data_collator=collated,
             callbacks=[EarlyStoppingCallback(PATIENCE), _Progress()],
         )
         self.remove_callback(PrinterCallback)
@@ -258,21 +216,29 @@ class Training(Trainer):
     @property
     def checkpoint(self) -> str | None:
         """The folder of the newest whole checkpoint."""
-        found = self._folder.glob("checkpoint-*/trainer_state.json")  # which is written last
+        found = Path(self.args.output_dir).glob("checkpoint-*/trainer_state.json")  # written last
         whole = sorted(found, key=lambda file: int(file.parent.name.partition("-")[2]))
         return str(whole[-1].parent) if whole else None
 
     def run(self) -> State:
-        """Raises TuneError."""
+        """Raises TuneError, and OSError."""
         begun = self.checkpoint
         self.args.eval_on_start = begun is None
-        with _failures(self):
+        if begun:
+            tell(f"goes on from {Path(begun).name}")
+        way = "in another --out"
+        try:
             self.train(resume_from_checkpoint=begun)
-        state = self.state
-        learnt = {row["step"]: row["loss"] for row in state.log_history if "loss" in row}
-        held = {r["step"]: r["eval_loss"] for r in state.log_history if "eval_loss" in r}
-        curve = [(step, learnt.get(step, math.nan), loss) for step, loss in sorted(held.items())]
-        return State(state.global_step, state.best_global_step, curve, self._adapted.adapter())
+        except (torch.OutOfMemoryError, MemoryError):
+            told = f"there is too little memory for step {self.state.global_step}"
+            raise TuneError(f"{told}; give a smaller --at-once, {way}") from None
+        losses = [row["eval_loss"] for row in self.state.log_history if "eval_loss" in row]
+        if not all(map(math.isfinite, losses)):
+            told = "the held-out loss is not finite"
+            raise TuneError(f"{told}; give a smaller --learning-rate, {way}")
+        return State(
+            self.state.global_step, losses[0], min(losses), self.state.best_global_step or 0
+        )
 
     def compute_loss(
         self,
@@ -281,13 +247,9 @@ class Training(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The mean over the known ids of the whole batch, of which `inputs` may be a part."""
-        losses = self._adapted.losses(inputs["examples"])
-        num = len(losses) if num_items_in_batch is None else num_items_in_batch
-        loss = losses.sum() / num
-        if not torch.isfinite(loss):
-            told = f"the loss is not finite at step {self.state.global_step}"
-            raise TuneError(f"{told}; give a smaller --learning-rate, in another --out")
+        """The mean over the labels of the whole batch, of which `inputs` may be a part."""
+        found = losses(self.model, inputs)
+        loss = found.sum() / (len(found) if num_items_in_batch is None else num_items_in_batch)
         return (loss, {}) if return_outputs else loss
 
 
@@ -322,54 +284,12 @@ def _arguments(options: TuneOptions, num: int, folder: Path) -> TrainingArgument
     )
 
 
-def _collated(examples: Sequence[Example]) -> dict[str, Any]:
-    """The trainer counts the labels: ids that the loss counts."""
-    known = [torch.tensor(e.answer)[torch.from_numpy(e.is_known)] for e in examples]
-    labels = torch.cat(known)
-    return {"labels": labels, "shift_labels": labels, "examples": list(examples)}
-
-
 class _Progress(TrainerCallback):
-    def __init__(self) -> None:
-        self._held = ""
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self._bar = Bar("tuning", state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        told = f"step {state.global_step} of {state.max_steps}{self._held}"
-        self._bar.show(state.global_step, told)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **more: Any) -> None:
-        self._held = f", held out {metrics['eval_loss']:.3f}"
+        self._bar.show(state.global_step, f"step {state.global_step} of {state.max_steps}")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         self._bar.hide()
-
-
-@contextmanager
-def _failures(training: Training) -> Iterator[None]:
-    """Report too little memory, a full disk or a broken checkpoint as one line."""
-    try:
-        yield
-    except (RuntimeError, MemoryError, OSError, SafetensorError, ValueError) as error:
-        is_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if is_memory or "can't allocate memory" in str(error):
-            way = "give a smaller --at-once, in another --out"
-            told = f"there is too little memory for step {training.state.global_step}; {way}"
-        elif isinstance(error, OSError | SafetensorError) or "write" in str(error):
-            told = f"{training._folder} cannot be read or written ({error!s:.120})"
-            told = f"{told}; make room and run it again, or remove it to begin anew"
-        else:
-            raise
-        raise TuneError(told) from None
-
-
-def digest_of(*sides: Sequence[Example]) -> str:
-    """A hash of the recordings that train and of those held out."""
-    digest = hashlib.blake2b(digest_size=8)
-    for side in sides:
-        for e in side:
-            digest.update(f"{e.features.name} {e.prompt} {e.answer} {e.is_known}\n".encode())
-        digest.update(b"\n")
-    return digest.hexdigest()

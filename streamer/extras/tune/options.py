@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamer.commands.options import json_option
 from streamer.core.declare import REQUIRED, Checked, DeviceName, device_option, option
 
 DATA = "what it learns from"
@@ -36,8 +35,7 @@ class TuneOptions(Checked):
     )
     speakers: str = option(
         "file",
-        "file or folder: each is one speaker; or a table (.csv, .jsonl) with the columns file "
-        "and speaker",
+        "file or folder: each is one speaker; or a table (.csv) with the columns file and speaker",
         DATA,
         metavar="HOW",
     )
@@ -49,4 +47,3 @@ class TuneOptions(Checked):
     seed: int = option(0, "seed of the split, the order and the adapters", LEARNING, ge=0)
     device: DeviceName = device_option()
     at_once: int = option(1, "turns of a batch in memory at once", MACHINE, ge=1, le=256)
-    json: bool = json_option()

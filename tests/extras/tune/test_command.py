@@ -1,14 +1,11 @@
 """`streamer tune` as a user runs it: its refusals, its folder, and (long) a whole run that is
 killed."""
 
-import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 import soundfile
@@ -16,9 +13,8 @@ import speech
 from safetensors.torch import load_file
 
 from streamer.cli import main
-from streamer.extras.tune.command import working
+from streamer.extras.tune.command import claim
 from streamer.extras.tune.data import TuneError
-from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -50,38 +46,18 @@ def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
     assert told == ("streamer: tune needs peft; in a clone of streamer: pip install '.[tune]'")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The folder of a run, as often as it is opened."""
-    given = TuneOptions(files=("x",), cloud="x", out=str(tmp_path / "mine"))
-    return lambda **changed: working(replace(given, **changed), "f")
-
-
-def test_a_folder_is_one_run_s_at_a_time_and_nothing_of_a_killed_one_stays(folder):
-    with folder() as work:
-        with pytest.raises(TuneError, match="in use by another run"), folder():
-            pass
-        (work / "half-abc").mkdir()
-        (work / "half-abc" / "model.safetensors").write_bytes(b"x")
-    with folder(json=True):
-        assert [path.name for path in work.iterdir()] == ["options.json"]
-    told = r"mine\.tuning is of a run with batch 16, not 8"
-    with pytest.raises(TuneError, match=told), folder(batch=8):
-        pass
-
-
-def test_a_full_disk_leaves_a_folder_that_can_be_used(folder):
-    """Here a file may have no bytes: an empty file of options could not be continued from."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(TuneError, match="File too large"), folder():
-            pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def test_a_folder_is_of_one_run(tmp_path):
+    file = tmp_path / "options.json"
     for _ in range(2):
-        with folder() as work:
-            assert json.loads((work / "options.json").read_text("utf-8"))["batch"] == 16
+        claim(file, {"batch": 16})
+    with pytest.raises(TuneError, match="is of a run with other options, recordings or weights"):
+        claim(file, {"batch": 8})
+
+
+def test_what_is_there_already_is_not_replaced(capsys, tmp_path, clips):
+    status, told = tune(capsys, clips, "--cloud", "embedded", "--out", tmp_path)
+    assert status == 1
+    assert told.endswith("exists; name a directory that does not, or remove it")
 
 
 def started(*args):
@@ -127,7 +103,6 @@ def _check_model(made, clips):
     told = (made / "MODEL_CARD.md").read_text("utf-8")
     assert "LICENCE OF THIS MODEL: not chosen yet" in told
     assert "| all |" in told
-    assert json.loads((made / "curve.jsonl").read_text().splitlines()[-1])["step"] > 0
     assert main(["describe", str(clips / "0.wav"), "--edge", str(made), "--quiet"]) == 0
     risk = ("--risk", "0.5", "--edge", str(made))
     assert main(["calibrate", *(str(clips / f"{i}.wav") for i in range(12)), *risk]) == 0

@@ -1,20 +1,26 @@
 """Recordings become turns, speakers and sentences, before any model is there."""
 
-import json
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
 import speech
 
-from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.rules.form import SentenceForm
-from streamer.extras.tune.data import TuneError, Turn, listen, samples_of, speakers, split, turns_of
-from streamer.extras.tune.learn import Examples, sentence_of
+from streamer.extras.tune.data import (
+    TuneError,
+    Turn,
+    digest_of,
+    files_in,
+    listen,
+    speakers,
+    split,
+    turns_of,
+)
+from streamer.extras.tune.learn import IGNORED, Examples, sentence_of
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.offline import hear_turn, items_of
@@ -26,7 +32,7 @@ LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
 def turn(file, part=0, **levels):
-    sizes = {"begin": 0, "num_samples": 1, "num_embeddings": 1, "features": ""}
+    sizes = {"seconds": 1.0, "num_embeddings": 1, "sound": ""}
     return Turn(file=file, part=part, **sizes, levels=LEVELS | levels)
 
 
@@ -63,13 +69,9 @@ def test_the_split_parts_speakers_and_stays():
     assert {t.name for t in held} <= apart
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_table_names_speakers(tmp_path, suffix):
-    rows = [{"file": "a.wav", "speaker": "x"}, {"file": "b.wav", "speaker": "x"}]
-    file = tmp_path / f"who.{suffix}"
-    lines = ["file,speaker", *(f"{r['file']},{r['speaker']}" for r in rows)]
-    told = "\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines)
-    file.write_text(told, "utf-8-sig")  # as a spreadsheet writes it
+def test_a_table_names_speakers(tmp_path):
+    file = tmp_path / "who.csv"
+    file.write_text("file,speaker\na.wav,x\nb.wav,x\n", "utf-8-sig")  # as a spreadsheet writes it
     who = speakers(str(file))
     assert who(str(tmp_path / "a.wav")) == who(str(tmp_path / "b.wav")) == "x"
     assert who("elsewhere.wav") == "elsewhere.wav"
@@ -79,11 +81,10 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     """Same windows, same ids: what is learnt is what is fed."""
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
-    row = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)
-    turns = [Turn(**each) for each in row["turns"]]
+    turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0).turns
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
-    makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id, tmp_path)
+    makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id)
     windows, mels = [], []
     for item in items_of([samples], 6.0):
         windows += item.windows if isinstance(item, Heard) else []
@@ -91,17 +92,24 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
             every = [*windows, *item.rest]
             mels.append(np.concatenate([w.features(item.maximum) for w in every], 1))
             windows = []
-    for each, mel, sound in zip(turns, mels, samples_of(turns), strict=True):
-        cut = samples[each.begin : each.begin + each.num_samples]
-        np.testing.assert_allclose(sound, cut, atol=1e-4)
-        np.testing.assert_array_equal(makes.example(each).mel(), mel)
-    listener = hear_turn(thinker, samples[: turns[0].num_samples])
-    assert makes.example(turns[0]).prompt == tuple(listener.sequence.ids)
+    begin = 0
+    for each, mel in zip(turns, mels, strict=True):
+        sound = np.load(each.sound)
+        cut = samples[begin : begin + len(sound["samples"])]
+        begin += len(cut)
+        np.testing.assert_allclose(sound["samples"], cut, atol=1e-4)
+        np.testing.assert_array_equal(sound["mel"], mel)
+    listener = hear_turn(thinker, np.load(turns[0].sound)["samples"])
+    prompt = tuple(listener.sequence.ids)
+    example = makes.of(turns[0])
+    assert example.ids[: len(prompt)] == prompt
+    assert set(example.labels[: len(prompt)]) == {IGNORED}
+    assert example.labels[-1] == example.ids[-1]
     listener.close()
 
 
-def test_broken_and_silent_recordings_are_left_out_and_changed_ones_heard_again(tmp_path, capsys):
-    """Also under names that are no UTF-8. The rows of an earlier run are taken."""
+def test_broken_and_silent_recordings_are_left_out(tmp_path, capsys):
+    """Also under names that are no UTF-8. The turns of an earlier run are taken."""
     clips = tmp_path / "clips"
     clips.mkdir()
     files = [os.fsdecode(os.fsencode(clips) + b"/caf\xe9 %d.wav" % i) for i in range(8)]
@@ -109,22 +117,21 @@ def test_broken_and_silent_recordings_are_left_out_and_changed_ones_heard_again(
         soundfile.write(os.fsencode(file), speech.speech(3.5, i), 16_000)
     (clips / "broken.wav").write_bytes(b"RIFF but no recording")
     soundfile.write(clips / "silent.wav", np.zeros(48_000, np.float32), 16_000)
-    before = turns_of([str(clips)], tmp_path, jobs=2)
+    found = files_in([str(clips)])
+    before = turns_of(found, tmp_path)
     told = capsys.readouterr().err
     assert "1 of 10 recordings cannot be read" in told
     assert "broken.wav" in told
     assert "1 turns hold less than 1.5 s" in told
     assert [t.file for t in before] == files
-    features = {t.features: (tmp_path / "features" / t.features).stat() for t in before}
+    made_of = digest_of(found)
     soundfile.write(os.fsencode(files[0]), speech.speech(4.5, 20), 16_000)
-    after = turns_of([str(clips)], tmp_path, jobs=1)
-    assert after[1:] == before[1:]
-    assert all((tmp_path / "features" / n).stat() == was for n, was in features.items())
-    assert after[0].num_samples > before[0].num_samples
-    assert after[0].features != before[0].features  # a state learnt from it knows
-    split(after, speakers("file"), 0.2, seed=0)
-    assert sentence_of(after[0], CARD.attributes)[0]
-    with pytest.raises(AudioError, match="became shorter"):
-        list(samples_of([replace(after[0], num_samples=10**6)]))
+    assert digest_of(found) != made_of, "the work folder knows"
+    assert turns_of(found, tmp_path) == before
+    split(before, speakers("file"), 0.2, seed=0)
+    assert sentence_of(before[0], CARD.attributes)[0]
+    (tmp_path / "other").mkdir()
     with pytest.raises(TuneError, match="8 are needed"):
-        turns_of(files[:1], tmp_path, jobs=1)
+        turns_of(files[:1], tmp_path / "other")
+    with pytest.raises(TuneError, match="no recording there"):
+        files_in([str(tmp_path / "other")])
