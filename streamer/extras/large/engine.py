@@ -1,7 +1,7 @@
 """Language model and audio tower in 8 or 4 bits per weight.
 
 They are for models that spend a step on reading their weights. The language model's layers and the
-tower's products run on compiled kernels (products.py), and torch runs the rest. A row's bits depend
+tower's products run on compiled kernels (layers.py), and torch runs the rest. A row's bits depend
 on that row alone, so mode `exact` equals `cloud` to the last bit, as with engine `stable`.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from streamer.extras.large.matrix import Matrix
+from streamer.extras.large.layers import PHASES, feed
+from streamer.extras.large.matrix import Matrix, by_all, num_threads, room_for
 from streamer.extras.large.parts import REST, Part
-from streamer.extras.large.products import Layers, Weights
 from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, TextShape
 from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
 from streamer.model.engines.models import AudioTower, Layer, TextModel, own_weights
@@ -34,8 +34,8 @@ class FewBitsText(TextModel):
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
-        layers = [_weights(Layer(**parts[f"text.{i}"])) for i in range(shape.layers)]
-        self._layers = Layers(shape, layers)
+        self.layers = [Layer(**parts[f"text.{i}"]) for i in range(shape.layers)]  # they must stay
+        self._table = np.array([_addresses(layer) for layer in self.layers])
         self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
@@ -51,10 +51,24 @@ class FewBitsText(TextModel):
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """As `TextModel.forward`, in place."""
-        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
+        s, rows, first = self.shape, len(x), self.layers[0].qkv
+        where = np.array([(at.slot, at.start, at.first, at.n, at.num_logits) for at in spans])
         angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
+        inner = s.heads * s.head_dim
+        widest = max(inner + 2 * s.kv_heads * s.head_dim, 2 * s.ffn)
+        given, wide = (
+            np.empty(rows * width, np.float32) for width in (max(s.hidden, inner, s.ffn), widest)
+        )
+        change = np.zeros(rows * s.hidden, np.float32)
+        rooms = given, wide, change, room_for(rows, (s.hidden, inner, s.ffn), first.form[0])
+        sizes = (s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3])
+        own = x.numpy()
+        assert own.flags.c_contiguous
+        of, eps = first.data[:0].numpy().reshape(-1), np.float32(s.eps)
         kept = slots.keys.reshape(-1), slots.values.reshape(-1)
-        self._layers.feed(x.numpy(), where, angles, kept, slots.values.shape[3])
+        all_given = own.reshape(-1), where, sizes, eps, self._table, of, angles, kept, rooms
+        by_all(feed, len(self.layers) * PHASES, num_threads(), *all_given, first.form)
+        own += change.reshape(own.shape)
         return x
 
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:
@@ -69,10 +83,21 @@ class FewBitsText(TextModel):
         return self._angles_of
 
 
-def _weights(of: Layer) -> Weights:
-    norm_in, norm_mlp = of.norm_in.numpy(), of.norm_mlp.numpy()
-    matrices = of.out.given(), norm_mlp, of.gate_up.given(), of.down.given()
-    return norm_in, of.qkv.given(of.qkv_bias), *matrices
+def _addresses(of: Layer) -> list[int]:
+    """As layers.py's `feed` finds them; 0 for a bias that is not there."""
+    found = [of.norm_in.data_ptr(), of.norm_mlp.data_ptr()]
+    for matrix, bias in (
+        (of.qkv, of.qkv_bias),
+        (of.out, None),
+        (of.gate_up, None),
+        (of.down, None),
+    ):
+        found += [
+            matrix.data.data_ptr(),
+            matrix.scales.data_ptr(),
+            bias.data_ptr() if bias is not None else 0,
+        ]
+    return found
 
 
 class FewBitsTower(AudioTower):

@@ -6,16 +6,14 @@ there: so the peak is the memory of the engine itself.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from streamer.extras.large.matrix import Form, Matrix, pack
+from streamer.extras.large.matrix import Matrix, pack
 from streamer.model.checkpoint.layout import EMBEDDING, Shapes, TextShape, bits_of
 from streamer.model.engines.load import Tensors
 
@@ -37,21 +35,14 @@ def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str
     tensors = Tensors(directory)
     for name in names_of(shapes):
         yield name, part_of(name, tensors.take, shapes.text, engine)
-        _give_back()
-
-
-def _give_back() -> None:
-    """glibc keeps what was freed between a part's matrices: a third of a small model."""
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def part_of(name: str, take: Take, text: TextShape, engine: str) -> Part:
     """One of `names_of`, from tensors by their transformers 4.x names."""
-    form = Form(*bits_of(engine, name))
+    form = bits_of(engine, name)
     if name == "head":
         which = EMBEDDING if text.tied else "lm_head.weight"
-        return {"norm": take("model.norm.weight").float(), "head": pack(take(which), form)}
+        return {"norm": take("model.norm.weight").float(), "head": pack(take(which), *form)}
     if name == REST:
         ends = [f"audio_tower.{end}.{kind}" for end in _ENDS for kind in ("weight", "bias")]
         return {each: take(each).float() for each in ends} | {EMBEDDING: take(EMBEDDING).bfloat16()}
@@ -60,31 +51,31 @@ def part_of(name: str, take: Take, text: TextShape, engine: str) -> Part:
     return (_text if half == "text" else _tower)(form, lambda tensor: take(prefix + tensor))
 
 
-def _text(form: Form, take: Take) -> Part:
+def _text(form: tuple[int, int], take: Take) -> Part:
     """The fields of a `Layer`."""
     return {
         "norm_in": take("input_layernorm.weight").float(),
-        "qkv": pack(_joined(take, (f"self_attn.{p}_proj.weight" for p in "qkv")), form),
+        "qkv": pack(_joined(take, (f"self_attn.{p}_proj.weight" for p in "qkv")), *form),
         "qkv_bias": _joined(take, (f"self_attn.{p}_proj.bias" for p in "qkv")).float(),
-        "out": pack(take("self_attn.o_proj.weight"), form),
+        "out": pack(take("self_attn.o_proj.weight"), *form),
         "norm_mlp": take("post_attention_layernorm.weight").float(),
-        "gate_up": pack(_joined(take, ("mlp.gate_proj.weight", "mlp.up_proj.weight")), form),
-        "down": pack(take("mlp.down_proj.weight"), form),
+        "gate_up": pack(_joined(take, ("mlp.gate_proj.weight", "mlp.up_proj.weight")), *form),
+        "down": pack(take("mlp.down_proj.weight"), *form),
     }
 
 
-def _tower(form: Form, take: Take) -> Part:
+def _tower(form: tuple[int, int], take: Take) -> Part:
     """By the names of `AudioTower`; k has no bias in the checkpoint."""
     names = ("self_attn_layer_norm", "final_layer_norm", "self_attn.out_proj", "fc1", "fc2")
     found: dict[str, Any] = {}
     for name in names:
         weight = take(name + ".weight")
-        found[name + ".weight"] = pack(weight, form) if weight.ndim == 2 else weight.float()
+        found[name + ".weight"] = pack(weight, *form) if weight.ndim == 2 else weight.float()
         found[name + ".bias"] = take(name + ".bias").float()
     q, v = (take(f"self_attn.{p}_proj.bias").float() for p in "qv")
     qkv = _joined(take, (f"self_attn.{p}_proj.weight" for p in "qkv"))
     bias = torch.cat([q, torch.zeros_like(q), v])
-    return found | {"self_attn.qkv": pack(qkv, form), "self_attn.bias": bias}
+    return found | {"self_attn.qkv": pack(qkv, *form), "self_attn.bias": bias}
 
 
 def flat(part: Part) -> dict[str, Tensor]:

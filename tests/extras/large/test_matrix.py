@@ -13,20 +13,21 @@ import torch.nn.functional as F
 from processes import python
 
 from streamer.describer import Describer
-from streamer.extras.large import products as kernel
-from streamer.extras.large.matrix import FORMS, pack
+from streamer.extras.large import matrix as kernel
+from streamer.extras.large.matrix import pack
+from streamer.model.checkpoint.layout import BITS
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load
 
 
 def whole_numbers(matrix, form):
-    """[out, groups, group] int64: what its bytes say, read as multiply's docstring tells."""
+    """[out, groups, group] int64: what its bytes say, read as Matrix's docstring tells."""
     data = matrix.data.numpy()
     fours = data.reshape(*data.shape[:3], 1, 16, 4).astype(np.int64)
-    if form.bits == 4:
+    if form[0] == 4:
         fours = np.concatenate([fours & 15, fours >> 4], 3) - 8
     # [panels, groups, lines, fours of a line, columns, 4]
-    columns = fours.transpose(0, 4, 1, 2, 3, 5).reshape(-1, data.shape[1], form.group)
+    columns = fours.transpose(0, 4, 1, 2, 3, 5).reshape(-1, data.shape[1], form[1])
     return columns[: int(matrix.size[0])]
 
 
@@ -45,7 +46,7 @@ def product(matrix, form, x, bias=0):
     group's part."""
     f4, wide = np.float32, np.longdouble
     inner = x.shape[1]
-    groups = F.pad(x, (0, -inner % form.group)).unflatten(1, (-1, form.group)).numpy()
+    groups = F.pad(x, (0, -inner % form[1])).unflatten(1, (-1, form[1])).numpy()
     largest = np.maximum(np.abs(groups).max(-1), f4(1e-30))
     q = np.rint(groups * (f4(127) / largest)[..., np.newaxis]).astype(np.int64)
     sums = np.einsum("rgk,cgk->grc", q, whole_numbers(matrix, form)).astype(f4)
@@ -56,7 +57,7 @@ def product(matrix, form, x, bias=0):
     return torch.from_numpy(total) + bias
 
 
-ENGINES = list(FORMS)
+ENGINES = list(BITS)
 
 
 def drawn(*size, seed=0):
@@ -73,7 +74,7 @@ def thinker(tiny_pair, engine):
     return load(str(tiny_pair[1]), "cloud", num_slots=3, engine=engine)
 
 
-FORM = pytest.mark.parametrize("form", FORMS.values(), ids=ENGINES)
+FORM = pytest.mark.parametrize("form", BITS.values(), ids=ENGINES)
 SIZE = pytest.mark.parametrize(
     ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 133), (96, 200), (40, 700), (4_100, 32)]
 )
@@ -85,14 +86,14 @@ SIZE = pytest.mark.parametrize(
 def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     """Rows are rounded to 8 bits in groups, and nothing else is lost."""
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
-    matrix = pack(drawn(out, inner), form)
+    matrix = pack(drawn(out, inner), *form)
     assert torch.equal(matrix.times(x, bias), product(matrix, form, x, bias))
 
 
 @FORM
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_row_that_is_no_number_leaves_the_others_alone(form, value):
-    matrix, x = pack(drawn(20, 200), form), drawn(3, 200, seed=1)
+    matrix, x = pack(drawn(20, 200), *form), drawn(3, 200, seed=1)
     alone = matrix.times(x)
     x[1, 5] = value
     found = matrix.times(x)
@@ -104,11 +105,11 @@ PRODUCT = """import sys, llvmlite.binding
 if "NUMBA_CPU_NAME" in __import__("os").environ:
     llvmlite.binding.get_host_cpu_features = lambda: dict.fromkeys(sys.argv[1:], True)
 import torch
-from streamer.extras.large.matrix import FORMS, pack
+from streamer.extras.large.matrix import pack
 torch.manual_seed(0)
 x = torch.cat([torch.randn(25, 200), torch.ones(1, 200)])
 for weight in (torch.randn(30, 200), -torch.ones(30, 200)):
-    print([pack(weight, form).times(x).tolist() for form in FORMS.values()])"""
+    print([pack(weight, *form).times(x).tolist() for form in ((8, 128), (4, 64))])"""
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
     """Products of several sizes and forms, one after the other, from four threads with two helpers
     each."""
     sizes = [(1_000, 96, "int8"), (70, 1_300, "int4"), (16, 40, "int8"), (3, 64, "int4")]
-    cases = [(pack(drawn(n, k), FORMS[f]), drawn(i + 1, k)) for i, (n, k, f) in enumerate(sizes)]
+    cases = [(pack(drawn(n, k), *BITS[f]), drawn(i + 1, k)) for i, (n, k, f) in enumerate(sizes)]
     monkeypatch.setattr(kernel, "num_threads", lambda: 1)
     alone = [matrix.times(x) for matrix, x in cases]
     monkeypatch.setattr(kernel, "num_threads", lambda: 3)
@@ -218,10 +219,10 @@ def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
 
 FORKED = """import os
 import torch
-from streamer.extras.large.matrix import FORMS, pack
-from streamer.extras.large import products as kernel
+from streamer.extras.large.matrix import pack
+from streamer.extras.large import matrix as kernel
 kernel.num_threads, kernel.WORTH = lambda: 3, 1
-matrix, x = pack(torch.randn(900, 96), FORMS["int8"]), torch.randn(2, 96)
+matrix, x = pack(torch.randn(900, 96), 8, 128), torch.randn(2, 96)
 wanted = matrix.times(x)
 child = os.fork()
 if not child:
