@@ -6,18 +6,23 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import kubernetes_validate
 import pytest
 import yaml
 from places import ROOT
 from processes import ended
-from wire import all_metrics
+from wire import MODEL
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.director import PATHS, TARGETS, Director
 from streamer.extras.fleet.options import read
 from streamer.extras.fleet.replicas import Roster
+from streamer.net.link.client import watch_link
+from streamer.net.link.server import VerifierServer
+from streamer.net.realtime.server import RealtimeServer
+from streamer.net.service.admission import Admission
 
 DEPLOY = ROOT / "deploy"
 VERSION = "1.32"  # of Kubernetes
@@ -49,8 +54,16 @@ PODS = {
 
 
 def metric_names():
-    """Names of all series of a server, a verifier and a director."""
-    texts = [*all_metrics(), Director(Roster(), None, None).metrics.text().decode()]
+    """Names of all series of a server with a link, a verifier and a director."""
+    admission = Admission((), 7)
+    services = [RealtimeServer(None, admission), VerifierServer(None, MODEL, admission)]
+    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
+    watch_link(link, services[0].metrics)
+    for service in services:
+        service.metrics.build("1.2.3")
+        service.start(None)
+    services.append(Director(Roster(), None, None))
+    texts = [service.metrics.text().decode() for service in services]
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
 
 

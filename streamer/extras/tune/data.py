@@ -64,7 +64,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Listened:
-    """Of one recording: its turns, the number of silent ones, or the error."""
+    """A recording's turns, the number of silent ones, or the error."""
 
     file: str
     turns: Sequence[Turn] = ()
@@ -81,7 +81,7 @@ def files_in(paths: Sequence[str]) -> list[str]:
 
 
 def digest_of(files: Sequence[str]) -> str:
-    """Of their names, sizes and times."""
+    """A digest of their names, sizes and times."""
     found = [(file, os.stat(file)) for file in files if os.path.exists(file)]
     return _digest("\n".join(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in found))
 
