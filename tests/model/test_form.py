@@ -7,8 +7,6 @@ import shutil
 import pytest
 from speech import recording
 
-from bench.arms import blurred
-from streamer.core.attributes import parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.model.checkpoint.card import ModelWarning
@@ -152,26 +150,3 @@ def test_phrases_that_cannot_be_said_hold_nothing(tmp_path, phrase):
         held = said(thinker, 0.0, 1)
     assert held == said(thinker, 0.0, 1, Rules(form=""))
     assert held[0].endswith("。")
-
-
-@pytest.fixture(scope="module")
-def blurred_edge(tmp_path_factory):
-    """An under-trained one, by noise on its weights: what it wants to say is often no sentence."""
-    return load(str(blurred(tmp_path_factory.mktemp("edge") / "blurred")), "edge")
-
-
-@pytest.mark.parametrize(
-    ("temperature", "num"),
-    [(0.0, 1), (0.7, 5), (1.5, 20), pytest.param(1.0, 1_000, marks=pytest.mark.long)],
-)
-def test_a_blurred_edge_keeps_it(blurred_edge, temperature, num):
-    """Greedy, its blocks are cut at the first id that breaks the form; drawn, at every id."""
-    free = []
-    for i in range(6):
-        free += said(blurred_edge, temperature, min(num, 20), Rules(form=""), i)
-    assert broken(blurred_edge, free), "it is not blurred enough to test anything"
-    held = [text for i in range(6) for text in said(blurred_edge, temperature, num, which=i)]
-    assert broken(blurred_edge, held) == []
-    for text in held:
-        levels = parse(text, blurred_edge.card.attributes)
-        assert None not in levels.values() or not any(levels.values()), text

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import soxr
 import speech
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamer.core.audio.telephone import HOP_SAMPLES, TELEPHONE_HZ, HighBand
 
@@ -31,15 +29,6 @@ def level_db(samples, low_hz, high_hz):
     power = np.abs(np.fft.rfft(samples)) ** 2
     hz = np.fft.rfftfreq(len(samples), 1 / RATE_HZ)
     return 10 * np.log10(power[(hz >= low_hz) & (hz < high_hz)].mean())
-
-
-@settings(max_examples=60, deadline=None)
-@given(length=st.integers(0, 3_000), cuts=st.lists(st.integers(0, 3_000), max_size=12))
-def test_as_long_as_before_and_the_same_for_every_cut(length, cuts):
-    whole = filled(noise(length))
-    assert len(whole) == length
-    cuts = sorted(min(cut, length) for cut in cuts)
-    assert np.array_equal(filled(noise(length), cuts=cuts), whole)
 
 
 @pytest.mark.parametrize("hz", [0, 50, 300, 1_000, 3_000])

@@ -4,11 +4,10 @@ the one that was trained; its numbers are plausible where one can count."""
 import numpy as np
 import pytest
 import torch
-from processes import python
 
 from pipelines.embedded.rate_net import Net, begun, padded
 from streamer.core.measures import density
-from streamer.core.measures.density import SPANS, STEP_FRAMES, Density, learnt
+from streamer.core.measures.density import STEP_FRAMES, Density, learnt
 
 
 def density_of(raw):
@@ -34,24 +33,6 @@ def test_streamed_equals_whole_at_every_cut(seed):
         num += len(piece)
         assert np.array_equal(streamed.so_far(), density_of(raw[:num]))
     assert len(streamed.so_far()) == len(raw)
-
-
-def test_dropped_frames_leave_the_rest():
-    raw = noise(400)
-    found = Density()
-    found.add(raw)
-    found.drop(100)
-    assert np.array_equal(found.so_far(), density_of(raw)[100:])
-
-
-def test_the_shipped_network_needs_no_torch():
-    code = """import sys
-from streamer.core.measures.density import learnt
-print(sum(kernel.size for kernel in learnt().kernels), "torch" in sys.modules)"""
-    num, has_torch = python(code).split()
-    assert 100_000 < int(num) < 1_000_000
-    assert has_torch == "False"
-    assert len(learnt().kernels) == len(SPANS)
 
 
 def test_numpy_counts_as_the_trained_network_does(monkeypatch, tmp_path):

@@ -172,14 +172,6 @@ def curves(num=1_000, **changed):
     return Curves(0.01, **(fields | changed))
 
 
-def test_pauses_lie_between_speech():
-    speech = np.ones(1_000, bool)
-    speech[:50] = speech[300:318] = speech[400:417] = speech[600:700] = speech[980:] = False
-    assert curves(speech=speech).pauses_s == [(3.0, 3.18), (6.0, 7.0)]
-    assert curves(speech=np.zeros(1_000, bool)).pauses_s == []
-    assert curves().pauses_s == []
-
-
 def test_a_step_doubles_where_points_are_too_many():
     f0 = np.zeros(1_000, np.float32)
     f0[0], f0[2], f0[3] = 100, 150, 250

@@ -5,14 +5,13 @@ import base64
 import importlib.util
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules
-from streamer.core.text.vocabulary import MAX_CACHED, Emitter, Vocabulary
+from streamer.core.text.vocabulary import Emitter, Vocabulary
 
 
 def toy(*tokens, special=("<eos>",), size=None):
@@ -35,14 +34,6 @@ def test_never_emitted_ids():
     assert vocabulary.never[eos + 1]
     assert all(vocabulary.never[eos + 2 :]), "padding is never emitted"
     assert not any(vocabulary.texts[eos:])
-
-
-def test_what_is_cached_is_made_once_and_bounded():
-    vocabulary = toy("a")
-    for i in range(3 * MAX_CACHED):
-        assert vocabulary.cached(i, lambda i=i: i + 1) == i + 1
-        assert vocabulary.cached(i, lambda: "again") == i + 1
-        assert len(vocabulary._cache) <= MAX_CACHED
 
 
 def test_text_of_shows_no_special_and_no_replacement_character():
@@ -108,14 +99,6 @@ def build(size):
 @pytest.fixture(scope="module")
 def qwen():
     return build(151_936)
-
-
-def test_both_published_sizes_are_one_tokenizer(qwen):
-    larger = build(152_064)
-    assert larger.fingerprint == qwen.fingerprint
-    assert larger.never[151_646:].all()
-    assert larger.num_ids == 152_064
-    assert np.array_equal(larger.never[:151_936], qwen.never)
 
 
 def test_roles_and_the_commonest_characters(qwen):

@@ -6,7 +6,6 @@ import itertools
 
 import librosa
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +13,8 @@ from transformers import WhisperFeatureExtractor
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAudioEncoder
 
 from streamer.model.audio import mel as mel_frames
-from streamer.model.audio.mel import MelWindow, StreamingLogMel, num_embeddings
-from streamer.model.listener import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
+from streamer.model.audio.mel import StreamingLogMel, num_embeddings
+from streamer.model.listener import WindowLedger
 
 
 @functools.cache
@@ -101,18 +100,6 @@ def check_close(x, cuts=()):
 )
 def test_close_to_the_stock_extractor(n, kind, seed, cuts):
     check_close(signal(n, kind, seed), cuts)
-
-
-@pytest.mark.parametrize("step", [1, 160, 401, 3_200, 70_000])
-def test_every_step_gives_the_same_windows(step):
-    x = signal(70_000, "loud-quiet", 8)[: 36_000 if step == 1 else None]
-    whole, maximum = hear(x)
-    stepped, stepped_maximum = hear(x, range(0, len(x), step))
-    assert maximum == stepped_maximum
-    for a, b in zip(whole, stepped, strict=True):
-        assert np.array_equal(a.raw, b.raw)
-        for name in ("index", "maximum", "minimum", "n_frames", "final"):
-            assert getattr(a, name) == getattr(b, name)
 
 
 def test_filters_equal_the_stock_bank_and_librosas():
@@ -231,42 +218,3 @@ def test_every_window_ends_up_with_the_features_of_the_whole_clip(seconds, seed,
     )
     assert prefill.ledger.stale() is None
     assert prefill.ledger.num_delivered == len(prefill.held)
-
-
-def window(index, maximum, minimum):
-    raw = np.array([[minimum, maximum]], np.float32)
-    return MelWindow(index, raw, maximum, minimum, 2, False, (index + 1) * 32_000)
-
-
-def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
-    ledger = WindowLedger()
-    ledger.deliver(window(0, -1.0, -10.0))
-    ledger.observe(0.0, 33_000)
-    ledger.observe(1.0, 34_000)
-    ledger.observe(1.0, 35_000)
-    assert ledger.due(34_000 + STABLE_SAMPLES - 1) is None
-    assert ledger.due(34_000 + STABLE_SAMPLES) == 0
-    assert ledger.finish(2.0) == 0
-    ledger.redo(0)
-    assert ledger.due(99_000) is None
-    ledger.observe(5.0, 100_000)
-    assert ledger.due(102_000) == 0
-    ledger.redo(0)
-    ledger.observe(6.0, 103_000)
-    # one window was redone: rest for a second
-    assert ledger.due(102_000 + REST_SAMPLES - 1) is None
-    assert ledger.due(102_000 + REST_SAMPLES) == 0
-    ledger.redo(0)
-    assert ledger.finish(2.0) is None
-
-
-def test_windows_are_bounded_and_come_in_order():
-    log_mel = StreamingLogMel()
-    windows = log_mel.push(np.zeros(7 * 16_000, np.float32))
-    ledger = WindowLedger(max_windows=2)
-    ledger.deliver(windows[0])
-    with pytest.raises(ValueError, match="window 0 delivered in place of 1"):
-        ledger.deliver(windows[0])
-    ledger.deliver(windows[1])
-    with pytest.raises(ValueError, match="longer than 2 windows"):
-        ledger.deliver(windows[2])

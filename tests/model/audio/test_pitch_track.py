@@ -5,7 +5,7 @@ import pytest
 import speech
 
 from pipelines.embedded.labels import f0_track
-from streamer.model.audio.pitch import NUM_COLUMNS, PitchTrack, f0_of
+from streamer.model.audio.pitch import PitchTrack, f0_of
 
 
 def rows_of(samples):
@@ -22,16 +22,6 @@ def pulses(hz, num=24_000):
     """Of a voice that glides: a harmonic sound whose F0 is hz [num]."""
     phase = 2 * np.pi * np.cumsum(hz) / speech.RATE_HZ
     return sum(np.sin(k * phase) / k for k in range(1, 9)).astype(np.float32) / 8
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_every_cut_gives_the_same_bits(seed):
-    samples = speech.speech(2.5, seed)
-    turn = PitchTrack()
-    rows = [turn.push(samples[cut]) for cut in speech.cuts(len(samples), seed)]
-    found = np.concatenate([*rows, turn.finish(samples[:0])])
-    assert found.shape == (-(-len(samples) // 160), NUM_COLUMNS)
-    assert np.array_equal(found, rows_of(samples))
 
 
 @pytest.mark.parametrize("index", range(4))

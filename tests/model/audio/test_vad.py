@@ -29,16 +29,6 @@ RATE = 16_000
 needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 
-def at_level(x, dbfs):
-    return (x / np.sqrt(np.mean(x**2)) * 10 ** (dbfs / 20)).astype(np.float32)
-
-
-def colored(n, exponent, seed):
-    """Noise whose power falls with frequency**exponent: 0 white, 1 pink, 2 brown."""
-    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
-    return np.fft.irfft(spectrum / np.maximum(np.arange(len(spectrum)), 1) ** (exponent / 2), n)
-
-
 @functools.cache
 def speech(voice, rate=160, pitch=50, text="今天天气很好，我们去公园散步吧。"):
     spoken = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "--stdout", text]
@@ -51,32 +41,6 @@ def hear(x, cuts=()):
     voice = VoiceActivity()
     edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
     return voice, [frame for a, b in itertools.pairwise(edges) for frame in voice.push(x[a:b])]
-
-
-def babble(n, seed):
-    """Something that now and then is nearly speech, so that the probabilities vary."""
-    t = np.arange(n + 2) / RATE
-    vowel = sum(
-        np.sin(2 * np.pi * k * (140 * t + 2 * np.sin(6 * np.pi * t))) / k for k in range(1, 12)
-    )
-    syllables = np.maximum(0, np.sin(8 * np.pi * t))
-    return (0.1 * vowel * syllables + at_level(colored(n + 2, 1, seed), -45)).astype(np.float32)[:n]
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    n=st.integers(0, 24_000),
-    cuts=st.lists(st.integers(0, 24_000), max_size=20),
-    seed=st.integers(0, 9),
-)
-def test_streamed_equals_whole(n, cuts, seed):
-    x = babble(n, seed)
-    whole, frames = hear(x)
-    cut, cut_frames = hear(x, cuts)
-    assert frames == cut_frames
-    assert [f.start_sample for f in frames] == list(range(0, n - 511, 512))
-    for name in ("last_speech_sample", "has_speech"):
-        assert getattr(whole, name) == getattr(cut, name)
 
 
 @needs_espeak

@@ -12,7 +12,7 @@ import torch
 from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.engine import Row
-from streamer.model.thinker import check_pair, load, resolve
+from streamer.model.thinker import check_pair, load
 
 # The release's special ids and the two sizes' padded vocabularies.
 PUBLISHED = {
@@ -59,20 +59,6 @@ def test_a_pair_with_two_tokenizers_is_refused(tiny_pair, tmp_path):
     (other / "tokenizer.json").write_text(json.dumps(table), "utf-8")
     with pytest.raises(ModelError, match="different tokenizers"):
         check_pair(load(str(other), "edge"), load(str(tiny_pair[1]), "cloud"))
-
-
-def test_specs():
-    assert resolve("embedded", "cloud").name == "cloud"
-    with pytest.raises(ModelError, match="no such model directory"):
-        resolve("./nowhere", "edge")
-    with pytest.raises(ModelError, match="is a file"):
-        resolve(__file__, "edge")
-    with pytest.raises(
-        ModelError, match=r"hub id like owner/name, or ws://127\.0\.0\.1:8766 for a verifier there"
-    ):
-        resolve("127.0.0.1:8766", "cloud")
-    with pytest.raises(ModelError, match=r"owner/name$"):
-        resolve("127.0.0.1:8766", "edge")
 
 
 def test_the_published_sizes_ask_for_the_published_tensors():
