@@ -5,12 +5,11 @@ import warnings
 import anyio
 import pytest
 import tiny
-from speech import RATE_HZ, SAMPLES, speech
+from speech import RATE_HZ, speech
 
 from pipelines.embedded.export import card
-from streamer import ConfigError, Describer, ModelError, describe
+from streamer import Describer
 from streamer.assembly.models import PromiseWarning
-from streamer.cli import main
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
@@ -85,22 +84,6 @@ async def test_a_session_has_a_language_of_its_own(pair):
             assert (one.text, one.language) == (whole.text, language)
         with pytest.raises(ValueError, match="language is 'de'; these models speak zh and en"):
             await d.describe(SOURCE, language="de")
-
-
-def test_a_model_that_lacks_the_language_says_so_in_a_line(capsys, pair, tmp_path):
-    """The edge that ships, or a cloud that speaks less than its edge."""
-    chinese = {name: value for name, value in CARD.items() if name != "languages"}
-    cloud = str(tiny.save_tiny(tmp_path / "cloud", 3, seed_size=2, card=chinese))
-    capsys.readouterr()  # the bar of saving
-    for words in (("--edge", cloud, "--mode=edge"), ("--edge", pair["edge"], "--cloud", cloud)):
-        assert main(["describe", str(SAMPLES[0]), *words, "--language", "en"]) == 1
-        told = "language is 'en', but this model speaks zh"
-        way = "leave it out, or take a model that speaks it"
-        assert capsys.readouterr() == ("", f"streamer: {cloud}: {told}; {way}\n")
-    with pytest.raises(ModelError, match="language is 'de', but this model speaks zh and en"):
-        describe(SOURCE, mode="edge", language="de", edge=pair["edge"])
-    with pytest.raises(ConfigError):
-        describe(SOURCE, mode="edge", language=3)
 
 
 async def test_a_promise_holds_for_its_languages(pair, tmp_path):

@@ -12,9 +12,7 @@ from streamer.core.calibration import (
     Branches,
     Decision,
     Path,
-    Uncertifiable,
     at,
-    certify,
     least_risk,
     losses_of,
     num_needed,
@@ -200,18 +198,6 @@ def turn(*blocks):
     ]
 
 
-def chance_clips(seed, n, chance_at_top=0.5):
-    """Clips of one turn and five blocks; the higher the doubt, the likelier the cloud changes
-    it."""
-    chance = np.random.default_rng(seed)
-    doubts = chance.random((n, 5))
-    changed = chance.random((n, 5)) < chance_at_top * doubts**2
-    return [
-        [turn(*zip(d.tolist(), c.tolist(), strict=True))]
-        for d, c in zip(doubts, changed, strict=True)
-    ]
-
-
 def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     long = [turn((0.1, False), (0.3, True)), turn((0.2, True), (0.9, True), (0.4, False))]
     np.testing.assert_allclose(
@@ -220,16 +206,3 @@ def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     assert thresholds_of([long]).tolist() == [0.1, 0.2, 0.3, 0.4, 0.9]
     assert skipped_share([long], 0.3) == pytest.approx(0.6)
     assert at(long[0], 0.25).num_uploaded == 1
-
-
-def test_the_threshold_keeps_the_risk():
-    clips = chance_clips(1, 200, 0.2) + chance_clips(2, 200, 0.9)
-    found = certify(clips, "fluent", 4, 0.1, 0.0)
-    assert (losses_of(clips, np.array([found.threshold])).sum() + 1) / 401 <= 0.1
-    assert certify(clips, "fluent", 4, 0.1, 0.95).threshold < found.threshold
-    assert certify(clips, "fluent", 4, 0.05, 0.0).threshold < found.threshold
-
-
-def test_what_cannot_be_certified_is_said():
-    with pytest.raises(Uncertifiable, match=r"no threshold keeps a risk of 0\.05"):
-        certify(chance_clips(4, 5), "fluent", 4, 0.05, 0.0)

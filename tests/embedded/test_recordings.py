@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from people import FILTERS, SENTENCES
 
-from pipelines.embedded.recordings import clips, decoded, git_folder, held_out, missing
+from pipelines.embedded.recordings import clips, decoded, held_out
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import count
 
@@ -36,18 +36,6 @@ def test_speakers_are_on_one_side_each(cloned):
     assert share == pytest.approx(1 / 7, abs=0.03)
     assert held_out("anyone", {**source, "side": "held"})
     assert not held_out("anyone", {**source, "side": "train"})
-
-
-def test_a_clone_that_is_missing_or_at_another_commit_is_told_in_one_line(cloned, tmp_path):
-    clones, source = cloned
-    assert missing(clones, [source]) == []
-    assert git_folder(clones, source["repository"], "0" * 40) is None
-    (line,) = missing(tmp_path, [source, source])
-    assert line == (
-        f"voices is missing; get it with: git clone {source['repository']} {tmp_path}/someone+voices && "
-        f"git -C {tmp_path}/someone+voices checkout {source['commit']}"
-    )
-    assert clips(tmp_path, source) == []
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,20 @@
-"""The whole recipe in miniature, how it is stopped, and the training of the syllable network."""
+"""The whole recipe in miniature; phones of a text for the syllable network."""
 
 import importlib
 import json
-import os
-import random
 import shutil
-import signal
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
 from people import FILTERS, clone_into
-from speech import recording
 
-from pipelines.embedded import people, rate_fit, rate_tracks, recordings, synthesis, train
-from pipelines.embedded.corpus import Corpus
-from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded import people, recordings, synthesis, train
 from pipelines.embedded.people_held import half
 from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_fit import is_apart
 from pipelines.embedded.syllables import count
-from pipelines.embedded.synthesis import Shard
-from streamer.core.measures import density
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
 
@@ -107,32 +98,6 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
     assert {file: file.stat().st_mtime_ns for file in kept} == kept, "finished work is kept"
 
 
-def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path):
-    """Sent to the whole group, as a terminal does, while two processes synthesise."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--shards=2"]
-    command += ["--workers=2", f"--cache={tmp_path}", f"--out={tmp_path}/out"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as started:
-        said = ""
-        while said.count("shards:") < 2:  # a progress bar each: both are at work
-            said += started.stderr.read(1)
-        os.killpg(started.pid, signal.SIGINT)
-        said += started.stderr.read()  # ends when no process holds the pipe
-    assert started.returncode == 130
-    assert "Traceback" not in said
-    assert said.endswith("\nstopped; run it again to go on\n")
-    assert not (tmp_path / "out").exists()
-
-
-espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
-
-
-@espeak
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -146,54 +111,3 @@ def test_phones_have_a_nucleus_for_each_syllable(text, language):
     found = phones(text, language)
     assert sum(index <= NUM_NUCLEI for index in found) == count(text, language)
     assert 0 not in found
-
-
-def write_clips(folder, num):
-    """Noise that beats as often as its row says, as `rate_data` writes it."""
-    chance, shard = np.random.default_rng(0), Shard(folder, 0)
-    for i in range(num):
-        seconds, rate = chance.uniform(1.5, 3), chance.uniform(2, 7)
-        frames = np.arange(int(100 * seconds))
-        beat = -3 + np.cos(2 * np.pi * rate * frames / 100)[:, None]
-        bands = (beat + chance.normal(0, 0.2, (len(frames), density.NUM_BANDS))).astype(np.float32)
-        row = {"speaker": f"p{i}", "source": "test", "language": "de", "syllables": rate * seconds}
-        row |= {"seconds": seconds, "rate": rate, "phones": [1, 9] * round(rate * seconds)}
-        shard.add(row, bands=bands, speech=np.ones(len(frames), bool))
-    shard.write()
-
-
-def test_a_run_resumes_and_writes_weights_that_count(tmp_path, monkeypatch, capsys):
-    write_clips(tmp_path, 60)
-    known = ["--data", tmp_path, "--run", tmp_path / "run", "--weights", tmp_path / "density.npz"]
-
-    def do(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rate_fit", *arguments, *map(str, known)])
-        rate_fit.main()
-
-    monkeypatch.setattr(rate_fit, "set_rate", lambda *_: None)
-    do("train", "--minutes", "0.01")
-    first = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
-    do("train", "--minutes", str(first["seconds"] / 60 + 0.05))
-    last = torch.load(tmp_path / "run" / "last.pt", weights_only=True)
-    assert last["epoch"] > first["epoch"]
-    do("write")
-    do("judge")
-    assert "German" in capsys.readouterr().out
-    with np.load(tmp_path / "density.npz") as held:
-        assert held["mixture"].shape == (2,)
-        assert all(np.isfinite(held[name]).all() for name in held.files)
-
-
-def test_tracks_hold_the_syllables_of_the_text(tmp_path):
-    mel = raw_log_mel(recording(2)[:48_000]).astype(np.float16)
-    rows = [{"session": "a", "voice": "v", "syllables": None, "start": 0, "end": 200}]
-    counted = rate_tracks.track(mel[200:], None, None).sum()
-    rows += [{**rows[0], "syllables": 1.5 * float(counted), "start": 200, "end": 300}]
-    for name, values in (("mel", mel), ("f0", np.zeros(300)), ("heard", mel)):
-        np.save(tmp_path / f"00000.{name}.npy", values)
-    (tmp_path / "00000.json").write_text(json.dumps(rows))
-    assert np.isnan(Corpus(tmp_path).draw(random.Random(0))[1][0].syllables_in()).all()
-    rate_tracks.write(tmp_path / "00000.json")
-    first, second = Corpus(tmp_path).sessions["a"]
-    assert first.syllables_in().shape == (200,)
-    assert second.syllables_in().sum() == pytest.approx(1.5 * counted, rel=0.01)

@@ -20,9 +20,6 @@ from places import ROOT
 from speech import SAMPLES, recording, speech
 from wire import describe_files, running, serving
 
-from streamer.core.decoding.plan import Counts
-from streamer.core.description import turn_warning
-from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.net.realtime.server import PAGE
 
 
@@ -230,29 +227,6 @@ async def test_it_speaks_chinese_and_remembers(page, sound, size):
         await guest.until_said("#status", "按“说话”")
         assert await guest.page.input_value("#language") == "zh"
         assert await guest.page.title() == "streamer：您怎么说话？"
-
-
-@LOOP
-async def test_what_the_server_says_is_chinese_too(page):
-    """Each warning of a description, and the errors of a verifier that is away. An unknown text
-    stays as it is."""
-    measures = SpeechMeasures(1.0, speech_s=1.2, snr_db=-3.0, clipped_share=0.5)
-    faults = [*measures.warnings, *SpeechMeasures(1.0, speech_s=5.0).warnings]
-    away = turn_warning(
-        Counts(blocks_unverified=2), "gated", 1.0, "the verifier at ws://a:1", "it is slow", faults
-    )
-    lost = "no verdict of the verifier at ws://a:1 within 5 s (Connection refused); take --mode gated to go on without it"
-    say = "async (text) => (await import('./words.js')).say('told', text)"
-    async with page() as guest:
-        assert await guest.page.evaluate(say, away) == away
-        await guest.speaks("zh")
-        short = turn_warning(Counts(), "edge", 1.1, "", "", [])
-        for text in (away, lost, "; ".join([short, *measures.warnings])):
-            chinese = await guest.page.evaluate(say, text)
-            assert not re.search("[A-Za-z]", re.sub(r"ws://\S+?:1|--\w+|gated", "", chinese)), (
-                chinese
-            )
-        assert await guest.page.evaluate(say, "disk full") == "disk full"
 
 
 @LOOP
