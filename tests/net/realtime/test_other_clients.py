@@ -14,7 +14,10 @@ from processes import ended
 from tls import certificate
 from wire import serving
 
-PACKAGES = (*("livekit-plugins-openai>=1.8,<2", "pipecat-ai>=1.14,<2"), *("soundfile", "soxr"))
+PACKAGES = (
+    *("livekit-plugins-openai>=1.8,<2", "openai-agents>=0.24,<0.30", "pipecat-ai>=1.14,<2"),
+    *("soundfile", "soxr"),
+)
 OF_NPM = ("openai@7.57.0", "openai-realtime-api@1.0.8", "ws@8")
 CACHE = ROOT / ".cache"
 SCRIPTS = SUPPORT / "other_clients"
@@ -84,6 +87,10 @@ def test_pipecat(python, server):
     """Initial messages and a run without audio end nothing; the turn is answered."""
     found = python("pipecat", server)
     assert (len(found["texts"]), found["empty"]) == (1, [""])
+
+
+def test_openai_agents(python, server):
+    assert len(python("agents", server)["texts"]) == 1
 
 
 def test_npm_openai(node, tmp_path):

@@ -2,15 +2,19 @@
 count. Links that are cut at any moment: tests/net/test_history.py."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import random
 from collections import Counter
 
 import anyio
+import openai
 import pytest
+import soundfile
 from fake_session import opening
 from patience import until as wait_until
+from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import COMMIT, running, session_update, text_of, until
@@ -123,6 +127,41 @@ async def test_a_client_that_does_not_count_gets_the_events_that_were_not_sent()
             await ws.send(b"12345")
             await ws.send(COMMIT)
             assert text_of(await until(ws, "response.done")) == "5"
+
+
+# the client's own, with websockets 17
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
+async def test_the_official_client_comes_back_by_on_reconnecting(server, wanted):
+    """Unmodified: by its own reconnection with an extra query; the session's options last."""
+    base = server.replace("ws", "http", 1).removesuffix("/realtime")
+    realtime = openai.AsyncOpenAI(api_key="none", base_url=base).realtime
+    session, gaps, text = [], [], ""
+    audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
+
+    def again(_):
+        return {"extra_query": {"resume": session[0]}}
+
+    async with realtime.connect(model="streamer", on_reconnecting=again) as connection:
+        heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": None}
+        await connection.session.update(session={"type": "realtime", "audio": {"input": heard}})
+        async for event in connection:
+            match event.type:
+                case "session.created":
+                    session.append(event.session.id)
+                case "session.updated":
+                    connection._connection.transport.abort()
+                case "streamer.resumed":
+                    gaps.append(event.lost_events)
+                    data = base64.b64encode(audio.tobytes()).decode()
+                    await connection.input_audio_buffer.append(audio=data)
+                    await connection.input_audio_buffer.commit()
+                    await connection.response.create()
+                case "response.output_text.delta":
+                    text += event.delta
+                case "response.done":
+                    break
+    assert len(gaps) == 1
+    assert text == wanted[SAMPLES[0].name]["text"]
 
 
 @pytest.mark.parametrize("seed", range(20))

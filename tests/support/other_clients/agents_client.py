@@ -1,0 +1,37 @@
+"""openai-agents' realtime session, unmodified: a turn by voice activity. In: the server's address, a
+recording. Out: a JSON object."""
+
+import asyncio
+import json
+import sys
+
+import numpy as np
+import soundfile
+import soxr
+from agents.realtime import RealtimeAgent, RealtimeRunner
+
+
+async def main(url, recording):
+    settings = {"modalities": ["text"], "turn_detection": {"type": "semantic_vad"}}
+    agent = RealtimeAgent(name="a", instructions="be kind")
+    runner = RealtimeRunner(agent, config={"model_settings": settings})
+    samples, rate = soundfile.read(recording, dtype="float32")
+    samples = np.concatenate([soxr.resample(samples, rate, 24_000), np.zeros(36_000)])
+    pcm = (samples * 32767).astype("<i2")
+    errors, text = [], ""
+    async with await runner.run(model_config={"url": url, "api_key": "none"}) as session:
+        for at in range(0, len(pcm), 2_400):
+            await session.send_audio(pcm[at : at + 2_400].tobytes())
+        async for event in session:
+            if event.type == "error":
+                errors.append(str(event.error))
+            if event.type == "history_updated":
+                for item in event.history:
+                    if getattr(item, "role", "") == "assistant" and item.content:
+                        text = item.content[0].text or text
+            if event.type == "agent_end":
+                break
+    print(json.dumps({"texts": [text], "empty": [], "errors": errors}))
+
+
+asyncio.run(main(*sys.argv[1:]))
