@@ -1,16 +1,21 @@
-"""The training data: voices apart, synthesis that repeats, labels that known signals
-must have."""
+"""The training data: voices and speakers apart, synthesis that repeats, labels that known signals must
+have, people's recordings taken from a clone by commit, syllables of a text."""
 
 import random
+import shutil
 
 import numpy as np
 import pytest
+from people import FILTERS, SENTENCES, clone_into
 
 from pipelines.embedded.labels import f0_track, measure
 from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.recordings import clips, decoded, held_out
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
+from pipelines.embedded.syllables import count
 from pipelines.embedded.synthesis import session
 
+pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 VOICE = Voice("espeak", "cmn", "m3")
 
 
@@ -62,3 +67,52 @@ def test_loudness_pauses_and_rate_are_what_was_made():
 def test_silence_has_no_labels():
     with pytest.raises(ValueError, match="no voiced speech"):
         measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def cloned(tmp_path_factory):
+    return clone_into(tmp_path_factory.mktemp("clones"))
+
+
+def test_clips_come_from_the_commit_with_their_facts(cloned):
+    clones, source = cloned
+    found = clips(clones, source)
+    assert len(found) == 24
+    assert {clip.speaker for clip in found} == {f"person{i}" for i in range(8)}
+    first = next(clip for clip in found if clip.path.endswith("/1_0.mp3"))
+    assert (first.said.text, first.said.sex, first.said.language) == (SENTENCES[0], "f", "zh-CN")
+    usable = list(decoded(found, FILTERS))
+    assert len(usable) == 22, "the pointer and the one that is too soft are left out"
+    assert all(samples.dtype == np.float32 and len(samples) > SAMPLE_RATE for _, samples in usable)
+
+
+def test_speakers_are_on_one_side_each(cloned):
+    clones, source = cloned
+    sides = {}
+    for clip in clips(clones, source):
+        assert sides.setdefault(clip.speaker, clip.held) == clip.held
+    people = [f"person{i}" for i in range(2000)]
+    share = np.mean([held_out(who, source) for who in people])
+    assert share == pytest.approx(1 / 7, abs=0.03)
+    assert held_out("anyone", {**source, "side": "held"})
+    assert not held_out("anyone", {**source, "side": "train"})
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "syllables"),
+    [
+        ("今天天气很好。", "zh-CN", 6),
+        ("一会儿去那儿找儿子", "zh-CN", 7),
+        ("這是什麼？", "zh-TW", 4),
+        ("我有3个", "zh-CN", None),
+        ("A little water.", "en", 5),
+        ("WE CALL IT BEAR", "en", 4),
+        ("Guten Morgen, Frau Müller", "de", 7),
+        ("buenos días", "es", 4),
+        ("мама мыла раму", "ru", 6),
+        ("سلام", "fa", None),
+        ("", "en", None),
+    ],
+)
+def test_syllables_are_counted_where_they_can_be(text, language, syllables):
+    assert count(text, language) == syllables

@@ -51,7 +51,7 @@ def test_equals_soxr_offline(rate):
     expected = x if rate == 16_000 else soxr.resample(x, rate, 16_000, quality="MQ")
     heard = hear(Chunker(rate), pieces(x, range(0, len(x), 997)))
     assert abs(len(heard) - len(x) * 16_000 / rate) <= 1
-    if rate == TELEPHONE_HZ:  # it has a guess of what was cut off beside it: test_high_band.py
+    if rate == TELEPHONE_HZ:  # it has a guess of what was cut off beside it: test_pcm.py
         high_band = HighBand()
         expected = np.concatenate([high_band.push(expected), high_band.finish()])
     np.testing.assert_allclose(heard, expected, atol=1e-6)
