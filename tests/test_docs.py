@@ -51,15 +51,6 @@ def test_links_lead_somewhere(page):
     assert page not in PAGES or not missing
 
 
-@pytest.mark.parametrize("kind", ["python", "console", "sh", "json", "toml", ""])
-def test_a_marker_names_its_reason(kind):
-    for block in blocks(kind):
-        if block.how == "run by":
-            assert (ROOT / block.why).exists(), f"{name_of(block.page)}: {block.why}"
-        elif block.how == "not run":
-            assert len(block.why.split()) >= 3, f"{name_of(block.page)}: {block.why}"
-
-
 @runnable("python")
 def test_python_runs_as_it_stands(block, tmp_path, monkeypatch, capfd):
     """As a program of its own where it is the README's; the others in this process, which has

@@ -7,7 +7,6 @@ import pickle
 import sys
 from dataclasses import fields, replace
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import get_type_hints
@@ -334,12 +333,3 @@ def test_the_public_names_and_nothing_else_are_listed():
     assert set(dir(streamer)) == set(streamer.__all__)
     assert all(getattr(streamer, name) is not None for name in streamer.__all__)
     assert streamer.__doc__.splitlines()[2].strip() == "import streamer"
-
-
-@pytest.mark.parametrize("name", ["describe", "describe_many", "open"])
-def test_a_signature_tells_every_option_with_its_default(name):
-    """A notebook completes from it, and `help` shows it."""
-    told = signature(getattr(streamer, name)).parameters
-    assert {*get_type_hints(Options)} <= told.keys()
-    assert (told["mode"].default, told["k"].default) == ("gated", Config().k)
-    assert not any(each.kind is each.VAR_KEYWORD for each in told.values())

@@ -7,7 +7,6 @@ import pytest
 
 from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.speech_measures import SpeechMeasures, VoicePitch
 from streamer.core.readings import UNITS, Reading
 from streamer.core.text.chinese import texts, told
 
@@ -26,17 +25,6 @@ def test_a_form_takes_the_same_values_in_both_languages(english):
     chinese = FORMS[english]
     assert slots(english) == slots(chinese)
     assert not ENGLISH.search(re.sub(r"auto|HZ|--\w+|\.\w+|gated|\{.*?\}", "", chinese))
-
-
-def test_warnings_and_pitch_are_told_in_chinese():
-    found = SpeechMeasures(1.0, speech_s=1.2, snr_db=3.0, clipped_share=0.5)
-    whispered = SpeechMeasures(1.0, speech_s=5.0)
-    pitch = VoicePitch(2.0, 180.0, "given")
-    lines = [*found.warnings_in("zh"), *whispered.warnings_in("zh"), pitch.told_in("zh")]
-    assert len(lines) == 5
-    assert not [line for line in lines if ENGLISH.search(line)]
-    assert ["1.2 秒" in lines[0], "50.0%" in lines[1], "偏高" in lines[4]] == [True] * 3
-    assert str(pitch) == "pitch high for this voice: +2.0 semitones from 180 Hz"
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import hashlib
 
-import numpy as np
 from fake_session import opening
 from far import Slow, serving_judges
+from websockets.frames import Frame
+from websockets.utils import accept_key
 from wire import running
 
 KEY = base64.b64encode(bytes(range(16))).decode()
-MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
-ACCEPT = base64.b64encode(hashlib.sha1((KEY + MAGIC).encode()).digest()).decode()
+ACCEPT = accept_key(KEY)
 WITHIN_S = 20.0
 UPGRADE = {"Host": "127.0.0.1", "Connection": "Upgrade", "Upgrade": "websocket"}
 UPGRADE |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY}
@@ -86,14 +85,8 @@ class Raw:
 
 
 def frame(opcode, data=b"", fin=True):
-    """A client's, masked with what is not zero."""
-    mask = b"\x12\x34\x56\x78"
-    num = 0 if len(data) < 126 else 2 if len(data) < 65_536 else 8
-    size = bytes([{0: 0x80 | len(data), 2: 0xFE, 8: 0xFF}[num]])
-    size += len(data).to_bytes(num, "big") if num else b""
-    masks = (mask * (len(data) // 4 + 1))[: len(data)]
-    masked = np.frombuffer(data, np.uint8) ^ np.frombuffer(masks, np.uint8)
-    return bytes([0x80 * fin | opcode]) + size + mask + masked.tobytes()
+    """A client's, masked."""
+    return Frame(opcode, data, fin).serialize(mask=True)
 
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10

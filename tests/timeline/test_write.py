@@ -2,7 +2,6 @@
 font and without one; files that cannot be written are one line."""
 
 import json
-import warnings
 from dataclasses import replace
 
 import jsonschema
@@ -17,7 +16,6 @@ from places import ROOT
 from speech import RATE_HZ, speech
 
 import streamer
-from streamer import timeline_plot as plot
 from streamer import write_timeline
 from streamer.config import ConfigError
 from streamer.timeline_plot import USUAL, font_for
@@ -115,17 +113,6 @@ def test_a_picture_has_the_sentence_if_a_font_has_it_else_a_line_says_so(
     none, with_sentence = dark("The speaker is slow, deep and calm.")
     assert none is None
     assert with_sentence > without + 200
-
-
-@pytest.mark.parametrize("language", ["zh", "en"])
-def test_labels_have_the_language_of_the_sentence(found, tmp_path, monkeypatch, language):
-    """A font without Chinese characters is taken for one that has them: each label warns."""
-    monkeypatch.setattr(plot, "font_for", lambda text: USUAL)
-    spoken = replace(found, text="Calm.", language=language)
-    with warnings.catch_warnings(record=True) as missed:
-        warnings.simplefilter("always")
-        assert write_timeline(spoken, tmp_path / "s.png") is None
-    assert any("CJK" in str(each.message) for each in missed) == (language == "zh")
 
 
 @pytest.mark.parametrize("name", ["plain.wav", "привет.wav", "中文 😀.wav", "a$b_{x}$.wav"])

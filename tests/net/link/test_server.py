@@ -55,15 +55,6 @@ async def test_an_older_edge_is_refused_with_the_way_out():
             assert refused.value.response.body.decode() == f"{told} of the two\n"
 
 
-async def test_what_cannot_be_ends_the_turn():
-    async with serving_judges() as (port, server):
-        for messages in ([SILENCE, REQUEST], [wire.Finish(77, {})], [opening(b"x" * 16)]):
-            async with raw(url_of(port)) as ws:
-                await say(ws, opening(), *messages)
-                assert (await told(ws, wire.Rejected)).is_final
-            await until(lambda: not server._turns)
-
-
 async def test_a_judge_that_fails_ends_one_turn():
     class Broken(Slow):
         async def finish(self):
