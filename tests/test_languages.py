@@ -5,17 +5,15 @@ import warnings
 import anyio
 import pytest
 import tiny
+from oracles import levels_said
 from speech import RATE_HZ, speech
 
 from pipelines.embedded.export import card
 from streamer import Describer
 from streamer.assembly.models import PromiseWarning
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.rules.form import marks_of
 from streamer.model.checkpoint.card import read_card
 
 CARD = card("tiny")
-WORDS = {"zh": CARD, "en": CARD["languages"]["en"]}
 SOURCE = (speech(4, 3), RATE_HZ)
 
 
@@ -24,22 +22,6 @@ def pair(tmp_path_factory):
     """Keywords of a describer."""
     edge, cloud = tiny.save_bilingual(tmp_path_factory.mktemp("bilingual"))
     return {"edge": edge, "cloud": cloud}
-
-
-def levels_of(text, language):
-    """By another wording: clauses between the language's marks, each a phrase of its own attribute."""
-    words, (comma, end, gap) = WORDS[language], marks_of(language)
-    opening = next(filter(text.startswith, words["openings"]))
-    clauses = (comma + text[len(opening) :].removesuffix(end)).split(comma)[1:]
-    assert text.endswith(end)
-    assert len(clauses) == len(ATTRIBUTES), text
-    level_of = {
-        gap + phrase: (name, number)
-        for name, levels in words["attributes"].items()
-        for number, level in enumerate(levels)
-        for phrase in level["phrases"]
-    }
-    return dict(level_of[clause] for clause in clauses)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
@@ -51,8 +33,8 @@ async def test_exact_says_what_the_cloud_says_in_either_language(pair, language,
             assert d.languages == ("zh", "en")
             found[mode] = one = await d.describe(SOURCE, language=language)
             assert one.language == language
-            assert one.attributes == levels_of(one.text, language)
-            names = WORDS["en"]["attributes"]["rate"]
+            assert one.attributes == levels_said(one.text, language)
+            names = CARD["languages"]["en"]["attributes"]["rate"]
             level = one.attributes["rate"]
             assert one.levels["rate"]["en"] == names[level]["name"]
             assert one.as_json()["language"] == language

@@ -2,15 +2,16 @@
 what it refuses."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import soundfile
 import speech
 import tiny
+from processes import describe, run_here
 
 from streamer.assembly.models import Models
-from streamer.cli import main
 from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.calibration import losses_of
@@ -20,19 +21,38 @@ from streamer.model.thinker import resolve
 
 
 @pytest.fixture(scope="module")
-def heard(clips):
-    """(the shipped pair, the first three clips at every threshold)"""
-    models = Models(Config())
-    return models, [hear_clip(models, file) for file in clips[:3]]
+def clips(tmp_path_factory):
+    """Eight real recordings of 2 to 4 s, played a little slow or fast: edge and cloud differ on
+    some."""
+    folder, files = tmp_path_factory.mktemp("clips"), []
+    for seed in range(8):
+        soundfile.write(
+            folder / f"{seed}.wav", speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2]
+        )
+        files.append(str(folder / f"{seed}.wav"))
+    return files
 
 
-def described(capsys, files, edge, *more):
+@pytest.fixture
+def edge(tmp_path):
+    """A copy of the shipped edge that may be written to."""
+    return shutil.copytree(resolve("embedded", "edge"), tmp_path / "edge")
+
+
+def calibrate(*args):
+    """(status, stdout, lines of stderr) of the command."""
+    status, out, err = run_here("calibrate", *args)
+    return status, out, err.splitlines()
+
+
+def described(files, edge, *more):
     """The rows of gated mode for files."""
-    assert main(["describe", *files, "--json", "--edge", str(edge), *more]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    status, rows, _ = describe(*files, "--edge", edge, *more)
+    assert status == 0
+    return rows
 
 
-def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, calibrate):
+def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge):
     file = edge / "streamer.json"
     before = json.loads(file.read_text("utf-8"))
     uploads = {}
@@ -50,8 +70,8 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, 
         told = (promise.risk, promise.num_clips, promise.cloud)
         assert told == (risk, 4, "embedded-cloud")
         assert promise.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
-        uploads[risk] = sum(row["cloud_calls"] for row in described(capsys, clips[:4], edge))
-    every = described(capsys, clips[:4], edge, "--threshold", "0")
+        uploads[risk] = sum(row["cloud_calls"] for row in described(clips[:4], edge))
+    every = described(clips[:4], edge, "--threshold", "0")
     assert sum(row["cloud_calls"] for row in every) > uploads[0.2] >= uploads[0.9]
     after = json.loads(file.read_text("utf-8"))
     assert {**after, "gate": 0} == {**before, "gate": 0}, "the other fields stay"
@@ -59,8 +79,9 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, 
     assert names == {path.name for path in resolve("embedded", "edge").iterdir()}
 
 
-def test_the_figures_are_those_of_the_clips(clips, heard, edge, calibrate, tmp_path):
-    _, found = heard
+def test_the_figures_are_those_of_the_clips(clips, edge, tmp_path):
+    models = Models(Config())
+    found = [hear_clip(models, file) for file in clips[:3]]
     out = tmp_path / "card.json"
     status, table, _ = calibrate(*clips[:3], "--risk", 0.4, "--edge", edge, "--out", out)
     assert status == 0
@@ -76,7 +97,7 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, calibrate, tmp_p
     assert same, "--out leaves the model alone"
 
 
-def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path, calibrate):
+def test_a_copy_with_its_own_thresholds_is_one_command(clips, tmp_path):
     def held(directory):
         return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -92,10 +113,10 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path, 
     assert {**held(out), "streamer.json": 0} == {**before, "streamer.json": 0}
     assert read_card(out).promises["fluent"].num_clips == 3
     assert [path.name for path in tmp_path.iterdir()] == ["myedge"], "no half copy stays"
-    assert described(capsys, clips[:1], out)[0]["text"]
+    assert described(clips[:1], out)[0]["text"]
 
 
-def test_another_language_has_thresholds_of_its_own(clips, tmp_path, calibrate):
+def test_another_language_has_thresholds_of_its_own(clips, tmp_path):
     """Its promise holds for its sentences; the first language's gate stays."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     models = "--edge", edge, "--cloud", cloud, "--language", "en"
@@ -109,7 +130,7 @@ def test_another_language_has_thresholds_of_its_own(clips, tmp_path, calibrate):
     assert (card.promises, card.calibrated) == ({}, False)
 
 
-def test_bad_and_silent_clips_are_left_out_with_a_line(clips, edge, tmp_path, calibrate):
+def test_bad_and_silent_clips_are_left_out_with_a_line(clips, edge, tmp_path):
     (tmp_path / "text.wav").write_text("words")
     soundfile.write(tmp_path / "silence.wav", speech.recording(0) * 0, 16_000)
     bad = [tmp_path / "text.wav", tmp_path / "silence.wav"]

@@ -18,6 +18,7 @@ import pytest
 import soundfile
 from patience import PATIENCE_S, wait_for
 from processes import ENVIRONMENT, WITHIN_S, begin, ended, started, streamer
+from processes import run_here as here
 
 from streamer.cli import main
 from streamer.commands.process import told_of
@@ -29,7 +30,7 @@ def rows_of(out):
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_path):
+def test_channels_apart_are_speakers_of_their_own(models, samples, tmp_path):
     """Each channel says what it says alone, with its number; a bad file is reported once."""
     sounds = [soundfile.read(file)[0] for file in samples[:2]]
     one, two = (sound[: min(map(len, sounds))] for sound in sounds)
@@ -47,7 +48,7 @@ def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_pat
     assert names == [f"{files[0]}, channel {channel}" for channel in (0, 1)]
 
 
-def test_names_stand_before_sentences_and_stdin_is_a_file(here, models, samples, tmp_path):
+def test_names_stand_before_sentences_and_stdin_is_a_file(models, samples, tmp_path):
     soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
     files = [samples[0], tmp_path / "short.wav", samples[1]]
     more = ("--mode", "edge", *models)
@@ -62,7 +63,7 @@ def test_names_stand_before_sentences_and_stdin_is_a_file(here, models, samples,
     assert (status, out.strip()) == (0, plain.splitlines()[0].strip())
 
 
-def test_directories_and_jobs(here, models, samples, tmp_path):
+def test_directories_and_jobs(models, samples, tmp_path):
     """A directory is searched for recordings, by name; two jobs give the results of one."""
     (tmp_path / "b" / ".hidden").mkdir(parents=True)
     for name, file in zip(("b/2.WAV", "1.wav", "b/.hidden/no.wav"), samples, strict=False):
@@ -85,7 +86,7 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
     assert found == {row["file"]: row["ids"] for row in rows} | {f"{tmp_path}/none.wav": None}
 
 
-def test_samples_and_clients_come_with_the_package(here, tmp_path):
+def test_samples_and_clients_come_with_the_package(tmp_path):
     copies = here("samples", "--out", tmp_path / "new" / "here")[1].split()
     files = here("samples")[1].split()
     assert copies[-1].endswith("streamer_client.py")
@@ -98,7 +99,7 @@ def test_samples_and_clients_come_with_the_package(here, tmp_path):
     assert err.endswith("cannot be written (File exists); choose another with --out\n")
 
 
-def test_bad_files_are_one_line_each_and_the_others_described(here, models, samples, tmp_path):
+def test_bad_files_are_one_line_each_and_the_others_described(models, samples, tmp_path):
     (tmp_path / "text.wav").write_text("these are words")
     (tmp_path / "empty.wav").touch()
     whole = samples[0].read_bytes()
@@ -132,7 +133,7 @@ def test_bad_files_are_one_line_each_and_the_others_described(here, models, samp
     assert [line.split(": ")[1] for line in lines] == warned
 
 
-def test_a_missing_file_is_found_before_a_model_is_loaded(here):
+def test_a_missing_file_is_found_before_a_model_is_loaded():
     """The model is no model; its refusal is never reached."""
     status, out, err = here("describe", "a.wav", "b.wav", "--json", "--edge", os.sep)
     assert status == 1
@@ -140,7 +141,7 @@ def test_a_missing_file_is_found_before_a_model_is_loaded(here):
     assert err == "streamer: a.wav: no such file\nstreamer: b.wav: no such file\n"
 
 
-def test_silence_is_reported_and_a_script_is_not_disturbed(here, models, tmp_path):
+def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):
     silence = tmp_path / "silence.wav"
     soundfile.write(silence, np.zeros(32_000), 16_000)
     told = f"streamer: {silence}: no speech was heard, so there is no sentence\n"
@@ -149,7 +150,7 @@ def test_silence_is_reported_and_a_script_is_not_disturbed(here, models, tmp_pat
         assert (found[0], found[2]) == (0, err)
 
 
-def test_one_file_s_failure_never_ends_the_run(here, models, samples, monkeypatch):
+def test_one_file_s_failure_never_ends_the_run(models, samples, monkeypatch):
     """Whatever a file does to the program, the others are described; the line says it is a
     defect."""
     import streamer.describer as describer
@@ -246,7 +247,7 @@ def test_a_closed_stream_leads_nowhere(samples, number):
 
 
 @pytest.mark.parametrize("command", ["serve", "verifier"])
-def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(here, command):
+def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(command):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, out, err = here(command, "--port", port)
@@ -319,7 +320,7 @@ def on_a_terminal(monkeypatch):
     return run
 
 
-def test_parts_are_lines_that_begin_with_their_time(here, models, samples, tmp_path, on_a_terminal):
+def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, on_a_terminal):
     """On a terminal each line stands whole between the bar's frames."""
     words = ("describe", long_of(tmp_path / "long.wav", samples, 70), "--mode", "edge", *models)
     status, out, err = here(*words, "-v")

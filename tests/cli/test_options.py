@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 from places import ROOT, SAMPLES
+from processes import run_here
 
 from streamer import Config, Describer, ModelError
 from streamer.cli import COMMANDS, build_parser, main
@@ -183,12 +184,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("words", "status", "told"), CALLS)
-def test_a_call_that_cannot_be_is_one_line(words, status, told, capsys):
-    try:
-        found = main(words.split())
-    except SystemExit as end:  # argparse's way
-        found = end.code
-    out, err = capsys.readouterr()
+def test_a_call_that_cannot_be_is_one_line(words, status, told):
+    found, out, err = run_here(*words.split())
     lines = [line for line in err.splitlines() if not line.startswith("loading ")]
     assert (found, out, len(lines)) == (status, "", 1)
     assert told in lines[0]

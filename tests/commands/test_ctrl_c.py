@@ -14,7 +14,7 @@ import pytest
 import soundfile
 from patience import PATIENCE_S, wait_for
 from places import SAMPLES
-from processes import ended
+from processes import ended, started
 
 from streamer.commands.label import ENDED
 from streamer.commands.process import END_S
@@ -67,19 +67,6 @@ def test_as_an_error_is_told():
     assert (done.returncode, done.stderr) == (130, "")
 
 
-@contextlib.contextmanager
-def apart(*words, **more):
-    """`streamer` with these words in a session of its own, as a terminal starts it."""
-    command = [sys.executable, "-m", "streamer", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, start_new_session=True, **pipes | more) as process:
-        try:
-            yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 def is_spooling(process):
     """Whether it has a temporary file, as it does just before it reads a pipe."""
     with contextlib.suppress(OSError):
@@ -105,7 +92,7 @@ def test_a_silent_pipe_holds_nothing_up(source, tmp_path):
         ends = [os.open(fifo, os.O_RDWR)]
         os.write(ends[0], b"RIFF" + bytes(99))
     try:
-        with apart("describe", fifo, "--mode", "edge", **options) as process:
+        with started("describe", fifo, "--mode", "edge", **options) as process:
             wait_for(lambda: is_spooling(process))
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=PATIENCE_S)
@@ -125,7 +112,7 @@ def waiting(tmp_path):
         program.chmod(0o755)
     (tmp_path / "film.mkv").write_bytes(b"\x1a\x45\xdf\xa3" + bytes(99))
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with apart("describe", tmp_path / "film.mkv", "--mode", "edge", env=env) as process:
+    with started("describe", tmp_path / "film.mkv", "--mode", "edge", env=env) as process:
         wait_for(lambda: any("ffmpeg" in line for line in children(process.pid)))
         yield process
 
@@ -148,7 +135,7 @@ def test_what_never_returns_holds_nothing_up(waiting, times):
 def test_compiling_ends_with_it(tmp_path):
     """Ctrl-C at a terminal reaches the compiler, too: it is not started once more."""
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    with apart("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
+    with started("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
         wait_for(lambda: any("kernels.build" in line for line in children(process.pid)))
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
@@ -188,7 +175,7 @@ def begun(folder, process):
 def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
     """Ctrl-C reaches all its processes, other signals the first one alone."""
     out = folder / "labels.jsonl"
-    with apart("label", folder, "--out", out, "--jobs", 1) as process:
+    with started("label", folder, "--out", out, "--jobs", 1) as process:
         worker = begun(folder, process)
         wait_for(lambda: out.read_text("utf-8").count("\n"))  # the first row is there
         send = os.killpg if number == signal.SIGINT else os.kill
@@ -207,7 +194,7 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
     """It is tried twice. The next one, which waited in the same process, is labelled."""
     out = folder / "labels.jsonl"
-    with apart("label", folder, "--out", out, "--jobs", 1) as process:
+    with started("label", folder, "--out", out, "--jobs", 1) as process:
         killed = set()
         for _ in range(2):
             wait_for(lambda: reading(process.pid, "z.flac") - killed)

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 from places import ROOT, SAMPLES
+from processes import run_here
 
 import streamer
-from streamer.cli import main
 from streamer.commands.label import made_with
 from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Rows, tags_of
 from streamer.config import Config, ConfigError
@@ -18,15 +18,10 @@ from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
 
-@pytest.fixture
-def label(capsys):
-    """Runs the command: (status, stderr)."""
-
-    def run(*words):
-        status = main(["label", *map(str, words)])
-        return status, capsys.readouterr().err
-
-    return run
+def label(*words):
+    """(status, stderr) of the command."""
+    status, _, err = run_here("label", *words)
+    return status, err
 
 
 def rows_of(path):
@@ -36,7 +31,7 @@ def rows_of(path):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path, label):
+def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path):
     clips, out = tmp_path / "clips", tmp_path / "labels.csv"
     clips.mkdir()
     shutil.copy(ROOT / "samples/plain.wav", clips)
@@ -60,7 +55,7 @@ def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path, label):
     assert rows_of(out) == [plain]
 
 
-def test_rows_of_other_options_are_made_anew_and_other_recordings_stay(tmp_path, label):
+def test_rows_of_other_options_are_made_anew_and_other_recordings_stay(tmp_path):
     first, second = (str(path) for path in SAMPLES[:2])
     for name in ("labels.csv", "labels.jsonl"):
         out = tmp_path / name
@@ -132,7 +127,7 @@ def test_a_table_in_parquet(tmp_path):
     assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
 
 
-def test_tags_are_those_of_dataspeech(tmp_path, label):
+def test_tags_are_those_of_dataspeech(tmp_path):
     """Bounds belong to the bin above; the tags are those columns of the same rows."""
     for snr, sd, noise, melody in (
         (25.4, 70.0, "very noisy", "expressive and animated"),
@@ -147,7 +142,7 @@ def test_tags_are_those_of_dataspeech(tmp_path, label):
     assert row | tags_of(row) == row
 
 
-def test_a_warning_about_the_recording_is_in_each_row_of_its_intervals(tmp_path, label):
+def test_a_warning_about_the_recording_is_in_each_row_of_its_intervals(tmp_path):
     data = SAMPLES[0].read_bytes()
     (tmp_path / "cut.wav").write_bytes(data[: 3 * len(data) // 4])
     cues = "00:00.000 --> 00:00.500\nyes\n\n00:00.500 --> 00:01.000\nno\n"
@@ -158,7 +153,7 @@ def test_a_warning_about_the_recording_is_in_each_row_of_its_intervals(tmp_path,
     assert all("is cut short" in warning for warning in warnings)
 
 
-def test_intervals_beside_each_recording_become_rows(tmp_path, label):
+def test_intervals_beside_each_recording_become_rows(tmp_path):
     """The same numbers as in Python; rows that a killed run left incomplete are made anew."""
     for name in ("plain", "pauses"):
         shutil.copy(ROOT / f"samples/{name}.wav", tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import choose
@@ -64,3 +64,23 @@ def in_form(
         mass += math.exp(heated[token] - best)
     noise = gumbel(sampling.seed, len(answer), np.array(kept))
     return max(zip(kept, noise, strict=True), key=lambda pair: heated[pair[0]] + pair[1])[0]
+
+
+def levels_said(text: str, language: str) -> dict[str, int]:
+    """The levels of a sentence of the training's words: an opening, then each attribute once
+    between the language's marks."""
+    from pipelines.embedded.export import spoken  # it loads torch
+
+    words, (comma, end, gap) = spoken(language), marks_of(language)
+    opening = next(filter(text.startswith, words["openings"]))
+    assert text.endswith(end)
+    clauses = (comma + text[len(opening) : -len(end)]).split(comma)[1:]
+    level_of = {
+        gap + phrase: (name, number)
+        for name, levels in words["attributes"].items()
+        for number, level in enumerate(levels)
+        for phrase in level["phrases"]
+    }
+    found = dict(level_of[clause] for clause in clauses)
+    assert len(found) == len(clauses) == len(words["attributes"]), text
+    return found

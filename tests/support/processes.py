@@ -1,11 +1,13 @@
 """Programs of ours for tests: services that listen, as processes of their own, and what `streamer
 describe` says."""
 
+import asyncio
 import contextlib
 import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,16 +62,18 @@ def listening(*arguments, **environment):
 
 
 @contextlib.contextmanager
-def started(*arguments, before=()):
-    """`streamer` with these arguments, its output and errors in pipes; killed in the end. before:
-    of the command."""
+def started(*arguments, before=(), **options):
+    """`streamer` with these arguments, in a session of its own as a terminal starts it, its output
+    and errors in pipes; killed in the end. before: of the command. options: of Popen."""
     command = [*before, sys.executable, "-m", "streamer", *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=ENVIRONMENT, **pipes) as process:
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    usual |= {"env": ENVIRONMENT, "start_new_session": True}
+    with subprocess.Popen(command, **usual | options) as process:
         try:
             yield process
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def memory_mb(process, line="VmRSS"):
@@ -94,12 +98,13 @@ def begin(function, *arguments):
 
 
 def run_here(*arguments):
-    """(exit status, stdout, stderr) of a command in this process: on a thread of its own, as the
-    caller's loop may run. A process of its own would take two seconds to load what is here."""
+    """(exit status, stdout, stderr) of a command in this process; on a thread of its own where the
+    caller's loop runs. A process of its own would take two seconds to load what is here."""
+    words, is_in_loop = [*map(str, arguments)], asyncio._get_running_loop() is not None
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            status = begin(main, [*map(str, arguments)]).result(WITHIN_S)
+            status = begin(main, words).result(WITHIN_S) if is_in_loop else main(words)
         except SystemExit as end:  # bad usage, as argparse reports it
             status = end.code
     return status, out.getvalue(), err.getvalue()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import levels_said
 
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
@@ -163,23 +164,6 @@ def listed(request, family):
     return Listed(request.param, tokenizer, vocabulary, words, form)
 
 
-def levels_by_hand(listed, text):
-    """By another wording: an opening, then each attribute once between the language's marks."""
-    comma, end, gap = marks_of(listed.language)
-    opening = next(filter(text.startswith, listed.words["openings"]))
-    assert text.endswith(end)
-    clauses = (comma + text[len(opening) : -len(end)]).split(comma)[1:]
-    level_of = {
-        gap + phrase: (name, number)
-        for name, levels in listed.words["attributes"].items()
-        for number, level in enumerate(levels)
-        for phrase in level["phrases"]
-    }
-    found = dict(level_of[clause] for clause in clauses)
-    assert len(found) == len(clauses) == len(listed.words["attributes"])
-    return found
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_both_languages_say_the_sentences_of_the_training(listed, seed):
     _, tokenizer, vocabulary, _, form = listed
@@ -211,7 +195,7 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(liste
         total += held.biases(state)[i]
         answer.append(int(ids[i]))
     text = vocabulary.text_of(answer)
-    found = levels_by_hand(listed, text)
+    found = levels_said(text, listed.language)
     assert parse(text, words["attributes"]) == found
     assert total * UNITS_PER_NAT == sum(weights[name][level] for name, level in found.items())
 
