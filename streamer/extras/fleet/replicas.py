@@ -26,7 +26,6 @@ VERIFIER = "verifier"
 POLL_S = 0.25
 SILENCE_S = 1.0
 GONE_S = 3.0
-UNHEARD_S = 10.0  # after which an address that never answered is reported
 NUM_ASKED = 32
 MAX_BYTES = 1 << 20
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not the environment's
@@ -43,7 +42,6 @@ class Known:
     """
 
     address: str  # ws://HOST:PORT
-    since: float = 0.0
     status: ReplicaStatus | None = None
     silent_since: float | None = None
     is_gone: bool = False
@@ -68,7 +66,8 @@ class Known:
         return max(0, self.status.limit - self.status.taken)
 
     def heard(self, status: ReplicaStatus) -> None:
-        self.status, self.silent_since, self.is_gone, self.sent = status, None, False, 0
+        self.status, self.silent_since, self.sent = status, None, 0
+        self.is_gone = self.is_reported = False
 
     def missed(self, now: float, is_refused: bool) -> None:
         """It did not answer. is_refused: nothing listens there."""
@@ -113,8 +112,7 @@ class Roster:
 
     def set(self, addresses: Iterable[str]) -> None:
         """Know exactly these addresses; the state of those that stay is kept."""
-        now = self._clock()
-        self.known = {a: self.known.get(a) or Known(a, now) for a in addresses}
+        self.known = {a: self.known.get(a) or Known(a) for a in addresses}
 
     async def run(self) -> None:
         """Poll until cancelled. A slow replica delays no other."""
@@ -144,13 +142,12 @@ class Roster:
             known.is_asked = False
 
     def _report(self, known: Known, cause: object) -> None:
-        """Once for an address that never answered: it may be mistyped."""
-        is_late = known.status is None and self._clock() - known.since >= UNHEARD_S
-        if is_late and not known.is_reported:
+        """Once for an address that is gone: it may be mistyped."""
+        if known.is_gone and not known.is_reported:
             known.is_reported = True
             why = getattr(cause, "strerror", None) or cause
             why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
-            told = f"{known.address} has never answered as a replica"
+            told = f"{known.address} does not answer as a replica"
             _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
 
 
