@@ -68,7 +68,7 @@ def measured_with_warning(
 ) -> tuple[list[SpeechMeasures], str | None]:
     """The same, and a line about the recording, or None."""
     spans = [_span(each) for each in intervals]
-    voice, measurer, offset = TurnVoice(MOST_HELD_SAMPLES), TurnMeasurer(), OffsetFilter()
+    voice, measurer, offset = TurnVoice(MOST_HELD_SAMPLES, silent=0), TurnMeasurer(), OffsetFilter()
     num = 0
     with open_audio(source, track) as audio:
         for samples in map(offset.push, chunks_of(audio, channel)):

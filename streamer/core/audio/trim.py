@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import PCM16_SCALE, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples
 
-# A sound is what is louder than this over so many samples, and 6 dB louder than the room. Speech
-# far below it is hardly more than the steps of PCM16.
+# A sound is louder than this over so many samples, and 8 dB louder than the room. Speech far below
+# it is hardly more than the steps of PCM16.
 SOUND_DBFS = -55.0
 SOUND_SAMPLES = SAMPLE_RATE_HZ // 50
-OVER_ROOM = 4  # in energy
+# The level is that of each sample less the mean of the 10 ms that it ends: a rumble under 50 Hz is
+# most of a room's noise, and makes it seem unsteady.
+RUMBLE_SAMPLES = SAMPLE_RATE_HZ // 100
+OVER_ROOM = 6  # 8 dB, in energy
 # This loud it is a sound in any room: of somebody who speaks over loud music nothing is cut.
 LOUD_DBFS = -35.0
 # The room is the quietest stretch so far that is steady: within 3 dB of the one before it. Noise
@@ -29,8 +32,8 @@ LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
 # What is heard begins a whole number of steps before the loudest sample of the first half second.
 # A step is 16 frames of log-mel and 5 of voice activity. So noise around a sound, which moves its
-# begin by some samples, moves no frame: with a room of -60 dBFS for 5 s before 105 recordings of
-# people, .04 of seven levels change in place of .10 (2026-11).
+# begin by some samples, moves no frame: with pink noise of -60 dBFS for 5 s before 897 recordings
+# of people, .04 of seven levels change (2026-11).
 LANDMARK_SAMPLES = SAMPLE_RATE_HZ // 2
 STEP_SAMPLES = 2560
 # This much more is measured at each end, silence where the turn has none: the noise around speech.
@@ -47,12 +50,13 @@ NOTHING: Samples = np.zeros(0, np.float32)
 
 
 def _energy(dbfs: float) -> int:
-    """The energy of SOUND_SAMPLES at that level, in steps of PCM16."""
-    return int(SOUND_SAMPLES * (float(PCM16_SCALE) * 10 ** (dbfs / 20)) ** 2)
+    """The energy of SOUND_SAMPLES at that level, as _squares gives it."""
+    return int(SOUND_SAMPLES * (RUMBLE_SAMPLES * float(PCM16_SCALE) * 10 ** (dbfs / 20)) ** 2)
 
 
 _SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
 _NO_ROOM = _LOUD  # none is known yet
+_NO_SOUND = np.zeros(RUMBLE_SAMPLES - 1, np.float32)
 
 
 class Trim:
@@ -69,6 +73,7 @@ class Trim:
         self._first: int | None = None  # the first sound's begin in _held
         self._ends = np.zeros(0, np.int64)  # of the sounds in _held, until it begins
         self._tail = 0  # samples that may still be given without a sound among them
+        self._before = _NO_SOUND  # the samples before the next
         self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
         self._room = _NO_ROOM
 
@@ -135,16 +140,20 @@ class Trim:
 
     def _first_of(self, end: int, enough: int) -> int:
         """The first sound of those held before `end`, as the room is known now: a turn may begin
-        within speech, and its first dip tells how loud the room is. So far back that its lead is
-        held too, however the turn was cut."""
+        within speech, and its first dip tells how loud the room is. A sound back there is
+        louder still: a little more noise is none. So far back that its lead is held too, however
+        the turn was cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
-        squares = np.concatenate(
-            [np.zeros(SOUND_SAMPLES - 1, np.int64), _squares(self._held[begin:end])]
-        )
-        return begin + int(np.argmax(_stretches(squares) >= enough))
+        own = _squares(np.concatenate([_NO_SOUND, self._held[begin:end]]))
+        squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
+        is_sound = _stretches(squares) >= STEADY * enough
+        is_sound[-1] = True
+        return begin + int(np.argmax(is_sound))
 
     def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
         """The energy of the stretch that each of them ends, and how much makes it a sound."""
+        samples = np.concatenate([self._before, samples])
+        self._before = samples[len(samples) - (RUMBLE_SAMPLES - 1) :]
         squares = np.concatenate([self._squares, _squares(samples)])
         self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
         stretches = _stretches(squares)
@@ -211,15 +220,22 @@ class Span:
 
 
 def _squares(samples: Samples) -> Energies:
-    """Whole numbers: no rounding, so no cut decides."""
+    """The squares of RUMBLE_SAMPLES times the samples [n], without rumble, after the first
+    RUMBLE_SAMPLES - 1. Whole numbers: no rounding, so no cut decides."""
     whole = np.rint(np.clip(samples, -1, 1) * PCM16_SCALE).astype(np.int64)
-    return whole * whole
+    found: Energies = RUMBLE_SAMPLES * whole[RUMBLE_SAMPLES - 1 :] - _sums(whole, RUMBLE_SAMPLES)
+    return found * found
 
 
 def _stretches(squares: Energies) -> Energies:
     """The sums of all SOUND_SAMPLES that follow each other."""
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(squares)])
-    return sums[SOUND_SAMPLES:] - sums[:-SOUND_SAMPLES]
+    return _sums(squares, SOUND_SAMPLES)
+
+
+def _sums(values: Energies, num: int) -> Energies:
+    """The sums of all `num` values that follow each other."""
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+    return sums[num:] - sums[:-num]
 
 
 def trimmed(samples: Samples) -> Samples:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import LANDMARK_SAMPLES
+from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
 
@@ -270,23 +270,26 @@ def _weights() -> dict[str, Floats]:
 
 RISING = 0.1  # a probability from which speech may begin
 RUN_FRAMES = 5  # 160 ms: shorter stretches may be clicks, or the begin of a noise
-# Heard again before the first speech, at least. With more of it, more levels of people change with
-# noise. Two places to begin lie further apart than a frame, so that noise seldom changes the place.
+# Silence that is heard again before the first speech, at least. Two places to begin lie further
+# apart than a frame, so that noise seldom changes the place.
 BEFORE_SAMPLES = 768
 APART_SAMPLES = 2 * FRAME_SAMPLES
 GRID_SAMPLES = STEP_FRAMES * HOP_SAMPLES  # a step of the count of syllables
 KEPT_SAMPLES = 3 * SAMPLE_RATE_HZ  # before the speech, at most
+# Sought as if they were silent, at the begin of a Span: no noise there moves the first speech.
+SILENT_SAMPLES = MARGIN_SAMPLES + LEAD_SAMPLES // 2
 
 
 class TurnVoice(VoiceActivity):
     """Voice activity of one turn; what it returns, joined, does not depend on the cut. Holds
-    twice `kept` samples and half a second."""
+    twice `kept` samples and half a second. No speech begins in the first `silent` samples."""
 
-    def __init__(self, kept: int = KEPT_SAMPLES) -> None:
+    def __init__(self, kept: int = KEPT_SAMPLES, silent: int = SILENT_SAMPLES) -> None:
         super().__init__()
         # where the samples that `hear` returns begin in the turn; below 0: with added silence
         self.begin = 0
         self._kept = kept
+        self._silent = silent  # samples that are left of these
         self._held = np.zeros(0, np.float32)
         self._first: int | None = None  # the turn's sample where speech begins, roughly
         self._rise = 0  # the turn's sample from which the probability is at least RISING
@@ -311,6 +314,10 @@ class TurnVoice(VoiceActivity):
 
     def _seek(self, samples: Floats) -> None:
         """Judge until somebody speaks."""
+        if self._silent:
+            num = min(self._silent, len(samples))
+            samples = np.concatenate([np.zeros(num, np.float32), samples[num:]])
+            self._silent -= num
         for at in range(0, len(samples), SAMPLE_RATE_HZ):
             for frame in self._hear(samples[at : at + SAMPLE_RATE_HZ]):
                 self.count(frame)
@@ -333,8 +340,8 @@ class TurnVoice(VoiceActivity):
         self._drop(earliest - self.begin)
         at = peak - -(-(peak - self._first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
         self.restart(at)
-        lead = np.zeros(max(0, -at), np.float32)
-        again = np.concatenate([lead, self._held[max(0, at) - self.begin :]])
+        lead = np.zeros(self._first - at, np.float32)  # silence: no noise before the speech counts
+        again = np.concatenate([lead, self._held[self._first - self.begin :]])
         silence = np.zeros((self.begin - peak) % GRID_SAMPLES, np.float32)
         self.begin -= len(silence)
         return np.concatenate([silence, self._released()]), led(self._frames(again, is_last))
