@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import soundfile
+from processes import run_here
 from sound_files import wav
 from speech import RATE_HZ, pcm, recording, speech
 
 from streamer import Describer, Description, Measures, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
-from streamer.cli import main
 from streamer.commands.screen import table_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import OffsetFilter
@@ -174,21 +174,17 @@ async def test_measures_come_where_asked_of_a_recording_and_live(edge, samples):
             assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
 
 
-def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path, capsys):
+def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path):
     clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
-    words = ["describe", str(clipped), "--mode", "edge", "--language", "en"]
+    words = ("describe", clipped, "--mode", "edge", "--language", "en")
     said = f"streamer: {clipped}: clipped: "
-    for more in ([], ["--timeline", str(tmp_path / "curves.json")]):
-        assert main([*words, *more]) == 0
-        out, err = capsys.readouterr()
+    for more in ((), ("--timeline", tmp_path / "curves.json")):
+        _, out, err = run_here(*words, *more)
         assert ("clipped" in out, err.count(said), err.count("\n")) == (False, 1, 1)
-    assert main([*words, "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main([*words, "--measures"]) == 0
-    out, err = capsys.readouterr()
+    assert run_here(*words, "--quiet")[2] == ""
+    _, out, err = run_here(*words, "--measures")
     assert (out.count("! clipped: "), err) == (1, "")
-    assert main([*words, "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)
+    row = json.loads(run_here(*words, "--json")[1])
     assert (row["measures"], row["warning"].startswith("clipped: ")) == (None, True)
 
 

@@ -1,7 +1,5 @@
 """Filled pauses by sound: inserted ones are found, and read speech has few."""
 
-import json
-
 import numpy as np
 import parselmouth
 import pytest
@@ -9,10 +7,10 @@ import soundfile
 from parselmouth.praat import call
 from people import say
 from places import SAMPLES
+from processes import describe, run_here
 
 import streamer
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, speak
-from streamer.cli import main
 
 PAUSE = np.zeros(SAMPLE_RATE // 4, np.float32)
 
@@ -72,12 +70,11 @@ def test_a_recording_cut_otherwise_or_louder_says_the_same(spoken, tmp_path):
     assert streamer.filled_pauses((samples * 0, SAMPLE_RATE)).per_min is None
 
 
-def test_the_command_shows_them(capsys):
-    arguments = ["describe", str(SAMPLES[0]), "--mode", "edge", "--filled-pauses"]
-    assert main([*arguments, "--json"]) == 0
-    _, row = map(json.loads, capsys.readouterr().out.splitlines())
+def test_the_command_shows_them():
+    words = ("--mode", "edge", "--filled-pauses")
+    _, (_, row), _ = describe(SAMPLES[0], *words)
     assert row["filled_pauses"] == streamer.filled_pauses(SAMPLES[0]).as_json()
-    assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("  填充停顿：")
-    assert main(["describe", "-", *arguments[2:]]) == 2
-    assert "give a file, not -" in capsys.readouterr().err
+    shown = run_here("describe", SAMPLES[0], *words)[1]
+    assert shown.splitlines()[1].startswith("  填充停顿：")
+    status, _, err = run_here("describe", "-", *words)
+    assert (status, "give a file, not -" in err) == (2, True)

@@ -11,10 +11,10 @@ import pytest
 import soundfile
 from parselmouth.praat import call
 from places import SAMPLES
+from processes import describe, run_here
 
 import streamer
 from streamer import Interval, measure_intervals, read_intervals
-from streamer.cli import main
 from streamer.config import ConfigError
 
 SRT = "1\r\n00:00:00,500 --> 00:00:01,250\r\n<i>a b</i>\r\nc\r\n\r\n2\r\n01:00:02,000 --> 01:00:03,500\r\nd\r\n"
@@ -156,23 +156,20 @@ def test_sound_long_before_the_speech_has_its_length(spoken):
     assert after.speech_s > 1
 
 
-def test_the_command_shows_a_row_for_each(tmp_path, capsys):
+def test_the_command_shows_a_row_for_each(tmp_path):
     (tmp_path / "s.vtt").write_text("00:00.000 --> 00:01.500\nyes\n\n00:01.500 --> 00:02.500\nno\n")
-    arguments = ["describe", str(SAMPLES[0]), "--mode", "edge", "--intervals", f"{tmp_path}/s.vtt"]
-    assert main([*arguments, "--json"]) == 0
-    _, rows = map(json.loads, capsys.readouterr().out.splitlines())
+    words = (SAMPLES[0], "--mode", "edge", "--intervals", tmp_path / "s.vtt")
+    _, (_, rows), _ = describe(*words)
     assert [row["text"] for row in rows["intervals"]] == ["yes", "no"]
     assert rows["intervals"][0]["measures"]["pitch_median_hz"] > 0
-    assert main(arguments) == 0
-    _, yes, no = capsys.readouterr().out.splitlines()
-    assert yes.startswith("  0.00-1.50 s")
-    assert no.endswith("no")
-    assert main(["describe", str(SAMPLES[1]), *arguments[1:]]) == 2
-    assert "belongs to one recording" in capsys.readouterr().err
+    _, yes, no = run_here("describe", *words)[1].splitlines()
+    assert (yes.startswith("  0.00-1.50 s"), no.endswith("no")) == (True, True)
+    status, _, err = run_here("describe", SAMPLES[1], *words)
+    assert (status, "belongs to one recording" in err) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-def test_the_track_of_a_film_is_measured_too(tmp_path, capsys):
+def test_the_track_of_a_film_is_measured_too(tmp_path):
     """Its first track is silent, and the other one speaks."""
     film = str(tmp_path / "film.mka")
     silence = ("-f", "lavfi", "-t", "3", "-i", "anullsrc")
@@ -180,8 +177,7 @@ def test_the_track_of_a_film_is_measured_too(tmp_path, capsys):
     made = ("ffmpeg", "-v", "fatal", *silence, "-i", SAMPLES[0], *maps, film)
     subprocess.run(made, check=True)
     (tmp_path / "s.srt").write_text(SRT.replace("01:00:", "00:00:"))
-    more = ["--intervals", f"{tmp_path}/s.srt", "--filled-pauses", "--json"]
-    assert main(["describe", film, "--mode", "edge", "--track", "1", *more]) == 0
-    _, rows, filled = map(json.loads, capsys.readouterr().out.splitlines())
+    more = ("--intervals", tmp_path / "s.srt", "--filled-pauses")
+    _, (_, rows, filled), _ = describe(film, "--mode", "edge", "--track", 1, *more)
     assert rows["intervals"][0]["measures"]["pitch_median_hz"] > 0
     assert filled["filled_pauses"]["filled_pauses_per_min"] is not None

@@ -7,10 +7,10 @@ import pytest
 import soundfile
 import soxr
 from places import SAMPLES
+from processes import run_here
 
 import streamer
 from streamer import Describer, Description
-from streamer.cli import main
 from streamer.core.measures.speech_measures import SpeechMeasures, Voice
 
 RATE_HZ = 16_000
@@ -92,13 +92,9 @@ async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, hig
     assert (coached.reference, coached.level) == ("baseline", 0)
 
 
-def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsys):
-    def told(*words, status=0):
-        assert (
-            main(["describe", str(file), "--mode", "edge", "--language", "en", *map(str, words)])
-            == status
-        )
-        return capsys.readouterr()
+def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path):
+    def told(*words):
+        return run_here("describe", file, "--mode", "edge", "--language", "en", *words)
 
     samples = np.concatenate([usual[0], higher])
     cut_s, end_s = len(usual[0]) / RATE_HZ, len(samples) / RATE_HZ
@@ -107,26 +103,26 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path, capsy
     spans = [(0.0, cut_s), (0.0, cut_s), (cut_s, end_s)]
     segments = [{"start": a, "end": b, "text": "x"} for a, b in spans]
     cues.write_text(json.dumps({"segments": segments}))
-    _, line, *rows = told("--pitch-reference", "auto", "--intervals", cues).out.splitlines()
+    _, line, *rows = told("--pitch-reference", "auto", "--intervals", cues)[1].splitlines()
     assert line.strip().startswith("pitch for this voice unknown: auto needs two turns")
     assert ["(usual)" in row or "(high)" in row for row in rows] == [True] * 3
     assert "(high)" in rows[2]
-    assert "pitch very high for this voice: +" in told("--pitch-reference", "100").out
-    assert "pitch compared with all voices" in told("--measures").out
+    assert "pitch very high for this voice: +" in told("--pitch-reference", "100")[1]
+    assert "pitch compared with all voices" in told("--measures")[1]
     for wrong in ("high", "5", "nan"):
-        err = told("--pitch-reference", wrong, status=2).err
-        assert (err.count("\n"), "pitch_reference is" in err) == (1, True)
+        status, _, err = told("--pitch-reference", wrong)
+        assert (status, err.count("\n"), "pitch_reference is" in err) == (2, 1, True)
 
 
-def test_labels_have_it_where_asked(usual, higher, tmp_path, capsys):
+def test_labels_have_it_where_asked(usual, higher, tmp_path):
     for name, samples in (("low", usual[0]), ("high", higher)):
         soundfile.write(tmp_path / f"{name}.wav", samples, RATE_HZ)
-    words = ["label", str(tmp_path), "--out", str(tmp_path / "rows.jsonl"), "--mode", "edge"]
-    assert main([*words, "--jobs", "1", "--pitch-reference", f"{usual[1]:.2f}"]) == 0
+    words = ("label", tmp_path, "--out", tmp_path / "rows.jsonl", "--mode", "edge")
+    assert run_here(*words, "--jobs", 1, "--pitch-reference", f"{usual[1]:.2f}")[0] == 0
     rows = map(json.loads, (tmp_path / "rows.jsonl").read_text("utf-8").splitlines())
     found = {row["file"].rpartition("/")[2]: row for row in rows}
     assert [found[f"{name}.wav"]["voice_pitch_level"] for name in ("low", "high")] == [2, 3]
     assert found["high.wav"]["voice_pitch_semitones"] == pytest.approx(2.4, abs=0.3)
     assert f"pitch_reference {usual[1]:.2f}" in found["low.wav"]["made_with"]
-    assert main([*words, "--pitch-reference=auto"]) == 0
-    assert "2 have no voice_pitch: auto needs two turns" in capsys.readouterr().err
+    err = run_here(*words, "--pitch-reference=auto")[2]
+    assert "2 have no voice_pitch: auto needs two turns" in err

@@ -1,69 +1,18 @@
-"""The benches: their tables of people count by hand, and every one says what it is."""
+"""The benches: each says what it is; sentences are measured; arms beside transformers run."""
 
-import dataclasses
 import importlib
-import math
 import sys
 
 import numpy as np
 import pytest
 import soundfile
-import speech
 import torch
 from places import ROOT
 from speech import SAMPLES
 
-from bench.people import attribute, gap_rows, speaker, table_rows
-from bench.people_clips import Clip
 from bench.sentence_quality import Quality, measure
 from bench.vs_transformers import BASES, MODES, make_arms
-from pipelines.embedded.labels import Measures
 from streamer.core.text.vocabulary import Vocabulary
-
-MIDDLE = Measures(4.9, 140.0, 1.8, -25.0, 0.1, -9.0, 0.0)
-
-
-def clip(index=0, **changed):
-    given = {"name": f"{index}.wav", "speaker": "a", "source": "s", "language": "en", "sex": "f", "syllables": 20,
-             "samples": speech.recording(index), "measures": MIDDLE, "length": "3 to 6 s"}  # fmt: skip
-    return Clip(**{**given, **changed})
-
-
-def saying(description, **levels):
-    return dataclasses.replace(description, attributes={**description.attributes, **levels})
-
-
-def test_an_attribute_that_is_not_said_is_wrong_and_has_no_bias():
-    found = attribute([(1, 1), (1, 2), (1, 3), (0, None)])
-    assert found == {"n": 4, "exact": 0.25, "within": 0.5, "bias": 1.0, "constant": 0.75}
-    assert attribute([])["exact"] is None
-
-
-def test_the_table_counts_groups_and_gaps():
-    (right,) = speaker(edge="embedded", cloud="embedded")("edge", [speech.recording(0)], "")
-    clips = [clip(i % 4, speaker=str(i), language="zh" if i < 40 else "en") for i in range(75)]
-    clips.append(clip(0, length="30 s, joined", speaker="0"))
-    levels = MIDDLE.levels()
-    cloud = [saying(right, **levels)] * len(clips)
-    edge = [
-        saying(right, **levels | {"rate": 0} if i % 3 == 0 else levels) for i in range(len(clips))
-    ]
-    rows = table_rows(clips, {"edge": edge, "cloud": cloud})
-    found = {(row["mode"], row["by"], row["group"]): row for row in rows}
-    assert found["edge", "all", "all"]["rate"]["exact"] == pytest.approx(2 / 3)
-    assert found["edge", "all", "all"]["mean"] == pytest.approx((6 + 2 / 3) / 7)
-    assert found["cloud", "all", "all"]["mean"] == 1.0
-    assert found["edge", "all", "all"]["speakers"] == found["edge", "all", "all"]["clips"] == 75
-    assert [group for mode, by, group in found if by == "language" and mode == "edge"] == [
-        "en",
-        "zh",
-    ]
-    assert found["edge", "length", "30 s, joined"]["clips"] == 1
-    gap = next(row for row in gap_rows(clips, {"edge": edge, "cloud": cloud}) if row["by"] == "all")
-    assert gap["mean"] == pytest.approx(1 / 21)
-    deviation = math.sqrt(75 / 74 * (1 / 3) * (2 / 3)) / 7
-    assert gap["se"] == pytest.approx(deviation / math.sqrt(75))
-
 
 BENCHES = sorted((ROOT / "bench").glob("*.py"))
 PROGRAMS = [file.stem for file in BENCHES if "options_of(parser)" in file.read_text("utf-8")]

@@ -5,8 +5,8 @@ import re
 
 import pytest
 from places import ROOT
+from processes import run_here
 
-from streamer.cli import main
 from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.readings import Reading
@@ -52,18 +52,15 @@ def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdic
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
 
 
-def test_two_takes_are_a_table_and_json(capsys):
-    assert main(["compare", SLOW, FAST]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_two_takes_are_a_table_and_json():
+    lines = run_here("compare", SLOW, FAST)[1].splitlines()
     assert lines[0].startswith(f"{SLOW}: 说话人")
     assert lines[1].startswith(f"{FAST}: 说话人")
     assert [line.split()[0] for line in lines[2:]] == [told("zh", name) for name in ATTRIBUTES]
     assert re.fullmatch(r"  语速 +[\d.]+ → [\d.]+ 音节/秒 +\+[\d.]+ ±[\d.]+ +更快", lines[2])
-    assert main(["compare", SLOW, FAST, "--language", "en"]) == 0
-    english = capsys.readouterr().out.splitlines()
+    english = run_here("compare", SLOW, FAST, "--language", "en")[1].splitlines()
     assert [line.split()[0] for line in english[2:]] == list(ATTRIBUTES)
-    assert main(["compare", SLOW, FAST, "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)
+    row = json.loads(run_here("compare", SLOW, FAST, "--json")[1])
     rate = row["attributes"]["rate"]
     assert rate["difference"] == pytest.approx(rate["second"]["value"] - rate["first"]["value"])
     assert (row["first"]["file"], rate["verdict"]) == (SLOW, "faster")
