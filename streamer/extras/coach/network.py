@@ -39,13 +39,6 @@ UNDER_DB, OVER_DB = -30.0, 20.0  # bounds of a band over its frame's level
 MOST_DB, MOST_SEMITONES = 20.0, 6.0
 
 
-class Weights(NamedTuple):
-    """Biases [outputs] and kernels [num x inputs, outputs] of each convolution, float32."""
-
-    biases: tuple[Floats, ...]
-    kernels: tuple[Floats, ...]
-
-
 class Steps(NamedTuple):
     """Steps of 20 ms: bands [n, NUM_BANDS] and level [n] in dB, F0 [n] in semitones, voiced [n]."""
 
@@ -128,16 +121,11 @@ class Voice:
         return Heard(loudness[speech], said[speech, 1], melody, trust_of(said[speech, 3]))
 
 
-def precision_of(said: Floats) -> Floats:
-    """Precision of a loudness from the network's output [n]; 1 is the mean of people."""
-    most = np.float32(MOST_LOG)
-    found: Floats = np.exp(most * np.tanh(said / most))
-    return found
-
-
 def trust_of(said: Floats) -> Floats:
-    """How much a loudness counts among its neighbours, from the network's output [n]: 0 to 1."""
-    counted = np.float32(SHARED) * precision_of(said)
+    """How much a loudness counts among its neighbours, from the network's output [n]: 0 to 1. Its
+    precision is 1 on the mean of people."""
+    precision = np.exp(np.float32(MOST_LOG) * np.tanh(said / np.float32(MOST_LOG)))
+    counted = np.float32(SHARED) * precision
     found: Floats = counted / (1 + counted)
     return found
 
@@ -151,21 +139,20 @@ def in_bands(raw: Floats) -> Floats:
 
 def _outputs(seen: Floats) -> Floats:
     """Outputs [n, 4] for inputs [REACH + n, NUM_INPUTS]."""
-    weights = learnt()
     hidden = seen
-    for i, (num, apart) in enumerate(SPANS):
-        out = len(hidden) - (num - 1) * apart
-        near = np.concatenate([hidden[j * apart : j * apart + out] for j in range(num)], 1)
-        hidden = near @ weights.kernels[i] + weights.biases[i]
-        if i < len(SPANS) - 1:
-            hidden = np.maximum(hidden, np.float32(0))
+    for (num, apart), (bias, kernel) in zip(SPANS, learnt(), strict=True):
+        above = np.maximum(hidden, np.float32(0)) if hidden is not seen else seen
+        out = len(above) - (num - 1) * apart
+        near = np.concatenate([above[j * apart : j * apart + out] for j in range(num)], 1)
+        hidden = near @ kernel + bias
     return hidden
 
 
 @functools.cache
-def learnt() -> Weights:
-    """The weights that ship. Raises OSError if their file is missing."""
+def learnt() -> list[tuple[Floats, Floats]]:
+    """Bias [outputs] and kernel [num x inputs, outputs] of each convolution that ships. Raises
+    OSError if their file is missing."""
     with np.load(WEIGHTS) as held:  # biases come before kernels, by name
         arrays = [held[name].astype(np.float32) for name in sorted(held.files)]
     num = len(arrays) // 2
-    return Weights(tuple(arrays[:num]), tuple(arrays[num:]))
+    return list(zip(arrays[:num], arrays[num:], strict=True))

@@ -142,13 +142,13 @@ class Roster:
             known.is_asked = False
 
     def _report(self, known: Known, cause: object) -> None:
-        """Once for an address that is gone: it may be mistyped."""
+        """Once for an address that is gone; if it never answered, it may be mistyped."""
         if known.is_gone and not known.is_reported:
             known.is_reported = True
             why = getattr(cause, "strerror", None) or cause
             why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
-            told = f"{known.address} does not answer as a replica"
-            _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
+            told = f"{known.address} does not answer as a replica ({why!s:.120})"
+            _logger.warning("%s", told if known.status else f"{told}; is the address right?")
 
 
 def _fetch(address: str) -> bytes:

@@ -86,17 +86,9 @@ class FewBitsText(TextModel):
 def _addresses(of: Layer) -> list[int]:
     """As layers.py's `feed` finds them; 0 for a bias that is not there."""
     found = [of.norm_in.data_ptr(), of.norm_mlp.data_ptr()]
-    for matrix, bias in (
-        (of.qkv, of.qkv_bias),
-        (of.out, None),
-        (of.gate_up, None),
-        (of.down, None),
-    ):
-        found += [
-            matrix.data.data_ptr(),
-            matrix.scales.data_ptr(),
-            bias.data_ptr() if bias is not None else 0,
-        ]
+    for matrix in (of.qkv, of.out, of.gate_up, of.down):
+        bias = of.qkv_bias.data_ptr() if matrix is of.qkv else 0
+        found += [matrix.data.data_ptr(), matrix.scales.data_ptr(), bias]
     return found
 
 

@@ -25,9 +25,8 @@ from numba.extending import intrinsic
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
 from streamer.model.kernels.arithmetic import f4, part
 from streamer.model.kernels.attention import COUNT, FIRST, SLOT, START, attend_head, store
-from streamer.model.kernels.layers import gated, rotate
+from streamer.model.kernels.layers import add, gated, normalise, rotate
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
-from streamer.model.kernels.simd import keep_apart, make_fold
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
 APART = 8  # counters of a phase have a cache line of their own: the next share, and those done
@@ -38,9 +37,8 @@ PLAIN, NORMED, GATED = range(3)  # what happens to rows before a product
 STEPS = f4(127)
 _LEAST = f4(1e-30)
 _SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
-_ZERO, _ONE = f4(0), f4(1)
+_ZERO = f4(0)
 _NO_SIGN = np.int32(0x7FFFFFFF)
-_squares = make_fold("squares")
 
 
 @intrinsic
@@ -159,8 +157,8 @@ def prepare(
         to = given[first * inner : last * inner]
         if what == NORMED:
             own = x[first * hidden : last * hidden]
-            _add(own, change[first * hidden : last * hidden], len(own))
-            _normalise(own, norm, to, last - first, hidden, eps)
+            add(own, change[first * hidden : last * hidden], 1, len(own))
+            normalise(own, norm, to, last - first, hidden, hidden, eps)
         elif what == GATED:
             gated(wide[first * 2 * inner :], 2 * inner, to, last - first, inner)
         to_bytes(given, first, last, inner, room, form)
@@ -290,26 +288,3 @@ def feed(cells, threads, x, spans, sizes, eps, table, of, angles, slots, rooms, 
         _times(cells, at + 7, threads, room, own[8:11], of, wide, rows, 2 * ffn, hidden, form)
         prepare(cells, at + 8, threads, GATED, *rest, ffn, eps, room, form)
         _times(cells, at + 9, threads, room, own[11:14], of, change, rows, hidden, ffn, form)
-
-
-@compiled
-def _normalise(x, weight, out, rows, width, eps):
-    """out = weight * x / rms(x), rows of `width` numbers. A row's sum has one order."""
-    keep_apart()
-    even = width // PANEL * PANEL
-    for m in range(rows):
-        row = x[m * width : (m + 1) * width]
-        to = out[m * width : (m + 1) * width]
-        total = _squares(row, 0, even)
-        for i in range(even, width):
-            total += row[i] * row[i]
-        scale = _ONE / np.sqrt(total / f4(width) + eps)
-        for i in range(width):
-            to[i] = weight[i] * (row[i] * scale)
-
-
-@compiled
-def _add(x, y, count):
-    keep_apart()
-    for i in range(count):
-        x[i] += y[i]

@@ -22,6 +22,7 @@ from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import Shapes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
 from streamer.model.engines.engine import Text, Tower
+from streamer.model.kernels.library import PANEL
 
 VERSION = 5  # of the layout; another one is not read
 SPARE_BYTES = 500_000_000  # that a disk should keep
@@ -31,6 +32,8 @@ def load_few_bits(
     directory: Path, shapes: Shapes, engine: str, told: Told = quiet
 ) -> tuple[Tower, Text]:
     """From the prepared form where there is one, else converted. Raises ModelError."""
+    if shapes.text.hidden % PANEL:
+        raise ModelError(directory, f"its hidden size is no multiple of {PANEL}; take engine fast")
     prepared = Prepared(directory, shapes, engine)
     names = names_of(shapes)
     parts: dict[str, Part] = {}

@@ -62,16 +62,6 @@ class Turn:
         return f"{self.file}#{self.part}"
 
 
-@dataclass(frozen=True)
-class Listened:
-    """A recording's turns, the number of silent ones, or the error."""
-
-    file: str
-    turns: Sequence[Turn] = ()
-    num_silent: int = 0
-    error: str = ""
-
-
 def files_in(paths: Sequence[str]) -> list[str]:
     """The recordings at `paths`. Raises TuneError if there is none."""
     files = list(dict.fromkeys(file for path in paths for file in recordings_in(path)))
@@ -95,12 +85,13 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     if kept.exists():
         return [Turn(**turn) for turn in json.loads(kept.read_text("ascii"))]
     heard = _heard(files, work / "turns")
-    if broken := [heard[file] for file in files if heard[file].error]:
-        first = f"the first is {broken[0].file}: {broken[0].error}"
-        fail(f"{len(broken)} of {len(files)} recordings cannot be read and are left out; {first}")
-    if silent := sum(each.num_silent for each in heard.values()):
+    if broken := [f"{file}: {heard[file]}" for file in files if isinstance(heard[file], str)]:
+        told = f"{len(broken)} of {len(files)} recordings cannot be read and are left out"
+        fail(f"{told}; the first is {broken[0]}")
+    turns = [turn for file in files for turn in heard[file] if not isinstance(turn, str)]
+    found = [turn for turn in turns if turn]
+    if silent := turns.count(None):
         fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
-    found = [turn for file in files for turn in heard[file].turns]
     if len(found) < LEAST:
         told = f"{len(found)} turns with speech in {len(files)} recordings"
         raise TuneError(f"{told}: {LEAST} are needed, some hundred are useful; give more")
@@ -108,14 +99,15 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     return found
 
 
-def _heard(files: Sequence[str], folder: Path) -> dict[str, Listened]:
+def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | str]:
     folder.mkdir(exist_ok=True)
     jobs = min(num_cores(), len(files))
-    found: dict[str, Listened] = {}
+    found: dict[str, list[Turn | None] | str] = {}
     try:
         with Bar("listening", len(files)) as bar, Workers(jobs) as pool:
-            for each in each_done(pool, jobs, partial(listen, folder=folder), iter(files), {}):
-                found[each.file] = each
+            hear = partial(listen, folder=folder)
+            for file, turns in each_done(pool, jobs, hear, iter(files), {}):
+                found[file] = turns
                 bar.show(len(found), f"{len(found)} of {len(files)}")
     except BrokenProcessPool:
         told = "a listening process ended (too little memory?); run it again"
@@ -123,13 +115,13 @@ def _heard(files: Sequence[str], folder: Path) -> dict[str, Listened]:
     return found
 
 
-def listen(file: str, folder: Path, turn_s: float = TURN_S) -> Listened:
-    """One recording's turns, whose sound goes into `folder`. Raises OSError if that is full."""
+def listen(file: str, folder: Path, turn_s: float = TURN_S) -> tuple[str, list[Turn | None] | str]:
+    """(the recording, its turns, None for those with too little speech; or why it cannot be read).
+    The turns' sound goes into `folder`. Raises OSError if that is full."""
     try:
-        turns = list(_turns_in(file, folder, turn_s))
+        return file, list(_turns_in(file, folder, turn_s))
     except AudioError as error:
-        return Listened(file, error=error.reason)
-    return Listened(file, [turn for turn in turns if turn], turns.count(None))
+        return file, error.reason
 
 
 def _digest(name: str) -> str:

@@ -81,7 +81,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     """Same windows, same ids: what is learnt is what is fed."""
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
-    turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0).turns
+    turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)[1]
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
     makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id)

@@ -34,7 +34,7 @@ def turns(tmp_path_factory):
     found = []
     for i in range(6):
         soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
-        found += listen(str(folder / f"{i}.wav"), folder).turns
+        found += listen(str(folder / f"{i}.wav"), folder)[1]
     return found
 
 
