@@ -366,6 +366,8 @@ class FileScreen:
         more = f" (so in {len(told)} of {len(parts)} parts)" if len(parts) > 1 else ""
         told = ([told[0] + more] if told else []) + ([recording.cut] if recording.cut else [])
         warning = "; ".join(told) or None
+        if not (self.as_json or any(part["text"] for part in parts)):
+            tell(f"{recording.path}: no speech was heard, so there is no sentence")
         if warning and not recording.cut:
             tell(f"{recording.path}: {warning}")
         if self.as_json:

@@ -4,7 +4,8 @@
 
     d = streamer.describe("samples/plain.wav")
     print(d)                                # the sentence
-    print(d.levels["rate"].name)            # one attribute
+    if rate := d.levels["rate"]:            # one attribute; None where nobody speaks
+        print(rate.name)
     print(d.measures.rate_syllables_per_s)  # its number
 
     with streamer.open(mode="exact") as describer:      # models stay loaded

@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,7 +35,7 @@ from streamer.stages.batcher import CLOSED
 
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
-END_S = 5.0  # for the describer to close at the end of the program
+END_S = 5.0  # for all describers to close at the end of the program
 _lock = threading.Lock()
 _calls: dict[Future[Any], threading.Event] = {}  # of open describers; set when nothing runs
 _stacks: set[ExitStack] = set()  # of open describers
@@ -298,24 +299,25 @@ class _Background:
                 raise SystemExit from None
             raise
 
-    def end(self) -> None:
-        """At the end of the program, where a daemon thread may be in a call, or begin one.
+    def end(self, left_s: Callable[[], float]) -> None:
+        """At the end of the program, where a daemon thread may be in a call, or begin one. Waits
+        for `left_s()` at most.
 
         The call is cancelled, since a thread that is ended inside a model's native code aborts the
-        process. Each step may take END_S.
+        process.
         """
         self.is_over = True
-        if not self._opening.acquire(timeout=END_S) or self._found is None:
+        if not self._opening.acquire(timeout=left_s()) or self._found is None:
             return
         portal, _ = self._found
         _keep(self)  # its stack would wait for all calls
         if self._call is not None:
             self._call.cancel()
-            self._is_idle.wait(END_S)
+            self._is_idle.wait(left_s())
         with suppress(Exception):  # the program ends, so an error has no reader
             portal.start_task_soon(self._stop.set)
-            self._kept.result(END_S)
-            portal.start_task_soon(portal.stop, True).result(END_S)
+            self._kept.result(left_s())
+            portal.start_task_soon(portal.stop, True).result(left_s())
 
 
 async def _keep_open(
@@ -330,12 +332,18 @@ _background = _Background()
 
 
 def _end() -> None:
-    _background.end()
+    until = time.monotonic() + END_S
+
+    def left_s() -> float:
+        return max(0.0, until - time.monotonic())
+
+    for call in list(_calls):  # of daemon threads, as those of `_Background.end`
+        call.cancel()
+    _background.end(left_s)
     for stack in list(_stacks):  # collected now, it might be the thread's end first, which waits
         _keep(stack)
-    for call, is_idle in list(_calls.items()):  # of daemon threads, as those of `_Background.end`
-        call.cancel()
-        is_idle.wait(END_S)
+    for is_idle in list(_calls.values()):
+        is_idle.wait(left_s())
 
 
 def _forget() -> None:

@@ -114,9 +114,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guarded(command: Command, given: dict[str, Any]) -> int:
     try:
         return _run(command, given)
-    except ConfigError as error:
-        fail(str(error))
-        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader closed the pipe (| head): not an error
@@ -126,6 +123,9 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
         if is_interrupted():  # Python hides a KeyboardInterrupt that comes as a class is made
             return 130
         cause = _cause_of(error)
+        if isinstance(cause, ConfigError):
+            fail(str(cause))
+            return 2
         told = told_of(cause)
         if isinstance(cause, StdoutLost):
             drop_stdout()

@@ -27,7 +27,7 @@ from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.extras import load
 from streamer.forks import FirstUse, Loading
-from streamer.logs import log
+from streamer.net.service.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection

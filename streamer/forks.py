@@ -18,7 +18,7 @@ _is_cut_off = False
 def check() -> None:
     """Raises RuntimeError where this process cannot describe."""
     if _is_cut_off:
-        ways = "describe one recording before the fork, or start processes by spawn"
+        ways = "fork when its description is done, or start processes by spawn"
         raise RuntimeError(f"this process was forked while a thread was loading streamer; {ways}")
 
 

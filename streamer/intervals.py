@@ -216,4 +216,4 @@ def filled_pauses(
     found = find(frames, changes.values[: len(frames.f0)])
     minutes = (spoken[-1] + 1 - spoken[0]) / FRAMES_PER_S / 60
     times = [(begin / FRAMES_PER_S, end / FRAMES_PER_S) for begin, end in found]
-    return FilledPauses(times, len(found) / minutes)
+    return FilledPauses(times, len(found) / float(minutes))

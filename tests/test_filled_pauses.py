@@ -66,6 +66,7 @@ def test_a_recording_cut_otherwise_or_louder_says_the_same(spoken, tmp_path):
     assert streamer.filled_pauses(tmp_path / "s.wav") == whole
     assert streamer.filled_pauses((samples / 2, SAMPLE_RATE)) == whole
     minutes = len(samples) / SAMPLE_RATE / 60
+    assert "np." not in repr(whole)
     assert whole.per_min == pytest.approx(len(whole) / minutes, rel=0.1)
     assert streamer.filled_pauses((samples * 0, SAMPLE_RATE)).per_min is None
 

@@ -5,6 +5,9 @@ import json
 import os
 import pickle
 import sys
+import threading
+import time
+from concurrent.futures import Future
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +19,7 @@ from places import ROOT
 from processes import ended
 
 import streamer
-from streamer import AudioError, Config, ConfigError, Description
+from streamer import AudioError, Config, ConfigError, Description, blocking
 from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES
@@ -165,9 +168,7 @@ print(describer.describe({sample!r}))
 """
 # Forked while another thread is at its first description: as it imports the module `at`, or, for
 # none, as it reads; and while one reads later, where the fork may describe.
-FORKED = (
-    "this process was forked while a thread was loading streamer; describe one recording before"
-)
+FORKED = "this process was forked while a thread was loading streamer; fork when its description"
 LOADING = """
 import io, os, signal, sys, threading
 inside = threading.Event()
@@ -255,6 +256,17 @@ def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert (len(lines), len(set(lines)) <= 1) == (num_lines, True)
+
+
+def test_all_calls_together_hold_up_the_end_no_longer_than_one(monkeypatch):
+    monkeypatch.setattr(blocking, "END_S", 0.3)
+    monkeypatch.setattr(blocking, "_background", blocking._Background())
+    calls = {Future(): threading.Event() for _ in range(9)}
+    monkeypatch.setattr(blocking, "_calls", calls)
+    began = time.monotonic()
+    blocking._end()
+    assert 0.3 <= time.monotonic() - began < 0.9
+    assert all(call.cancelled() for call in calls)
 
 
 def test_a_description_reads_as_its_sentence(plain):

@@ -230,6 +230,10 @@ async def test_nothing_to_commit_and_clear(options):
             assert (await one_turn(session))[-1].stop_reason == "no_speech"
             await session.end()
             assert [event async for event in session] == []
+            late = [partial(session.feed, b"\0\0"), session.commit, session.answer, session.clear]
+            for call in late:
+                with pytest.raises(anyio.ClosedResourceError, match="has ended; open another one"):
+                    await call()
         async with describer.session(vad=True) as session:
             await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
             # voice activity was first: both at once are one turn

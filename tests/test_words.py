@@ -161,6 +161,28 @@ async def test_voice_activity_alone_judges_whether_somebody_speaks():
             assert found.measures.speech_s == 0
 
 
+async def test_a_recording_too_soft_to_be_heard_is_told():
+    """Whether a sentence comes or none. Silence, and soft parts of a loud recording, need no
+    word."""
+    words = [recording(number) for number in (1, 2)]
+    peaks = [float(np.abs(voice).max()) for voice in words]
+    async with Describer.open(mode="edge") as describer:
+        for voice, peak in zip(words, peaks, strict=True):
+            for dbfs in (-3, -42, -60, -75):
+                soft = voice * np.float32(10 ** (dbfs / 20) / peak)
+                found = await describer.describe((soft, RATE_HZ))
+                told = f"very quiet: the loudest sample is at {dbfs} dBFS, so speech may be missed"
+                assert (told in str(found.warning)) is (dbfs < -35)
+                assert found.text or dbfs <= -60
+        for dbfs, noise in ((-20, True), (-50, True), (0, False)):
+            samples = np.random.default_rng(0).uniform(-1, 1, 3 * RATE_HZ).astype(np.float32)
+            found = await describer.describe((samples * noise * 10 ** (dbfs / 20), RATE_HZ))
+            assert (found.text, found.warning is not None) == ("", dbfs == -50)
+        long = np.concatenate([*words * 8, 1e-3 * np.tile(samples, 25)]).astype(np.float32)
+        found = await describer.describe((long, RATE_HZ))
+        assert (len(found.parts) > 1, found.parts[-1].text, found.warning) == (True, "", None)
+
+
 async def described(file, **options):
     async with Describer.open(**options) as describer:
         return await describer.describe(file, measures=True)

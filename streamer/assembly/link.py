@@ -93,7 +93,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
     """A warning, never an error: that would end the link's task, which all turns need."""
-    from streamer.net.service.notices import notice
+    from streamer.net.service.logs import notice
 
     for line in doubts_of_cloud(config, card, fingerprint):
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamer.config import Config
+from streamer.config import Config, ConfigError
 from streamer.core.attributes import FORMS, LevelNames, chosen, level_names, names_of
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
@@ -70,7 +70,7 @@ class Models:
         return self.config.cloud if is_asked else None
 
     def load(self) -> None:
-        """Load everything the config's mode and drafter need. Raises ModelError."""
+        """Load everything the config's mode and drafter need. Raises ModelError, ConfigError."""
         edge, _ = self.pair
         if edge is not None and self.config.draft == "generate":
             _ = self._stock_edge
@@ -87,27 +87,23 @@ class Models:
         return "" if cloud is None else fingerprint_of(cloud.directory)
 
     def _check_language(self) -> None:
-        """Raises ModelError where a model does not speak the wanted language."""
-        from streamer.model.checkpoint.weights import ModelError
-
+        """Raises ConfigError where a model does not speak the wanted language."""
         for thinker in self.pair:
             if thinker is not None:
                 try:
                     thinker.card.speaking(self.language)
                 except ValueError as error:
-                    raise ModelError(thinker.directory, str(error)) from None
+                    raise ConfigError(f"{thinker.directory}: {error}") from None
 
     def _check_said(self) -> None:
-        """Raises ModelError where these models cannot say the wanted attributes alone."""
-        from streamer.model.checkpoint.weights import ModelError
-
+        """Raises ConfigError where these models cannot say the wanted attributes alone."""
         if self.config.said == ALL:
             return
         lacking = [name for name in names_of(self.config.said) if name not in self.can_say]
         if lacking:
             why = f"has no phrases of {lacking[0]} that the cloud says, too"
             way = "leave attributes out, or take models whose cards have them"
-            raise ModelError(self.first.directory, f"{why}; {way}")
+            raise ConfigError(f"{self.first.directory}: {why}; {way}")
 
     def check_promise(self, said: str = "", language: str = "") -> None:
         """Warn once (PromiseWarning) where the gate's promise was made for something else. said,

@@ -32,6 +32,7 @@ PROBE_S = 20.0
 GUESSED = (
     *("aac", "ac3", "amr", "asf", "avi", "dts", "eac3", "loas", "mp3", "mpegts", "spdif", "swf"),
 )
+HOUR_LONG = ("rm", "3600.000000")  # a RealMedia file that ffmpeg wrote to a pipe
 # demuxers that open what a file names: playlists, manifests, descriptions of a session, scripts
 REACHING_OUT = frozenset(
     {
@@ -62,13 +63,14 @@ class FfmpegAudio(Audio):
         found, told = pieces_of(handle)
         joined = [piece for piece in found if not piece.head]
         self._pieces: list[Piece | None] = [*joined] or [None]
+        is_sizeless = len(joined) < len(found)  # its last packet is short, which is no fault
         source = _source(handle, self._pieces[0])
         tracks, self._track, duration_s = _looked_at(source, handle.fileno(), wanted)
         if tracks == 0:
             raise AudioError(path, "has no sound track")
         if tracks is not None and wanted is not None:
             check_track(path, tracks, wanted)
-        self._decoder = Decoder(source, handle.fileno(), self._track)
+        self._decoder = Decoder(source, handle.fileno(), self._track, is_sizeless)
         try:
             rate, channels = self._decoder.kind(path, why)
         except BaseException:
@@ -123,10 +125,12 @@ class FfmpegAudio(Audio):
 class Decoder:
     """One run of ffmpeg over one recording."""
 
-    def __init__(self, source: tuple[str, ...], fd: int, track: int) -> None:
+    def __init__(
+        self, source: tuple[str, ...], fd: int, track: int, is_sizeless: bool = False
+    ) -> None:
         shape = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
         quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
-        self._ends_short = os.pread(fd, 4, 0).startswith(ENDS_SHORT)
+        self._ends_short = is_sizeless or os.pread(fd, 4, 0).startswith(ENDS_SHORT)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
         try:
             self._process = subprocess.Popen(
@@ -274,7 +278,8 @@ def _looked_at(
     container = found.get("format", {})
     if told is None and len(streams) == 1:  # else it is that of the longest one
         told = container.get("duration")
-    if container.get("format_name") in GUESSED:
+    kind = container.get("format_name")
+    if kind in GUESSED or (kind, told) == HOUR_LONG:
         told = None
     return len(tracks), track, _seconds(told)
 

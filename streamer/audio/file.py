@@ -230,9 +230,9 @@ def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
 
 def _spool(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
     """Copies a pipe to a temporary file, because decoders seek; it is gone when closed."""
+    read = _reader_of(path, stream, is_over)
     spool = _temporary(path)
     try:
-        read = _reader_of(path, stream, is_over)
         while piece := read(1 << 20):
             if not isinstance(piece, bytes | bytearray | memoryview):
                 raise TypeError(f"{path} gives {type(piece).__name__}; open it as binary")
@@ -258,8 +258,15 @@ def _reader_of(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Cal
     """`stream.read`; of a pipe one that waits for data as long as it is wanted. A thread that
     blocks inside a read cannot be ended, and the end of the program would wait for it."""
     raw = getattr(stream, "raw", stream)
-    # other streams may hold data that their descriptor no longer has
-    if not isinstance(raw, io.FileIO) or stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+    if not isinstance(raw, io.FileIO):  # others may hold data that their descriptor no longer has
+        return stream.read
+    try:
+        kind = stat.S_IFMT(os.fstat(raw.fileno()).st_mode)
+    except OSError:
+        kind = 0
+    if kind == 0:  # closed below Python, and an event loop's epoll may have its number by now
+        raise AudioError(path, "its descriptor is closed; leave it open until it is described")
+    if kind == stat.S_IFREG:
         return stream.read
     read_some: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
     poll = select.poll()

@@ -70,7 +70,7 @@ def put(text: str, end: str = "\n") -> None:
 
 def drop_stdout() -> None:
     """Discard the buffer of stdout; otherwise the interpreter would write it at exit."""
-    _drop(sys.__stdout__, 1)
+    _drop(sys.__stdout__ or sys.stdout, 1)
 
 
 def drop_stderr() -> None:
@@ -187,9 +187,10 @@ def _is_elsewhere() -> bool:
 
 def prepare() -> None:
     """Escape names that are not UTF-8; show our warnings in one line, without code. A closed stream
-    (`>&-`) is replaced, since the next file that is opened would take its number."""
-    sys.stdout = sys.stdout or _nowhere()
-    sys.stderr = sys.stderr or _nowhere()
+    (`>&-`) is replaced, since the next file that is opened would take its number; one for stdout
+    cannot be written."""
+    sys.stdout = sys.stdout or _nowhere(os.O_RDONLY)
+    sys.stderr = sys.stderr or _nowhere(os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -201,8 +202,8 @@ def prepare() -> None:
     warnings.formatwarning = told  # type: ignore[assignment]
 
 
-def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")
+def _nowhere(flags: int) -> TextIO:
+    return os.fdopen(os.open(os.devnull, flags), "w", encoding="utf-8")
 
 
 def models_of(config: Config) -> str:

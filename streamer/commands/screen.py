@@ -32,6 +32,7 @@ from streamer.intervals import FilledPauses, Interval
 from streamer.progress import Bar, clock
 
 NO_VOICE = "pitch for this voice unknown: auto needs two turns or more, or give HZ"
+NO_PITCH = "pitch for this voice unknown: no pitch is heard"
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,9 @@ def table_of(result: Description) -> str:
         )
         for reading in readings_of(result)
     ]
-    lines = [*aligned(rows), f"  {_details(found, language)}"]
-    warnings = [f"  ! {warning}" for warning in found.warnings_in(language)]
+    is_heard = result.stop_reason != "no_speech"
+    lines = [*(aligned(rows) if is_heard else ()), f"  {_details(found, language)}"]
+    warnings = [f"  ! {warning}" for warning in found.warnings_in(language) if is_heard]
     return "\n".join([*lines, *warnings]) + "\n"
 
 
@@ -235,7 +237,9 @@ def voice_lines(result: Description) -> str:
     language = result.language
     if not result.parts:
         pitch = result.voice_pitch
-        return f"  {pitch.told_in(language) if pitch else told(language, NO_VOICE)}\n"
+        has_pitch = result.measures is not None and result.measures.pitch_median_hz is not None
+        why = told(language, NO_VOICE if has_pitch else NO_PITCH)
+        return f"  {pitch.told_in(language) if pitch else why}\n"
     begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
     pitches = [part.voice_pitch for part in result.parts]
     rows = zip(begins, (p.told_in(language) if p else ABSENT for p in pitches), strict=False)

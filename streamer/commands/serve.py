@@ -19,7 +19,7 @@ from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions,
 from streamer.commands.process import drop_stdout, fail, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
-from streamer.logs import log_errors_to
+from streamer.net.service.logs import log_errors_to
 
 if TYPE_CHECKING:
     from streamer.net.link.server import VerifierServer
@@ -238,7 +238,7 @@ def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> s
 
 def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
-    from streamer.net.service.notices import notices_to
+    from streamer.net.service.logs import notices_to
 
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
@@ -23,6 +24,11 @@ from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
+QUIET_DBFS = -35.0  # of the loudest sample; speech of -50 dBFS is louder
+QUIET = (
+    "very quiet: the loudest sample is at {:.0f} dBFS, so speech may be missed or misjudged; "
+    "record it louder, or raise its volume"
+)
 GUESS = "only {:.1f} s of speech: a description of so little is a guess, 3 s are enough"
 JSON_FIELDS = (
     *("file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted"),
@@ -289,9 +295,17 @@ def turn_warning(
     return "; ".join(found) or None
 
 
+def quiet_faults(peak: float) -> tuple[str, ...]:
+    """A line about a turn whose loudest sample is `peak`, full scale 1.0; none where it is loud
+    enough, or digital silence."""
+    peak_dbfs = 20 * math.log10(peak) if peak > 0 else 0.0
+    return (QUIET.format(peak_dbfs),) if peak_dbfs < QUIET_DBFS else ()
+
+
 def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
-    """The file's own warning, then the first of its parts'."""
-    of_parts = [part.warning for part in parts if part.warning]
+    """The file's own warning, then the first of its parts', of those with speech if there are."""
+    spoken = [part for part in parts if part.stop_reason != "no_speech"]
+    of_parts = [part.warning for part in spoken or parts if part.warning]
     more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
     told = [warning, *(first + more for first in of_parts[:1])]
     return "; ".join(filter(None, told)) or None

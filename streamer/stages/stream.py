@@ -110,8 +110,7 @@ class LiveSession:
             kind = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
             raise TypeError(f"{kind}; of an int16 array give .tobytes()")
         pcm = bytes(pcm)
-        if self._is_ended:
-            raise anyio.ClosedResourceError("the session has ended; open another one")
+        self._check_open()
         if self._options.is_recording:
             await self._commands.send(AudioPiece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
@@ -126,8 +125,9 @@ class LiveSession:
         """End the turn; its number. Later audio is the next turn's.
 
         last: the end of the turn's audio; feeding it here saves a trip to a thread. Raises
-        NothingToCommit where nothing was fed since the last turn.
+        NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
         """
+        self._check_open()
         if last:
             self._hold(last)
         command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
@@ -152,11 +152,13 @@ class LiveSession:
 
         Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
         """
+        self._check_open()
         self._last_asked = self._chunk.last_closed
         await self._commands.send(Answer())
 
     async def clear(self) -> None:
         """Forget the audio that is not committed yet; a Cleared event follows."""
+        self._check_open()
         await self._flush()  # not dropped here: times count from the session's first sample
         await self._commands.send(Clear())
 
@@ -236,6 +238,10 @@ class LiveSession:
         """Whether an iteration ends with `event`."""
         is_over = isinstance(event, Description | TurnFailed)
         return is_over and self._options.turn_detection is None and not self._is_ended
+
+    def _check_open(self) -> None:
+        if self._is_ended:
+            raise anyio.ClosedResourceError("the session has ended; open another one")
 
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm

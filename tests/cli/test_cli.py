@@ -148,6 +148,8 @@ def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):
     for options, err in (((), told), (("--json",), ""), (("--quiet",), "")):
         found = here("describe", silence, "--mode", "edge", *options, *models)
         assert (found[0], found[2]) == (0, err)
+    status, out, err = here("describe", silence, "--mode", "edge", "--measures", *models)
+    assert (status, out, err) == (0, "\n  2.0 秒中说话 0.0 秒\n", told)
 
 
 def test_one_file_s_failure_never_ends_the_run(models, samples, monkeypatch):
@@ -236,14 +238,37 @@ def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_closed_stream_leads_nowhere(samples, number):
-    """As `>&-` and `2>&-` close it. Text for one never comes on the other."""
+def test_text_for_a_closed_stream_never_comes_on_the_other(samples, number):
+    """As `>&-` and `2>&-` close it. A sentence that nobody gets is no success."""
     done = ended(*EDGE, samples[0], preexec_fn=lambda: os.close(number))
-    assert done.returncode == 0
-    shown = [done.stdout.count("说话人"), done.stderr.count("first text after")]
-    assert shown == ([0, 1] if number == 1 else [1, 0])
-    assert not re.search("defect|first text", done.stdout)
-    assert "defect" not in done.stderr
+    lost = "streamer: stdout cannot be written (Bad file descriptor); make room, or write elsewhere"
+    assert done.returncode == (1 if number == 1 else 0)
+    assert done.stdout.count("说话人") == number - 1
+    assert (done.stdout.count("\n"), done.stderr) == ((0, f"{lost}\n") if number == 1 else (1, ""))
+
+
+CLOSED_BELOW = """
+import os, sys, streamer
+file = open(sys.argv[1], "rb") if len(sys.argv) > 1 else sys.stdin
+os.close(file.fileno())
+try: streamer.describe("-" if file is sys.stdin else file)
+except streamer.AudioError as error: print(error.reason)
+"""
+
+
+@pytest.mark.parametrize("is_stdin", [True, False])
+def test_a_file_whose_descriptor_is_closed_is_not_waited_for(samples, is_stdin):
+    """Another's, such as the event loop's, has its number by then."""
+    command = (sys.executable, "-c", CLOSED_BELOW, *([] if is_stdin else samples[:1]))
+    done = ended(*command, stdin=subprocess.DEVNULL)
+    told = "its descriptor is closed; leave it open until it is described\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
+
+
+def test_a_language_that_no_model_speaks_is_bad_usage(here, samples):
+    status, out, err = here("describe", samples[0], "--language", "fr", "--mode", "edge")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "language is 'fr', but this model speaks zh and en; leave it out" in err
 
 
 @pytest.mark.parametrize("command", ["serve", "verifier"])

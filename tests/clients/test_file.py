@@ -51,6 +51,12 @@ def test_it_says_what_describe_says(server):
     assert " 1 s: " in err
 
 
+def test_silence_is_told(server, tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(16_000), 16_000)
+    told = f"streamer_client.py: {tmp_path / 'a.wav'}: no speech was heard, so there is no sentence"
+    assert client(tmp_path / "a.wav", "--url", server, "--speed", 20) == (0, "\n", f"{told}\n")
+
+
 def test_broken_files_are_each_one_line(server, tmp_path):
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("these are words")

@@ -60,6 +60,7 @@ class Closed:
     measures: Callable[[], Any] | None = None
     shows_measures: bool = False  # they were asked for, not only needed for the words
     curves: Callable[[], Any] | None = None  # its Curves, likewise
+    peak: float = 0.0  # the loudest sample, full scale 1.0
 
 
 @dataclass(frozen=True, slots=True)

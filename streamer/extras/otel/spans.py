@@ -18,7 +18,7 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 import streamer
 from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFailed
 from streamer.core.readings import readings_of
-from streamer.net.service.notices import Notices
+from streamer.net.service.logs import Notices
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
 MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one

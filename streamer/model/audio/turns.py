@@ -56,6 +56,7 @@ class Part:
         self.turn = turn
         self.begin = begin
         self.num_samples = 0
+        self._peak = 0.0
         self.voice = TurnVoice()
         self.mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
@@ -68,6 +69,7 @@ class Part:
     def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
+        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
         heard = self._trim.push(samples)
         self._judge(self.span.push(samples), frames)
         return self.mel.push(heard), heard
@@ -146,6 +148,7 @@ class Part:
             partial(measurer.finish, has_speech) if measurer else None,
             shows_measures,
             measurer.curves if measurer and shows_measures else None,
+            self._peak,
         )
         return [*([self.heard([], samples)] if len(samples) else []), closed]
 

@@ -19,7 +19,7 @@ from streamer.core.description import one_line
 from streamer.core.link.edge_turn import Breaker, Redial, RemoteFault, pause_s
 from streamer.core.link.wire import WireError
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, dial, is_absent, is_final, why
-from streamer.net.service.notices import Notices
+from streamer.net.service.logs import Notices
 
 MAX_DIALS = 4  # at once; one while they fail
 PING_S = 1.0

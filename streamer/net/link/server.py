@@ -25,8 +25,8 @@ from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import ClientSocket
+from streamer.net.service.logs import Notices
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.net.service.notices import Notices
 from streamer.net.service.service import Query, Service
 from streamer.stages.ports import Judge, quietly
 

@@ -18,7 +18,7 @@ from prometheus_client import (
 from streamer.core.decoding.plan import Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
 from streamer.core.rules.settings import STOP_REASONS
-from streamer.net.service.notices import Notices
+from streamer.net.service.logs import Notices
 from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

@@ -42,8 +42,8 @@ from streamer.net.service.http import (
     refused,
     url_of,
 )
+from streamer.net.service.logs import Notices, RateLimit, notice
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.net.service.notices import Notices, RateLimit, notice
 
 # Limits on messages that the handler has not taken yet, and on their bytes in the kernel (which
 # doubles them). Larger buffers only hide a slow server, and keep a lost client alive.

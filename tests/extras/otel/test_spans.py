@@ -18,7 +18,7 @@ from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras import load
 from streamer.extras.otel.spans import MAX_OPEN, Telling, _Turns, traced, tracing
-from streamer.net.service.notices import EVERY_S
+from streamer.net.service.logs import EVERY_S
 from streamer.stages.events import SessionOptions
 
 

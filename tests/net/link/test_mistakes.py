@@ -22,7 +22,7 @@ from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.service.notices import EVERY_S, Notices
+from streamer.net.service.logs import EVERY_S, Notices
 from streamer.stages.ports import TargetLost
 
 
