@@ -168,7 +168,10 @@ class Item(Struct):
 
 
 class ItemCreate(_Event, tag="conversation.item.create"):
+    """previous_item_id: null for the end of the conversation, "root" for its begin."""
+
     item: Item = msgspec.field(default_factory=Item)
+    previous_item_id: Id | None = None
 
 
 class ItemDelete(_Event, tag="conversation.item.delete"):

@@ -32,6 +32,7 @@ from streamer.stages.events import (
 
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
 MAX_APPEND_BYTES = 3 << 20
+MAX_ITEMS = 256  # the newest, which another one may follow; an id has up to 512 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class Conversation:
         self._before_ms = 0
         # a commit was answered by itself, so a response.create for it asks for nothing more
         self._may_ask = False
-        # the newest item of the conversation; the next one names it
-        self._last_item: str | None = None
+        # the conversation, as far as it is kept; each item named the one before it
+        self._items: list[str] = []
         # items of the client's own text, and responses without a turn
         self._num_own = 0
         # the response that is being written; turns are answered one after another
@@ -271,9 +272,17 @@ class Conversation:
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
             text = "only messages of text are taken as items; append audio, and commit it"
             return _refused(text, "unsupported", event.event_id)
+        after = event.previous_item_id
+        if after not in (None, "root", *self._items):
+            text = f"the previous item {after!r:.80} does not exist, or is too old"
+            code = "item_create_invalid_previous_item_id"
+            return _refused(f"{text}; name one of the last {MAX_ITEMS}", code, event.event_id)
         name = item.id or f"item_{self.name}_own_{self._count_own()}"
+        if name in ("root", *self._items):
+            text = f"an item {name!r:.80} exists; take another id"
+            return _refused(text, "item_create_duplicate_id", event.event_id)
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        return s.item_added(name, item.role, content, self._add(name)), None
+        return s.item_added(name, item.role, content, self._add(name, after)), None
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
         extensions = msgspec.to_builtins(self.wants) | {"ignored": list(ignored)}
@@ -286,9 +295,14 @@ class Conversation:
         self._num_own += 1
         return self._num_own
 
-    def _add(self, item: str) -> str | None:
-        """Add an item; return the one before it."""
-        previous, self._last_item = self._last_item, item
+    def _add(self, item: str, after: str | None = None) -> str | None:
+        """Add an item, at the end unless `after` says where; return the one before it."""
+        items = self._items
+        at = {None: len(items), "root": 0}.get(after)
+        at = items.index(str(after)) + 1 if at is None else at
+        previous = items[at - 1] if at else None
+        items.insert(at, item)
+        del items[:-MAX_ITEMS]
         return previous
 
     def _item(self, turn: int) -> str:

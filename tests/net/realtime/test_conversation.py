@@ -9,7 +9,7 @@ from fake_session import talking
 from wire import ANSWER, COMMIT, session_update, text_of, validate
 
 from streamer.extras.coach.network import FORM
-from streamer.net.realtime import journal
+from streamer.net.realtime import conversation, journal
 from streamer.net.realtime.session import Resume
 
 MINE = {"client_event_id": "mine"}
@@ -89,6 +89,29 @@ async def test_a_turn():
         metadata = [response["metadata"] for response in responses_of(events)]
         assert metadata == [MINE, MINE, None, None]
         assert len({e["event_id"] for e in events}) == len(events)
+
+
+async def test_an_item_goes_where_the_client_says():
+    """At the end, the begin, or after an item that exists; else an error, and no item."""
+    after = [("a", None), ("b", None), ("c", "root"), ("d", "a"), ("e", None), ("f", "b")]
+    async with talking() as talk:
+        events = await talk.say(*(item(id=name) | {"previous_item_id": at} for name, at in after))
+        added = [e for e in events if e["type"] == "conversation.item.added"]
+        assert [e["previous_item_id"] for e in added] == [None, "a", None, "a", "b", "b"]
+        (error,) = await errors_of(talk, item(id="g") | {"previous_item_id": "x" * 512})
+        assert (error["code"], error["event_id"]) == (
+            "item_create_invalid_previous_item_id",
+            "made",
+        )
+        for name in ("a", "root"):
+            (error,) = await errors_of(talk, item(id=name))
+            assert error["code"] == "item_create_duplicate_id"
+        last = [event["previous_item_id"] for event in await talk.say(item(id="g"))]
+        assert last == ["e", "e"]
+        await talk.say(*(item() for _ in range(conversation.MAX_ITEMS)))
+        (error,) = await errors_of(talk, item() | {"previous_item_id": "g"})
+        assert "too old" in error["message"]
+        assert len(talk.session.conversation._items) == conversation.MAX_ITEMS
 
 
 async def test_a_response_without_a_turn():
