@@ -88,9 +88,13 @@ export class CoachView {
     put(at("nudge-why"), null);
   }
 
-  // Another session, asked for `wanted`: the report goes on, and the learnt baseline goes along.
-  anew(wanted) {
-    this.#fromS = this.#kept.seconds;
+  // Another session, asked for `wanted`, from a second of the last one on: the report goes on, and the learnt baseline goes
+  // along.
+  anew(wanted, fromS) {
+    this.#fromS += fromS;
+    const isBefore = ({ t }) => t < this.#fromS;
+    for (const name of ["rows", "windows"]) this.#kept[name] = this.#kept[name].filter(isBefore);
+    this.#curve.keep(isBefore);
     this.#held = [];
     this.#learntS = -1;
     this.end();
@@ -248,6 +252,10 @@ class Curve {
     this.#baseline = null;
     this.#drawnS = -Infinity;
     this.#svg.replaceChildren();
+  }
+
+  keep(isKept) {
+    this.#points = this.#points.filter(isKept);
   }
 
   usual(baseline) {

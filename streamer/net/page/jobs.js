@@ -20,6 +20,7 @@ class Job {
     this.isAway = false; // the link is broken, and the user knows
     const turns = new Turns(screen, sound, {
       settled: () => this.link.close(),
+      described: (seconds) => this.link.described(2 * Math.floor(seconds * sound.rateHz)),
       failed: (message) => this.link.close(new Problem("told", message)),
     });
     this.turns = turns;
@@ -37,7 +38,7 @@ class Job {
         screen.view.problem("broke");
       },
       lost: () => screen.view.problem("lost"),
-      anew: () => this.#replaced(screen, sound, server),
+      anew: (byte) => this.#replaced(screen, sound, server, byte / 2 / sound.rateHz),
       over: (problem) => {
         turns.leave();
         this.resolve(problem);
@@ -56,12 +57,12 @@ class Job {
     this.done.then(() => clearTimeout(this.timer));
   }
 
-  #replaced({ view, coach }, sound, server) {
+  #replaced({ view, coach }, sound, server, fromS) {
     this.turns.anew();
     if (this.isRecording) clearTimeout(this.timer);
     else {
       view.problem("anew");
-      this.link.greet(sessionOf(sound, { ...server, coach: coach.anew(server.coach) }));
+      this.link.greet(sessionOf(sound, { ...server, coach: coach.anew(server.coach, fromS) }));
       // After the messages that are sent again: the last session may have taken these without an answer.
       if (this.isFinished) queueMicrotask(() => ENDING.forEach((message) => this.link.send(message)));
     }

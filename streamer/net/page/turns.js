@@ -14,6 +14,8 @@ export class Turns {
   #numOpen = 0; // turns committed and not yet described
   #numDescribed = 0;
   #describedS = 0;
+  #begins = new Map(); // item -> second of the session where voice activity began it
+  #endS = 0; // of the last turn that is described; a part of it goes on there
   #isHearing = false; // another turn has begun
   #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
   #soFar = null; // the live update of the turn in hand that is shown
@@ -23,7 +25,7 @@ export class Turns {
   #isOver = false;
 
   // sound: {name and file of a recording or null, idle: the status between turns, seconds of a recording or null}.
-  // on: {settled(), failed(message)}.
+  // on: {settled(), failed(message), described(second up to which all turns are)}.
   constructor({ view, list, coach }, sound, on) {
     Object.assign(this, { view, list, coach, sound, on });
   }
@@ -31,7 +33,8 @@ export class Turns {
   // Another session, without the turns of the last one.
   anew() {
     this.leave();
-    this.#numOpen = this.#describedS = 0;
+    this.#numOpen = this.#describedS = this.#endS = 0;
+    this.#begins.clear();
     this.#isLastKnown &&= this.sound.seconds === null;
   }
 
@@ -48,6 +51,7 @@ export class Turns {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
+        this.#begins.set(event.item_id, event.audio_start_ms / 1_000);
         this.#begun();
         if (this.#hasFailed) this.view.noProblem(); // of the last turn
         this.#hasFailed = false;
@@ -68,10 +72,17 @@ export class Turns {
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
+        this.#heard(event.item_id, event.description.audio_s);
         return this.#described(event.description);
       case "error":
         return this.#error(event.error);
     }
+  }
+
+  #heard(item, seconds) {
+    this.#endS = (this.#begins.get(item) ?? this.#endS) + seconds;
+    this.#begins.delete(item);
+    this.on.described(this.#endS);
   }
 
   #begun() {

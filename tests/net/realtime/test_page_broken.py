@@ -86,7 +86,7 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
 
 async def test_a_server_that_died_is_found_again(tmp_path):
     """Killed while someone speaks and started again: the page waits, says so, goes on with a new
-    session. Its coach knows what was learnt."""
+    session, which hears all of the turn. Its coach knows what was learnt."""
     save_speech(tmp_path / "speech.wav", speech(20, 2), 16_000)
     how = ("--mode", "edge", "--coach", "learn_s=5")
     with contextlib.ExitStack() as servers:
@@ -101,11 +101,15 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
             servers.enter_context(serving(*how, "--port", urlsplit(url).port))
-            anew = "The server started anew: a sentence may miss its beginning."
+            anew = "The server started anew, and hears again what you have just said."
             await guest.until_said("#problem", anew)
             # not a sentence of the server that died
             await until(lambda: any(one.descriptions for one in guest.sockets[num_dead:]))
             assert (await guest.until_described("s from the microphone")).endswith(".")
+            assert not any(one.descriptions for one in guest.sockets[:num_dead])
+            dead, new = (audio_of(guest.sockets[i].sent) for i in (0, -1))
+            assert dead
+            assert new.startswith(dead), "the turn is heard from its beginning"
             # a busy server may have been given up for a third socket meanwhile
             texts = (m for one in guest.sockets for m in one.sent if isinstance(m, str))
             *_, update = (text for text in texts if "session.update" in text)
@@ -114,6 +118,10 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             assert "from 5 s of speech" in await guest.text("#learning")
             assert await guest.page.is_enabled("#keep")
             assert await times_of_report(guest, tmp_path / "report.html")
+
+
+def audio_of(messages):
+    return b"".join(each for each in messages if isinstance(each, bytes))
 
 
 async def times_of_report(guest, file):
