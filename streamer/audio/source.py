@@ -67,8 +67,8 @@ class Audio(ABC):
     @property
     def warning(self) -> str | None:
         """One line about the recording, or None. Ask after the last block."""
-        over = f"{self._num_over} samples beyond full scale were clipped, so words may be wrong"
-        over += f"; divide all by the loudest, {self._peak:.2f}"
+        over = f"{self._num_over} samples beyond full scale were clipped"
+        over += f"; divide all by the loudest, {self._peak:.2f}, to keep them"
         told = (self.cut, over if self._num_over else None, self.mixed)
         return "; ".join(filter(None, told)) or None
 
