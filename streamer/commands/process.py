@@ -35,6 +35,10 @@ class StdoutLost(Exception):
     """stdout cannot be written, and not because its reader closed it."""
 
 
+class StdoutClosed(StdoutLost):
+    """Nothing was ever there (`>&-`)."""
+
+
 class Failed(Exception):
     """The command cannot go on. Its text is one line with the way out."""
 
@@ -65,7 +69,8 @@ def put(text: str, end: str = "\n") -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise StdoutLost(error.strerror or str(error)) from None
+        lost = StdoutClosed if error.errno == errno.EBADF else StdoutLost
+        raise lost(error.strerror or str(error)) from None
 
 
 def drop_stdout() -> None:

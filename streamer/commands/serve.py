@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamer import __version__
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
-from streamer.commands.process import drop_stdout, fail, loading, opened, put, run_async
+from streamer.commands.process import (
+    StdoutClosed,
+    drop_stdout,
+    fail,
+    loading,
+    opened,
+    put,
+    run_async,
+)
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
 from streamer.net.service.logs import log_errors_to
@@ -92,10 +100,10 @@ async def run_opened(
 
 
 def _put_line(text: str) -> None:
-    """A service goes on after its reader has gone. Raises StdoutLost."""
+    """A service goes on without a reader. Raises StdoutLost."""
     try:
         put(text)
-    except BrokenPipeError:
+    except (BrokenPipeError, StdoutClosed):
         drop_stdout()
 
 

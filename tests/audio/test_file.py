@@ -200,9 +200,7 @@ def test_a_little_over_full_scale_is_clipped_with_a_warning(tmp_path, is_file):
         heard = np.concatenate(list(audio))
     np.testing.assert_array_equal(heard, np.clip(x, -1, 1))
     num_over = int((np.abs(x) > 1.0 + 1 / 32_768).sum())
-    told = (
-        "samples beyond full scale were clipped; divide all by the loudest"
-    )
+    told = "samples beyond full scale were clipped; divide all by the loudest"
     assert audio.warning == f"{num_over} {told}, 1.25, to keep them"
     assert audio.cut is None
 

@@ -208,10 +208,11 @@ def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words
     assert (done.returncode, lines) == (1, [f"streamer: {told}"])
 
 
-def test_a_service_whose_address_nobody_reads_serves():
+@pytest.mark.parametrize("before", [(), ("sh", "-c", 'exec "$@" >&-', "sh")])
+def test_a_service_whose_address_nobody_reads_serves(before):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
-    with started("serve", "--port", address[1], "--mode", "edge") as process:
+    with started("serve", "--port", address[1], "--mode", "edge", before=before) as process:
         process.stdout.close()
 
         def listens():
