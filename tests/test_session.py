@@ -10,7 +10,7 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
-from patience import until
+from patience import PATIENCE_S, until
 from sessions import (
     SILENCE,
     Between,
@@ -243,6 +243,32 @@ async def test_nothing_to_commit_and_clear(options):
             await session.end()
             events = [event async for event in session]
         assert sum(isinstance(event, Description) for event in events) == first + 1
+
+
+async def test_a_call_that_waits_as_the_session_is_left_ends(options):
+    """Another task's, which feeds or commits: it never waits for stages that are gone."""
+    ends = []
+
+    async def call(session, name, *given):
+        try:
+            while True:
+                await getattr(session, name)(*given)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            ends.append(str(error))
+
+    async with (
+        Describer.open(mode="edge", **options) as describer,
+        anyio.create_task_group() as group,
+    ):
+        async with describer.session() as session:
+            await session.feed(pcm(speech(2, 1)))
+            for name in ("feed", "answer", "clear", "commit"):
+                group.start_soon(call, session, name, *([bytes(99_999)] if name == "feed" else ()))
+            await anyio.sleep(0)
+        with anyio.fail_after(PATIENCE_S):
+            while len(ends) < 4:
+                await anyio.sleep(0.01)
+    assert set(ends) == {"the session has ended; open another one"}
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
 RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
 MAX_QUEUED_S = 5.0  # audio in the queue, after which `feed` waits
+ENDED = "the session has ended; open another one"
 MAX_ITEMS = 8  # heard and not yet prefilled
 
 
@@ -92,7 +93,8 @@ class LiveSession:
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         self._held = bytearray()  # fed, not yet a piece
         self._held_at = 0.0
-        self._is_ended = False
+        self._is_ended = self._is_closed = False  # no more audio; its context is left
+        self._awaited: set[anyio.Event] = set()
         self._hearing = parts.hearing(options)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
@@ -112,7 +114,7 @@ class LiveSession:
         pcm = bytes(pcm)
         self._check_open()
         if self._options.is_recording:
-            await self._commands.send(AudioPiece(pcm, self._clock()))
+            await self._send(AudioPiece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
             return
         at = 0
@@ -131,10 +133,10 @@ class LiveSession:
         if last:
             self._hold(last)
         command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
-        await self._commands.send(command)
+        await self._send(command)
         if command.rest is not None:
             del self._held[: len(command.rest.pcm)]
-        await command.is_done.wait()
+        await self._done(command)
         if command.turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
@@ -143,8 +145,8 @@ class LiveSession:
         """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
         every model, and its earlier parts are answered."""
         mark = Mark(num_left)
-        await self._commands.send(mark)
-        await mark.is_done.wait()
+        await self._send(mark)
+        await self._done(mark)
 
     async def answer(self) -> None:
         """Answer the last committed turn, in a session with `answers_itself=False`. A second call
@@ -154,13 +156,13 @@ class LiveSession:
         """
         self._check_open()
         self._last_asked = self._chunk.last_closed
-        await self._commands.send(Answer())
+        await self._send(Answer())
 
     async def clear(self) -> None:
         """Forget the audio that is not committed yet; a Cleared event follows."""
         self._check_open()
         await self._flush()  # not dropped here: times count from the session's first sample
-        await self._commands.send(Clear())
+        await self._send(Clear())
 
     async def cancel(self) -> None:
         """Stop the answers to all turns committed by now: committed text stays, each Description
@@ -229,7 +231,9 @@ class LiveSession:
 
     def _close(self) -> None:
         """Give everything back; the stages have ended."""
-        self._is_ended = True
+        self._is_ended = self._is_closed = True
+        for event in self._awaited:
+            event.set()
         self._turns.close_all()
         for end in (self._commands, self._taken, self._events):
             end.close()
@@ -241,7 +245,24 @@ class LiveSession:
 
     def _check_open(self) -> None:
         if self._is_ended:
-            raise anyio.ClosedResourceError("the session has ended; open another one")
+            raise anyio.ClosedResourceError(ENDED)
+
+    async def _send(self, command: Command) -> None:
+        try:
+            await self._commands.send(command)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise type(error)(ENDED) from None
+
+    async def _done(self, command: Commit | Mark) -> None:
+        """Wait for its effect. Raises ClosedResourceError where the session is left first."""
+        if not self._is_closed:
+            self._awaited.add(command.is_done)
+            try:
+                await command.is_done.wait()
+            finally:
+                self._awaited.discard(command.is_done)
+        if self._is_closed:
+            raise anyio.ClosedResourceError(ENDED)
 
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm
@@ -254,7 +275,7 @@ class LiveSession:
         if not self._held:
             return
         piece = AudioPiece(bytes(self._held), self._held_at)
-        await self._commands.send(piece)
+        await self._send(piece)
         del self._held[: len(piece.pcm)]
 
 
