@@ -266,7 +266,7 @@ def test_a_file_whose_descriptor_is_closed_is_not_waited_for(samples, is_stdin):
     assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
 
 
-def test_a_language_that_no_model_speaks_is_bad_usage(here, samples):
+def test_a_language_that_no_model_speaks_is_bad_usage(samples):
     status, out, err = here("describe", samples[0], "--language", "fr", "--mode", "edge")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "language is 'fr', but this model speaks zh and en; leave it out" in err
