@@ -63,7 +63,7 @@ class FfmpegAudio(Audio):
         found, told = pieces_of(handle)
         joined = [piece for piece in found if not piece.head]
         self._pieces: list[Piece | None] = [*joined] or [None]
-        is_sizeless = len(joined) < len(found)  # its last packet is short, which is no fault
+        is_sizeless = len(joined) < len(found)  # nothing tells its end; its last packet is short
         source = _source(handle, self._pieces[0])
         tracks, self._track, duration_s = _looked_at(source, handle.fileno(), wanted)
         if tracks == 0:
@@ -76,7 +76,8 @@ class FfmpegAudio(Audio):
         except BaseException:
             self._decoder.close()
             raise
-        super().__init__(path, rate, channels, int(duration_s * rate), is_guess=True)
+        num_frames = 0 if is_sizeless else int(duration_s * rate)
+        super().__init__(path, rate, channels, num_frames, is_guess=True)
         self.cut = told
 
     def close(self) -> None:
