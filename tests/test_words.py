@@ -11,9 +11,6 @@ from far import verifying
 from places import ROOT
 from processes import streamer as command
 from speech import RATE_HZ, recording, whispered
-from websockets.asyncio.client import connect
-from wire import describe as over_the_socket
-from wire import serving, session_update
 
 from streamer import Describer, LiveUpdate
 from streamer.audio.file import open_audio
@@ -71,6 +68,7 @@ async def test_live_updates_are_held_to_the_measures_too():
 
 
 async def test_every_door_says_the_same_levels(tmp_path):
+    """For the socket, see tests/net/realtime/test_server.py."""
     async with Describer.open(mode="exact") as describer:
         plain = await describer.describe(FAST)
         shown = await describer.describe(FAST, measures=True)
@@ -99,12 +97,6 @@ async def test_every_door_says_the_same_levels(tmp_path):
     assert command("label", FAST, "--mode", "exact", "--out", table)[0] == 0
     row = json.loads(table.read_text("utf-8"))
     assert {name: row[f"{name}_level"] for name in plain.attributes} == plain.attributes
-    with serving("--mode", "exact") as (url, _):
-        async with connect(url) as ws:
-            await ws.send(session_update(events=True, binary=True))
-            await over_the_socket(ws, samples.tobytes(), 1)
-            described = json.loads(await ws.recv())["description"]
-    assert described["attributes"] == plain.attributes
 
 
 async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch):
@@ -230,10 +222,12 @@ async def test_gated_takes_each_level_from_who_said_it_last(samples):
     file = samples[0]
     own = await described(file, mode="edge")
     found = await described(file, mode="gated", threshold=100.0)  # nothing is asked about
-    assert (found.verified_share, found.confidence) == (0.0, own.confidence)
+    assert (found.verified_share, found.cloud_calls) == (0.0, 0)
+    assert (found.ids, found.confidence) == (own.ids, own.confidence)
     found = await described(file, mode="gated", threshold=0.0)  # all is
+    cloud = await described(file, mode="cloud")
     assert found.verified_share == 1.0
-    assert found.confidence == (await described(file, mode="cloud")).confidence
+    assert (found.ids, found.confidence) == (cloud.ids, cloud.confidence)
 
 
 async def test_the_words_of_the_models_alone_have_none(samples, tiny_pair):

@@ -10,7 +10,7 @@ from speech import cuts, recording, speech
 from stock import generated, inputs_of
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
-from streamer.core.decoding.plan import Gate, Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.audio.turns import PartCutter
 from streamer.model.decoding import GenerateDrafter, describe_so_far
@@ -79,27 +79,6 @@ SETTINGS = [
     (Rules(), Sampling(temperature=1.0, seed=5), 6),
     (Rules(ngram=2, min_new_tokens=4), Sampling(temperature=0.8, top_p=0.9, seed=6), 1),
 ]
-
-
-def test_gated_is_between_edge_and_exact(pair):
-    """A gate that never fires is the edge alone, and the cloud hears nothing of a recording; one
-    that always fires is exact mode."""
-    edge, cloud = pair[0], noting(pair[1])
-    samples, rules, greedy = recording(1), Rules(), Sampling()
-    never, always = Gate(entropy=1e9, density=None, loop=False), Gate(entropy=-1.0)
-    alone, _, _ = told(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
-    quiet, _, counts = told(
-        edge, cloud, Plan(mode="gated", gate=never, rules=rules), greedy, samples
-    )
-    assert quiet == alone
-    assert (counts.cloud_calls, counts.verified_share) == (0, 0.0)
-    assert cloud.engine.batches == []
-    exact, _, _ = told(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
-    loud, _, counts = told(
-        edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples
-    )
-    assert loud == exact
-    assert counts.verified_share == 1.0
 
 
 @pytest.mark.parametrize(("rules", "sampling", "_k"), SETTINGS)

@@ -18,9 +18,9 @@ from streamer.stages.stream import open_stream
 class LoadedModels(Models):
     """As a config would give them, but for the plan; `before` may change each drafter."""
 
-    def __init__(self, edge, cloud, plan, sampling, before=None, words="measured"):
+    def __init__(self, edge, cloud, plan, sampling, before=None):
         chance = {name: getattr(sampling, name) for name in ("temperature", "top_p", "seed")}
-        super().__init__(Config(mode=plan.mode, words=words, **chance), calibrates=True)
+        super().__init__(Config(mode=plan.mode, **chance), calibrates=True)
         self.pair = (None if plan.mode == "cloud" else edge, None if plan.mode == "edge" else cloud)
         self._given, self._before = plan, before
 
@@ -35,11 +35,9 @@ class LoadedModels(Models):
         return (lambda *given: self._before(made(*given))) if self._before else made
 
 
-def answer(
-    edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None, words="measured"
-) -> Description:
+def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None) -> Description:
     """The Description of `samples` [n] at 16 kHz, fed in `pieces`."""
-    models = LoadedModels(edge, cloud, plan, sampling, before, words)
+    models = LoadedModels(edge, cloud, plan, sampling, before)
     fed = [samples[piece].astype("<f4").tobytes() for piece in pieces]
     return anyio.run(_answer, models, fed)
 

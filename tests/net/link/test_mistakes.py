@@ -68,15 +68,7 @@ async def test_tls_and_keys(guarded, monkeypatch):
     line = await told(cloud=url, cloud_key="wrong")
     way = "give its key with --cloud-key or STREAMER_CLOUD_KEY"
     assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
-
-
-async def test_with_the_key_and_the_authority_it_verifies(guarded, monkeypatch):
-    """A key with characters that no key has is not shown."""
-    url, ca = guarded
-    monkeypatch.setenv("SSL_CERT_FILE", ca)
-    async with Describer.open(mode="exact", cloud=url, cloud_key="secret") as describer:
-        assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
-    for wrong in ("quokka\nlines", "quokka x"):
+    for wrong in ("quokka\nlines", "quokka x"):  # with characters that no key has
         monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
         assert "quokka" not in await told(cloud=url)
 
