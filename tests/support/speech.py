@@ -7,9 +7,8 @@ import itertools
 
 import numpy as np
 import soundfile
-from places import ROOT
+from places import SAMPLES
 
-SAMPLES = sorted((ROOT / "samples").glob("*.wav"))
 RATE_HZ = 16_000
 
 

@@ -8,7 +8,6 @@ import random
 import re
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import get_args
 
@@ -16,9 +15,9 @@ import anyio
 from openai.types import realtime as types
 from patience import PATIENCE_S
 from patience import until as wait_until
+from processes import describe as describe_command
 from processes import listening
 
-from streamer import Describer
 from streamer.core.link.verifier_turn import VerifierModel
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
@@ -46,19 +45,11 @@ def serving(*options, **environment):
     return listening("serve", *port, *options, **environment)
 
 
-def describe_files(files, mode, measures=False, language="zh"):
-    """What `streamer describe --json` says, a row for each; in this process, on a thread of its
-    own, as the caller's loop may run. clients/test_file.py and link/test_describe.py hold the
-    command to it."""
-
-    async def described():
-        with anyio.fail_after(120):
-            async with Describer.open(mode=mode, language=language) as describer:
-                found = [await describer.describe(file, measures=measures) for file in files]
-                return [one.as_json() for one in found]
-
-    with ThreadPoolExecutor(1) as pool:
-        return json.loads(json.dumps(pool.submit(anyio.run, described).result()))
+def describe_files(files, mode, *more):
+    """What `streamer describe --json` says, a row for each."""
+    status, rows, err = describe_command(*files, "--mode", mode, *more)
+    assert status == 0, err
+    return rows
 
 
 def http(url, path, headers=None, context=None):

@@ -15,11 +15,9 @@ def server():
         yield url
 
 
-def by_name(**options):
+def by_name(*more):
     """The bundled recordings as `streamer describe` describes them in exact mode, by file name."""
-    return {
-        os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact", **options)
-    }
+    return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact", *more)}
 
 
 @pytest.fixture(scope="package")
@@ -30,7 +28,7 @@ def wanted():
 @pytest.fixture(scope="package")
 def measured():
     """As an English browser shows them, with measures."""
-    return by_name(measures=True, language="en")
+    return by_name("--measures", "--language", "en")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

@@ -46,7 +46,8 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
     for name in ("noise.mp3", "more.mp3"):
         (tmp_path / name).write_bytes(b"no sound at all")
-    described = describe_files([tmp_path / "long.wav"], "exact", measures=True, language="en")[0]
+    shown_so = ("--measures", "--language", "en")
+    (described,) = describe_files([tmp_path / "long.wav"], "exact", *shown_so)
     first, second, third = (measured[file.name] for file in SAMPLES[:3])
     async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[:2])
