@@ -1,7 +1,6 @@
 """The form of a sentence: it allows exactly the well-formed sentences, and weights add up."""
 
 import random
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.form import BEGIN, LATIN, SentenceForm, marks_of
 from streamer.core.rules.settings import UNITS_PER_NAT
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
 
 PHRASES = sentences.attributes()
@@ -145,29 +143,19 @@ def test_flat_weights_and_weights_of_other_levels_are_no_bias(family):
     assert held.weighted({}).biases(BEGIN) is None
 
 
-class Listed(NamedTuple):
-    """The form of a language whose openings are listed."""
-
-    language: str
-    tokenizer: Tokenizer
-    vocabulary: Vocabulary
-    words: dict[str, Any]
-    form: SentenceForm
-
-
 @pytest.fixture(scope="module", params=["zh", "en"])
 def listed(request, family):
-    tokenizer, vocabulary, _ = family
+    """(a language, its phrases, its form, whose openings are listed)"""
     words = export.spoken(request.param)
     given = words["attributes"], (), words["openings"]
-    form = SentenceForm(vocabulary, *given, marks_of(request.param))
-    return Listed(request.param, tokenizer, vocabulary, words, form)
+    form = SentenceForm(family[1], *given, marks_of(request.param))
+    return request.param, words["attributes"], form
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_both_languages_say_the_sentences_of_the_training(listed, seed):
-    _, tokenizer, vocabulary, _, form = listed
-    text = drawn(seed, listed.language)
+def test_both_languages_say_the_sentences_of_the_training(family, listed, seed):
+    (tokenizer, vocabulary, _), (language, _, form) = family, listed
+    text = drawn(seed, language)
     ids = tokenizer.encode(text)
     for i, token in enumerate(ids):
         assert keeps(form, ids[:i], token), vocabulary.text_of(ids[: i + 1])
@@ -176,13 +164,13 @@ def test_both_languages_say_the_sentences_of_the_training(listed, seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(listed, seed):
+def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(family, listed, seed):
     """No dead end, the same ids as each id by itself, and the biases add up to the weights."""
-    _, _, vocabulary, words, form = listed
+    vocabulary, (language, phrases, form) = family[1], listed
     chance = random.Random(seed)
     weights = {
         name: tuple(chance.sample([0, *chance.sample(range(-99, 0), len(levels) - 1)], len(levels)))
-        for name, levels in words["attributes"].items()
+        for name, levels in phrases.items()
     }
     held, answer, total = form.weighted(weights), [], 0.0
     while not form.is_whole(vocabulary.text_of(answer)):
@@ -195,8 +183,8 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(liste
         total += held.biases(state)[i]
         answer.append(int(ids[i]))
     text = vocabulary.text_of(answer)
-    found = levels_said(text, listed.language)
-    assert parse(text, words["attributes"]) == found
+    found = levels_said(text, language)
+    assert parse(text, phrases) == found
     assert total * UNITS_PER_NAT == sum(weights[name][level] for name, level in found.items())
 
 
