@@ -1,13 +1,10 @@
-"""Frames of streams that declare no length, such as MP3, AAC, DTS, AC-3, TrueHD and FLV."""
+"""Frames of streams that declare no length: MP3, AAC, AC-3 and MPEG-TS."""
 
 from __future__ import annotations
 
 import mmap
 import struct
 
-DTS = b"\x7f\xfe\x80\x01"
-SPDIF = b"\x72\xf8\x1f\x4e"
-TRUE_HD = b"\xf8\x72\x6f"  # MLP's, too
 TS_PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG-TS: bytes, and where the first "G" is
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 # An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
@@ -42,11 +39,7 @@ def ends_within_a_frame(data: Data) -> bool:
     for width, first in TS_PACKETS:
         if all(data[at : at + 1] == b"G" for at in range(first, 5 * width, width)):
             return len(data) % width > 0
-    if data[:4] == SPDIF and (width := data.find(SPDIF, 4)) > 0:
-        return len(data) % width > 0
-    is_true_hd = data[begin + 4 : begin + 7] == TRUE_HD
-    sizes = (_mpeg_size, _adts_size, _dts_size, _ac3_size, _flv_size, _program_size)
-    for size_of in (_true_hd_size,) if is_true_hd else sizes:
+    for size_of in (_mpeg_size, _adts_size, _ac3_size):
         at, last, num = begin, begin, 0
         while (size := size_of(data, at)) is not None:
             at, last, num = at + size, at, num + 1
@@ -78,13 +71,6 @@ def _adts_size(data: Data, at: int) -> int | None:
     return max(7, (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5)
 
 
-def _dts_size(data: Data, at: int) -> int | None:
-    """Bytes of a core frame; extensions are left to the decoder."""
-    if data[at : at + 4] != DTS or len(data) < at + 8:
-        return None
-    return 1 + (int.from_bytes(data[at + 5 : at + 8]) >> 4 & 0x3FFF)
-
-
 def _ac3_size(data: Data, at: int) -> int | None:
     """Bytes of a frame of AC-3 or E-AC-3."""
     head = data[at : at + 6]
@@ -97,32 +83,6 @@ def _ac3_size(data: Data, at: int) -> int | None:
         return None
     num_words = 96_000 * AC3_KBITS[code >> 1] // AC3_RATES_HZ[rate]
     return 2 * (num_words + (code & 1 if rate == 1 else 0))
-
-
-def _flv_size(data: Data, at: int) -> int | None:
-    """Bytes of the header, or of a tag with its size."""
-    if data[at : at + 3] == b"FLV":
-        return 13
-    is_tag = data[at : at + 1] in (b"\x08", b"\x09", b"\x12") and data[at + 8 : at + 11] == bytes(3)
-    return 15 + int.from_bytes(data[at + 1 : at + 4]) if is_tag else None
-
-
-def _program_size(data: Data, at: int) -> int | None:
-    """Bytes of a pack's head, of a packet or of the end in an MPEG program stream."""
-    head = data[at : at + 14]
-    if head == b"\0\0\1\xb9":
-        return 4
-    if len(head) < 14 or head[:3] != b"\0\0\1" or head[3] < 0xBA:
-        return None
-    if head[3] == 0xBA:
-        return 12 if head[4] >> 4 == 2 else 14 + (head[13] & 7)
-    return 6 + int.from_bytes(head[4:6])
-
-
-def _true_hd_size(data: Data, at: int) -> int | None:
-    """Bytes of an access unit of TrueHD or MLP."""
-    size = 2 * (int.from_bytes(data[at : at + 2]) & 0xFFF)
-    return size if size >= 4 else None
 
 
 def after_tag(data: Data, at: int) -> int:

@@ -20,7 +20,7 @@ from typing import IO
 
 import numpy as np
 
-from streamer.audio.pieces import ADX, Piece, of_another_kind, pieces_of
+from streamer.audio.pieces import Piece, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioError, Block
 
 HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, rate, channels
@@ -47,8 +47,8 @@ LOST_PART = re.compile(
     r"|invalid (?:data found|pcm packet)|error (?:while decoding|submitting)|input/output error",
     re.IGNORECASE,
 )
-# ffmpeg calls the last packet of these corrupt, which is short; pieces.py knows where they end
-ENDS_SHORT = (ADX, b"caff")
+# ffmpeg calls its last packet corrupt, which is short; pieces.py knows where it ends
+ENDS_SHORT = b"caff"
 LOG_LEVEL = "level+warning"  # each line names its level
 MOST_LOG_BYTES = 1 << 20
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
-from streamer.audio.pieces import CUT, PLACEHOLDER, View, of_another_kind, pieces_of
+from streamer.audio.pieces import PLACEHOLDER, View, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
@@ -40,12 +40,7 @@ AT_ONCE = os.O_NONBLOCK if sys.platform == "linux" else 0
 SHORT_DATA = re.compile(
     r"^\s*(?:data|SSND|BODY|Data [Ss]ize|Data length)\s*:? *(\d+) \(?should be (\d+)", re.MULTILINE
 )
-# The frames that the header of these declares, or that an SDS file still has.
-COUNTED = ("RF64", "AVR", "MPC2K", "MAT4", "MAT5", "SDS")
-FRAMES = re.compile(r"(?:^\s*Frames|\bCols)\s*:\s*(\d+)", re.MULTILINE)
-# bytes of the header where it declares no length: a last sample that is not whole is all there is
-BARE = {"IRCAM": 1024, "PAF": 2048}
-SAMPLE_BYTES = {"PCM_S8": 1, "PCM_16": 2, "PCM_32": 4, "FLOAT": 4, "ULAW": 1, "ALAW": 1}
+FRAMES = re.compile(r"^\s*Frames\s*:\s*(\d+)", re.MULTILINE)  # that the header of RF64 declares
 MP3_LAG = 2 * 1152  # frames
 ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leaves open
 
@@ -74,7 +69,7 @@ class AudioFile(Audio):
         is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle, 0))
         frames = size // file.channels if is_endless else file.frames
         super().__init__(path, file.samplerate, file.channels, frames, is_guess)
-        self.cut = cut or (None if views else _cut_short(file, size))
+        self.cut = cut or (None if views else _cut_short(file))
         self._files = [file]
         self._handle = handle
         for number, view in enumerate(views[1:], 2):
@@ -346,17 +341,11 @@ def _has_frame_count(handle: IO[bytes], at: int) -> bool:
     return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in (13, 21, 36))
 
 
-def _cut_short(file: SoundFile, size: int) -> str | None:
-    """One line where its header promises more than its `size` bytes hold."""
-    declared = FRAMES.findall(file.extra_info) if file.format in COUNTED else []
-    if declared and (frames := int(declared[-1])) != file.frames:
-        few, many = sorted((frames, file.frames))
-        if file.format == "SDS" and few == file.frames:  # zeros fill its last block
-            return None
-        return _ends_early(few, many, file.samplerate)
-    width = SAMPLE_BYTES.get(file.subtype, 1) * file.channels
-    if (size - BARE.get(file.format, size)) % width:
-        return CUT
+def _cut_short(file: SoundFile) -> str | None:
+    """One line where its header promises more than it holds."""
+    declared = FRAMES.findall(file.extra_info) if file.format == "RF64" else []
+    if declared and (frames := int(declared[-1])) > file.frames:
+        return _ends_early(file.frames, frames, file.samplerate)
     found = SHORT_DATA.search(file.extra_info)
     if found is None:
         return None

@@ -29,17 +29,8 @@ ENDLESS = 1 << 62  # bytes; of a W64 or RF64, beyond it a size is a placeholder
 W64 = b"riff\x2e\x91\xcf\x11"
 ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")  # the object that has the file's size
-VOC = b"Creative Voice File\x1a"
 NIST = b"NIST_1A\n"
-WESTWOOD = b"\xaf\xde\0\0"  # begins each chunk's head
-ADX = b"\x80\0"  # (c)CRI follows its header
-# of FLAC, FLV, TTA, NUT, Argonaut's ASF, SMJPEG and WTV, which tell no end; none occurs within a
-# recording
-HEAD = re.compile(
-    rb"nut/multimedia container\0|fLaC[\0\x80]\0\0\x22|FLV\x01[\x04\x05]\0\0\0\x09\0{4}"
-    rb"|TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0|\0\nSMJPEG\0"
-    rb"|ASF\0[\1\2]\0\x01\0\x01\0\0\0\x18\0\0\0|\xb7\xd8\0\x20\x37\x49\xda\x11\xa6\x4e\0\x07\xe9\x5e\xad\x8d"
-)
+HEAD = re.compile(rb"fLaC[\0\x80]\0\0\x22")  # of FLAC; it does not occur within a recording
 READ_BY_LIBSNDFILE = re.compile(rb"RIF[FX]|RF64|riff|FORM|\.snd|caff|Crea|NIST|OggS|fLaC|ID3")
 NO_TAG = b"ID3\4\0\0\0\0\0\x0a" + bytes(10)
 CUT = "is cut short: its last part is missing"
@@ -208,12 +199,8 @@ def _kind(data: Data, at: int) -> End | None:
         return _wav_end
     if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
         return _wav_end
-    if head[:2] == ADX and data[(body := _adx_body(data, at)) - 6 : body] == b"(c)CRI":
-        return _adx_end
     if head[:4] == b"RIFF" and head[8:] == b"AVI ":
         return _avi_end
-    if data[at : at + len(VOC)] == VOC:
-        return _voc_end
     if head[:8] == W64:
         return _w64_end
     if head[:8] == ASF:
@@ -222,9 +209,7 @@ def _kind(data: Data, at: int) -> End | None:
         return _mp4_end
     if head[:8] == NIST:
         return _nist_end
-    if data[at + 16 : at + 20] == WESTWOOD:
-        return _westwood_end
-    kind = {b".snd": _au_end, b"caff": _caf_end, b".SoX": _sox_end, b"XoS.": _sox_end}.get(head[:4])
+    kind = {b".snd": _au_end, b"caff": _caf_end}.get(head[:4])
     return kind or (mp3_end if is_frame(data, after_tag(data, at)) else None)
 
 
@@ -307,14 +292,6 @@ def _avi_end(data: Data, at: int) -> int | None:
     return at
 
 
-def _voc_end(data: Data, at: int) -> int | None:
-    """After the last block."""
-    at += int.from_bytes(data[at + 20 : at + 22], "little")
-    while at + 4 <= len(data) and data[at]:
-        at += 4 + int.from_bytes(data[at + 1 : at + 4], "little")
-    return at + (at < len(data))  # a block of one byte ends the list
-
-
 def _au_end(data: Data, at: int) -> int | None:
     offset, length = struct.unpack_from(">II", data, at + 4)
     return at + offset + length if 0 < length < PLACEHOLDER else None
@@ -359,19 +336,6 @@ def _asf_end(data: Data, at: int) -> int | None:
     return at + struct.unpack_from("<Q", data, place + 40)[0] or None
 
 
-def _adx_body(data: Data, at: int) -> int:
-    return at + 4 + int.from_bytes(data[at + 2 : at + 4])
-
-
-def _adx_end(data: Data, at: int) -> int | None:
-    """32 samples of a channel have 18 bytes. A block that ends the list may follow. 0 samples: it
-    was written to a pipe."""
-    num_blocks = -(-int.from_bytes(data[at + 12 : at + 16]) // 32)
-    if num_blocks == 0:
-        return None
-    return _adx_body(data, at) + 18 * num_blocks * data[at + 7]
-
-
 def _caf_end(data: Data, at: int) -> int | None:
     at += 8
     while at + 12 <= len(data) and data[at : at + 4].isalnum() and data[at : at + 4] != b"caff":
@@ -380,12 +344,6 @@ def _caf_end(data: Data, at: int) -> int | None:
             return None
         at += 12 + length
     return at
-
-
-def _sox_end(data: Data, at: int) -> int | None:
-    """Each sample has 4 bytes. 0 samples: it was written to a pipe."""
-    size, num = struct.unpack_from("<IQ" if data[at : at + 1] == b"." else ">IQ", data, at + 4)
-    return at + 4 + size + 4 * num if num else None
 
 
 def _nist_end(data: Data, at: int) -> int | None:
@@ -398,22 +356,8 @@ def _nist_end(data: Data, at: int) -> int | None:
     return at + size + math.prod(map(int, found)) if len(found) == 3 else None
 
 
-def _westwood_end(data: Data, at: int) -> int:
-    """After the last chunk, and no less than the header's bytes."""
-    end = at + 12 + int.from_bytes(data[at + 2 : at + 6], "little")
-    at += 12
-    while data[at + 4 : at + 8] == WESTWOOD:
-        at += 8 + int.from_bytes(data[at : at + 2], "little")
-    return max(at, end)
-
-
 # libsndfile knows when others are cut
-OURS: frozenset[End] = frozenset(
-    {
-        *(_adx_end, _asf_end, _avi_end, _caf_end, _nist_end, _sox_end, _voc_end, _w64_end),
-        _westwood_end,
-    }
-)
+OURS: frozenset[End] = frozenset({_asf_end, _avi_end, _caf_end, _nist_end, _w64_end})
 
 
 def _mp4_end(data: Data, begin: int) -> int | None:

@@ -148,29 +148,20 @@ def test_of_two_sizes_that_differ_the_one_that_is_heard_counts(heard, kind, orde
 AS_AAC = ("-c:a", "aac")
 FRAGMENTS = (*AS_AAC, "-movflags", "frag_keyframe+empty_moov", "-frag_duration", "200000")
 OTHER_KINDS = {
-    **dict.fromkeys(("a.ac3", "a.eac3", "a.voc", "a.adx", "a.caf", "a.sox", "a.spx", "a.tta"), ()),
-    **dict.fromkeys(("a.mp2", "a.mpg", "a.flv", "a.vob"), ("-ar", "44100")),
-    "a.spdif": ("-ar", "48000", "-c:a", "ac3"),
-    "a.aud": ("-f", "wsaud"),
-    **dict.fromkeys(("a.ts", "a.latm", "a.nut"), AS_AAC),
-    "a.dts": ("-strict", "-2", "-ar", "48000"),
-    "two_channels.adx": ("-ac", "2", "-ar", "22050"),
+    **dict.fromkeys(("a.ac3", "a.eac3", "a.caf", "a.spx"), ()),
+    "a.mp2": ("-ar", "44100"),
+    **dict.fromkeys(("a.ts", "a.latm"), AS_AAC),
     "a.avi": ("-c:a", "mp3", "-ar", "44100"),
     "fragments.mp4": FRAGMENTS,
     "a.webm": ("-c:a", "libopus"),
-    "a.thd": ("-strict", "-2", "-ar", "44100", "-ac", "2"),
     # they declare no length, so it is the last frame that tells
     **{f"{rate}.mp3": ("-ar", str(rate), "-write_xing", "0") for rate in (8_000, 22_050, 44_100)},
     **{f"{rate}.aac": ("-ar", str(rate)) for rate in (8_000, 22_050, 44_100)},
 }
 
 
-# with a declared length that libsndfile does not compare with the file's, and one of none
-BY_LIBSNDFILE = {
-    **dict.fromkeys(("RF64", "NIST", "SVX", "AVR", "MPC2K", "MAT4", "MAT5", "SDS"), "PCM_16"),
-    "WVE": "ALAW",
-    "IRCAM": "FLOAT",
-}
+# with a declared length that libsndfile does not compare with the file's
+BY_LIBSNDFILE = {**dict.fromkeys(("RF64", "NIST", "SVX"), "PCM_16"), "WVE": "ALAW"}
 
 
 @pytest.mark.parametrize("kind", BY_LIBSNDFILE)
@@ -235,8 +226,6 @@ def test_a_cut_file_of_another_kind_is_told(heard, made, name):
     whole = made(name, *OTHER_KINDS[name], sound=np.concatenate(TONES * 4))
     samples, told = heard(whole, name)
     assert told is None
-    for rest in (b"\0\0\1\xb9", bytes(8)) * (name in ("a.mpg", "a.vob")):  # its end, and padding
-        assert heard(whole + rest, name)[1] is None
     rest, told = heard(whole[: len(whole) * 3 // 5 + 301], name)
     assert "is cut short" in str(told)
     assert len(rest) < 0.7 * len(samples)
@@ -251,7 +240,7 @@ def test_a_cut_within_the_head_of_a_frame_is_told(heard, left):
 
 @needs_ffmpeg
 @pytest.mark.parametrize("left", [1, 5, 9])
-@pytest.mark.parametrize("name", ["a.ac3", "a.eac3", "a.dts"])
+@pytest.mark.parametrize("name", ["a.ac3", "a.eac3"])
 @pytest.mark.parametrize("rate", [32_000, 44_100, 48_000])
 def test_a_cut_at_the_begin_of_a_frame_is_told(heard, made, name, rate, left):
     whole = made(name, "-ar", str(rate), "-strict", "-2", sound=TONES[0])
@@ -261,16 +250,9 @@ def test_a_cut_at_the_begin_of_a_frame_is_told(heard, made, name, rate, left):
 
 
 @needs_ffmpeg
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("aac", "adx", "m4a", "mka", "nut", "sox", "spx", "thd", "tta", "wma", "wtv"),
-        *("argo_asf", "smjpeg"),
-    ],
-)
+@pytest.mark.parametrize("kind", ["aac", "m4a", "mka", "spx", "wma"])
 def test_all_parts_of_a_joined_file_are_heard_with_ffmpeg(heard, made, kind):
-    muxer = ("-f", kind) if kind in ("argo_asf", "smjpeg") else ()
-    data = made(f"a.{kind}", "-strict", "-2", *muxer)
+    data = made(f"a.{kind}")
     alone = heard(data, f"a.{kind}")[0]
     found, warning = heard(data + bytes(900 * (kind == "m4a")) + data, "joined")
     assert warning is None
@@ -350,7 +332,7 @@ def test_of_a_film_the_default_track_is_heard(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "codec"),
     [
-        *(("adx", "adpcm_adx"), ("avi", "mp3"), ("asf", "mp3"), ("rm", "real_144"), ("rm", "ac3")),
+        *(("avi", "mp3"), ("asf", "mp3"), ("rm", "real_144"), ("rm", "ac3")),
         *(("wav", "g726"), ("wav", "ac3"), ("wav", "g722"), ("wav", "adpcm_swf")),
     ],
 )
