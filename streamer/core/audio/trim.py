@@ -56,7 +56,6 @@ def _energy(dbfs: float) -> int:
 
 _SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
 _NO_ROOM = _LOUD  # none is known yet
-_NO_SOUND = np.zeros(RUMBLE_SAMPLES - 1, np.float32)
 
 
 class Trim:
@@ -73,7 +72,7 @@ class Trim:
         self._first: int | None = None  # the first sound's begin in _held
         self._ends = np.zeros(0, np.int64)  # of the sounds in _held, until it begins
         self._tail = 0  # samples that may still be given without a sound among them
-        self._before = _NO_SOUND  # the samples before the next
+        self._before = NOTHING  # the samples before the next
         self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
         self._room = _NO_ROOM
 
@@ -144,7 +143,7 @@ class Trim:
         louder still: a little more noise is none. So far back that its lead is held too, however
         the turn was cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
-        own = _squares(np.concatenate([_NO_SOUND, self._held[begin:end]]))
+        own = _squares(_led(self._held[:begin], self._held[begin:end]))
         squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
         is_sound = _stretches(squares) >= STEADY * enough
         is_sound[-1] = True
@@ -152,7 +151,7 @@ class Trim:
 
     def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
         """The energy of the stretch that each of them ends, and how much makes it a sound."""
-        samples = np.concatenate([self._before, samples])
+        samples = _led(self._before, samples)
         self._before = samples[len(samples) - (RUMBLE_SAMPLES - 1) :]
         squares = np.concatenate([self._squares, _squares(samples)])
         self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
@@ -217,6 +216,14 @@ class Span:
         held = np.concatenate(self._held)
         self._held, self._num_held = [held[num:]], self._num_held - num
         return held[:num]
+
+
+def _led(before: Samples, samples: Samples) -> Samples:
+    """The samples [n] after the RUMBLE_SAMPLES - 1 before them; the first one stands for those that
+    the turn does not have: it does not begin with a step."""
+    known = np.concatenate([before[max(0, len(before) - (RUMBLE_SAMPLES - 1)) :], samples])
+    missing = RUMBLE_SAMPLES - 1 + len(samples) - len(known)
+    return np.concatenate([np.repeat(known[:1], missing), known])
 
 
 def _squares(samples: Samples) -> Energies:
