@@ -58,7 +58,22 @@ class Gone(Exception):
 
 def tell(line):
     """A line on stderr."""
-    print(f"{NAME}: {line}", file=sys.stderr, flush=True)
+    show(f"{NAME}: {line}")
+
+
+def show(text, end="\n"):
+    """Write to stderr. If that fails, the work goes on."""
+    with contextlib.suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def put(text, end="\n"):
+    """Write to stdout. Raises Failed: an OSError would be taken for the connection's."""
+    try:
+        print(text, end=end, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest, at the end
+        raise Failed(f"stdout cannot be written ({error.strerror})") from None
 
 
 def needed(*packages):
@@ -347,12 +362,12 @@ class FileScreen:
         """True when the whole recording is described. Raises Failed."""
         match event["type"]:
             case "streamer.live_update" if not self.as_json:
-                print(f"  {event['heard_s']:.0f} s: {event['text']}", file=sys.stderr, flush=True)
+                show(f"  {event['heard_s']:.0f} s: {event['text']}")
             case "streamer.delta" if not self.as_json:
-                print(event["text"], end="", flush=True)
+                put(event["text"], end="")
             case "streamer.description":
                 self.parts.append(event["description"])
-                print(end="" if self.as_json else "\n", flush=True)
+                put("", end="" if self.as_json else "\n")
             case "error" if event["error"]["code"] != "input_audio_buffer_commit_empty":
                 raise Failed(f"{self.recording.path}: {event['error']['message']}")
         # a long recording is described in parts, whose audio_s is rounded to milliseconds
@@ -377,7 +392,7 @@ class FileScreen:
             several = parts if len(parts) > 1 else []
             row = {"file": recording.path, **last, "text": text, "audio_s": audio_s}
             row |= {"warning": warning, "is_cut": bool(recording.cut), "parts": several}
-            print(json.dumps(row, ensure_ascii=False), flush=True)
+            put(json.dumps(row, ensure_ascii=False))
         if recording.cut:
             raise Failed(f"{recording.path}: {warning}")
 
@@ -475,10 +490,10 @@ class MicScreen:
             samples = array.array("h", piece)
             power = sum(s * s for s in samples) / len(samples) / 32_768**2
             bar = "▮" * round(5 * math.log10(power + 1e-6) + 30)  # one for each 2 dB over -60
-            print(f"{CLEAR}{DIM}{bar}{PLAIN}", end="", file=sys.stderr, flush=True)
+            show(f"{CLEAR}{DIM}{bar}{PLAIN}", end="")
 
     def line(self, text):
-        print(f"{CLEAR if self.has_meter else ''}{text}", file=sys.stderr, flush=True)
+        show(f"{CLEAR if self.has_meter else ''}{text}")
 
     def hear(self, event):
         """True when the last turn, ended by Ctrl-C, is answered. Raises Failed."""
@@ -491,9 +506,9 @@ class MicScreen:
                 self.num_open += 1
             case "streamer.delta":
                 if not self.is_writing and self.has_meter:
-                    print(CLEAR, end="", file=sys.stderr, flush=True)
+                    show(CLEAR, end="")
                 self.is_writing = True
-                print(event["text"], end="", flush=True)
+                put(event["text"], end="")
             case "streamer.description":
                 self.end()
                 if warning := event["description"].get("warning"):
@@ -506,7 +521,7 @@ class MicScreen:
         """End a sentence on the screen."""
         self.num_open -= 1
         if self.is_writing:
-            print(flush=True)
+            put("")
         self.is_writing = False
 
     def error(self, error):
@@ -598,6 +613,9 @@ def build_parser():
 
 
 def main():
+    # closed ones (`>&-`) are replaced, or the next socket would take their number
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     parser = build_parser()
     options = parser.parse_args()
     if not 0.01 <= getattr(options, "speed", 1.0) <= 1000:
@@ -610,7 +628,7 @@ def main():
         tell(failed)
         return 1
     except KeyboardInterrupt:  # the text so far stays on the screen
-        print(flush=True)
+        show("")
         return 130
 
 

@@ -57,6 +57,16 @@ def test_silence_is_told(server, tmp_path):
     assert client(tmp_path / "a.wav", "--url", server, "--speed", 20) == (0, "\n", f"{told}\n")
 
 
+@pytest.mark.parametrize("why", ["Bad file descriptor", "No space left on device"])
+def test_a_stdout_that_cannot_be_written_is_no_broken_connection(server, why):
+    """It would try again for a minute, or lose the text with status 0."""
+    to = "&-" if why.startswith("Bad") else "/dev/full"
+    command = (sys.executable, CLIENT, "file", SAMPLES[0], "--url", server, "--speed", 20)
+    done = ended("sh", "-c", f'exec "$@" >{to}', "sh", *command)
+    told = f"streamer_client.py: stdout cannot be written ({why})\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
 def test_broken_files_are_each_one_line(server, tmp_path):
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("these are words")
