@@ -35,7 +35,14 @@ class FewBitsText(TextModel):
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
         self.layers = [Layer(**parts[f"text.{i}"]) for i in range(shape.layers)]  # they must stay
-        self._table = np.array([_addresses(layer) for layer in self.layers])
+        self._table = np.array(
+            [
+                [of.norm_in.data_ptr(), of.norm_mlp.data_ptr()]
+                + of.qkv.addresses(of.qkv_bias)
+                + [at for each in (of.out, of.gate_up, of.down) for at in each.addresses()]
+                for of in self.layers
+            ]
+        )
         self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
@@ -64,7 +71,7 @@ class FewBitsText(TextModel):
         sizes = (s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3])
         own = x.numpy()
         assert own.flags.c_contiguous
-        of, eps = first.data[:0].numpy().reshape(-1), np.float32(s.eps)
+        of, eps = first.data.numpy().reshape(-1)[:0], np.float32(s.eps)
         kept = slots.keys.reshape(-1), slots.values.reshape(-1)
         all_given = own.reshape(-1), where, sizes, eps, self._table, of, angles, kept, rooms
         by_all(feed, len(self.layers) * PHASES, num_threads(), *all_given, first.form)
@@ -81,15 +88,6 @@ class FewBitsText(TextModel):
             shape = self.shape
             self._angles_of = rotary(max(end, 2 * length, 1024), shape.head_dim, shape.rope_theta)
         return self._angles_of
-
-
-def _addresses(of: Layer) -> list[int]:
-    """As layers.py's `feed` finds them; 0 for a bias that is not there."""
-    found = [of.norm_in.data_ptr(), of.norm_mlp.data_ptr()]
-    for matrix in (of.qkv, of.out, of.gate_up, of.down):
-        bias = of.qkv_bias.data_ptr() if matrix is of.qkv else 0
-        found += [matrix.data.data_ptr(), matrix.scales.data_ptr(), bias]
-    return found
 
 
 class FewBitsTower(AudioTower):

@@ -166,15 +166,20 @@ def prepare(
 
 
 @compiled
-def product(cells, phase, threads, room, w, scales, bias, y, rows, width, inner, form):
-    """y [rows, width]: the rows in `room` times a matrix, plus its bias, if it has one."""
+def product(cells, phase, threads, room, own, of, y, rows, width, inner, form):
+    """y [rows, width]: the rows in `room` times the matrix at the addresses `own`: weights of the
+    type of `of`, scales, and bias or 0."""
     group, lines, _ = form
     x, steps, starts = room
     groups = (inner + group - 1) // group
     x_step = groups * group + SPARE
+    panels = (width + COLUMNS - 1) // COLUMNS
+    w = carray(at_address(own[0]), panels * groups * lines * LINE, of.dtype)
+    scales = carray(at_address(own[1]), panels * groups * COLUMNS, np.float32)
+    bias = carray(at_address(own[2]), width if own[2] else 0, np.float32)
     sums = np.empty(rows * COLUMNS, np.float32)
     while True:
-        first, last = next_share(cells, phase, threads, (width + COLUMNS - 1) // COLUMNS)
+        first, last = next_share(cells, phase, threads, panels)
         if first == last:
             break
         for p in range(first, last):
@@ -191,23 +196,11 @@ def product(cells, phase, threads, room, w, scales, bias, y, rows, width, inner,
 
 
 @compiled
-def times(cells, threads, x, rows, inner, w, scales, bias, y, width, room, form):
+def times(cells, threads, x, rows, inner, own, of, y, width, room, form):
     """y [rows, width] = x [rows, inner] times a matrix."""
     eps = f4(0)
     prepare(cells, 0, threads, PLAIN, x, x, x, x, x, rows, inner, inner, eps, room, form)
-    product(cells, 1, threads, room, w, scales, bias, y, rows, width, inner, form)
-
-
-@compiled
-def _times(cells, phase, threads, room, own, of, y, rows, width, inner, form):
-    """`product` with the matrix at the addresses `own`: weights, scales, bias or 0."""
-    group, lines, _ = form
-    groups = (inner + group - 1) // group
-    panels = (width + COLUMNS - 1) // COLUMNS
-    w = carray(at_address(own[0]), panels * groups * lines * LINE, of.dtype)
-    scales = carray(at_address(own[1]), panels * groups * COLUMNS, np.float32)
-    bias = carray(at_address(own[2]), width if own[2] else 0, np.float32)
-    product(cells, phase, threads, room, w, scales, bias, y, rows, width, inner, form)
+    product(cells, 1, threads, room, own, of, y, rows, width, inner, form)
 
 
 @compiled
@@ -277,14 +270,14 @@ def feed(cells, threads, x, spans, sizes, eps, table, of, angles, slots, rooms, 
         rest = x, change, norm_in, wide, given, rows, hidden
         prepare(cells, at, threads, NORMED, *rest, hidden, eps, room, form)
         both = inner + 2 * kv_heads * dim
-        _times(cells, at + 1, threads, room, own[2:5], of, wide, rows, both, hidden, form)
+        product(cells, at + 1, threads, room, own[2:5], of, wide, rows, both, hidden, form)
         few = heads, kv_heads, dim, length
         _keep(cells, at + 2, wide, spans, few, angles, keys, values)
         _attend(cells, at + 3, threads, wide, spans, rows, few, keys, values, given)
         prepare(cells, at + 4, threads, PLAIN, *rest, inner, eps, room, form)
-        _times(cells, at + 5, threads, room, own[5:8], of, change, rows, hidden, inner, form)
+        product(cells, at + 5, threads, room, own[5:8], of, change, rows, hidden, inner, form)
         rest = x, change, norm_mlp, wide, given, rows, hidden
         prepare(cells, at + 6, threads, NORMED, *rest, hidden, eps, room, form)
-        _times(cells, at + 7, threads, room, own[8:11], of, wide, rows, 2 * ffn, hidden, form)
+        product(cells, at + 7, threads, room, own[8:11], of, wide, rows, 2 * ffn, hidden, form)
         prepare(cells, at + 8, threads, GATED, *rest, ffn, eps, room, form)
-        _times(cells, at + 9, threads, room, own[11:14], of, change, rows, hidden, ffn, form)
+        product(cells, at + 9, threads, room, own[11:14], of, change, rows, hidden, ffn, form)

@@ -49,17 +49,21 @@ class Matrix:
         group = lines * LINE // COLUMNS * (1 + is_packed)
         return group, lines, np.int32(8 if is_packed else 128)
 
+    def addresses(self, bias: Tensor | None = None) -> list[int]:
+        """Its weights, scales and bias, as layers.py finds them; all must stay meanwhile."""
+        shift = 0 if bias is None else bias.data_ptr()
+        return [self.data.data_ptr(), self.scales.data_ptr(), shift]
+
     def times(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weights.T + bias, [n, out] of x [n, in], float32. A row's bits depend on it alone."""
         rows, inner = x.shape
-        width = int(self.size[0])
-        y = torch.empty(rows, width)
-        shift = torch.empty(0) if bias is None else bias
-        data, scales = self.data.numpy().reshape(-1), self.scales.numpy().reshape(-1)
-        threads = min(num_threads(), max(1, rows * inner * width // WORTH))
-        flat = x.contiguous().numpy().reshape(-1), rows, inner, data, scales, shift.numpy()
+        y = torch.empty(rows, int(self.size[0]))
+        threads = min(num_threads(), max(1, y.numel() * inner // WORTH))
+        own, of = np.array(self.addresses(bias)), self.data.numpy().reshape(-1)[:0]
+        flat, width = x.contiguous().numpy().reshape(-1), y.shape[1]
         room = room_for(rows, [inner], self.form[0])
-        by_all(times, 2, threads, *flat, y.numpy().reshape(-1), width, room, self.form)
+        given = flat, rows, inner, own, of, y.numpy().reshape(-1), width, room, self.form
+        by_all(times, 2, threads, *given)
         return y
 
 

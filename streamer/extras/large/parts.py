@@ -6,7 +6,9 @@ there: so the peak is the memory of the engine itself.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str
     tensors = Tensors(directory)
     for name in names_of(shapes):
         yield name, part_of(name, tensors.take, shapes.text, engine)
+        with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def part_of(name: str, take: Take, text: TextShape, engine: str) -> Part:
