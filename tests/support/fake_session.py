@@ -137,12 +137,10 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(kind="realtime", is_beta=False, is_attached=False, **script):
-    """A Talk with a scripted session, after its first events. is_attached: to a socket, which is
-    given no event."""
-    conversation = Conversation("sess_00000000", kind, is_beta=is_beta)
+async def talking(is_beta=False, **script):
+    """A Talk with a scripted session, after its first events."""
+    conversation = Conversation("sess_00000000", "realtime", is_beta=is_beta)
     session = ClientSession(conversation, opening(**script), Metrics())
-    session.journal.attach(is_attached)
     async with anyio.create_task_group() as group:
         group.start_soon(session.run)
         await anyio.wait_all_tasks_blocked()

@@ -31,7 +31,7 @@ def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:
     return found
 
 
-def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:
+def random_thinker(config: Any, seed: int) -> Any:
     """Weights wide enough that random logits differ clearly: near ties would test the rounding, not
     the rules."""
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
@@ -41,9 +41,8 @@ def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() > 1:
-                weight.normal_(
-                    0.0, scale if "embed_tokens" in name else 1.0 / weight[0].numel() ** 0.5
-                )
+                is_table = "embed_tokens" in name
+                weight.normal_(0.0, 0.3 if is_table else 1.0 / weight[0].numel() ** 0.5)
             elif name.endswith("bias"):
                 weight.normal_(0.0, 0.1)
     return model
