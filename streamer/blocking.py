@@ -9,21 +9,18 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
-from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 import anyio
-from anyio.abc import TaskStatus
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 from streamer.audio.file import Source
 from streamer.config import Config, ConfigError, Options
@@ -36,9 +33,12 @@ from streamer.stages.batcher import CLOSED
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
 END_S = 5.0  # for all describers to close at the end of the program
-_lock = threading.Lock()
-_calls: dict[Future[Any], threading.Event] = {}  # of open describers; set when nothing runs
-_stacks: set[ExitStack] = set()  # of open describers
+_lock = threading.Lock()  # one call at a time of the describer that stays open
+_threads = threading.Lock()  # while a describer's threads start or end
+_calls: dict[Future[Any], threading.Event] = {}  # of all describers; set when nothing runs
+_open: set[BlockingDescriber] = set()
+_usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
+_is_over = False
 
 
 class How(TypedDict, total=False):
@@ -147,60 +147,70 @@ async def _all(
 
 
 @_spelled_out(Options)
-@contextmanager
 def open_describer(
     config: Config | str | Path | None = None, /, **options: Unpack[Options]
-) -> Iterator[BlockingDescriber]:
+) -> BlockingDescriber:
     """A describer of your own without async; models load once: `with streamer.open() as d: ...`.
 
     Takes what `Describer.open` takes. Raises ConfigError, ModelError.
     """
-    opened, process = Describer.open(Config.of(config, options)), os.getpid()
-    with ExitStack() as stack:
-        with Loading():
-            portal = stack.enter_context(start_blocking_portal())
-            describer = stack.enter_context(portal.wrap_async_context_manager(opened))
-            portal.call(describer.load)
-        _end_first()
-        _stacks.add(stack)
-        found = BlockingDescriber(portal, describer)
-        try:
-            yield found
-        finally:
-            found.is_closed = True
-            _stacks.discard(stack)
-            # in a fork, and where it was never closed, its thread is gone
-            if os.getpid() != process or sys.is_finalizing():
-                _keep(stack.pop_all())
+    chosen = Config.of(config, options)
+    with Loading(), ExitStack() as stack:
+        found = stack.enter_context(BlockingDescriber(chosen))
+        found.call(Describer.load)
+        stack.pop_all()
+    return found
 
 
 open = open_describer  # as streamer.open
 
 
 class BlockingDescriber:
-    """The result of `streamer.open`. Several threads may use it; each call waits for its result."""
+    """The result of `streamer.open`, which `close` or the end of `with` closes. Several threads may
+    use it; each call waits for its result."""
 
-    def __init__(self, portal: BlockingPortal, describer: Describer) -> None:
-        self._portal = portal
-        self._describer = describer
+    def __init__(self, config: Config) -> None:
         self._process = os.getpid()
-        self.is_closed = False
+        self._is_closed = False
+        with ExitStack() as stack, _may_start():
+            self._portal = stack.enter_context(start_blocking_portal())
+            opened = self._portal.wrap_async_context_manager(Describer.open(config))
+            self._describer = stack.enter_context(opened)
+            self._stack = stack.pop_all()
+        _open.add(self)
 
-    def _call(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `work`; when the caller is interrupted, it is cancelled. Raises SystemExit
-        in a daemon thread at the end of the program."""
+    def __enter__(self) -> BlockingDescriber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the models back. Later calls raise RuntimeError."""
+        self._is_closed = True
+        _open.discard(self)
+        if os.getpid() == self._process:
+            self._stack.close()
+        else:
+            _keep(self)
+
+    def call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
+        """The result of `work`, once the models are loaded; when the caller is interrupted, it is
+        cancelled. Raises SystemExit in a daemon thread at the end of the program."""
         if os.getpid() != self._process:
             raise RuntimeError("this describer is another process's; open one after the fork")
-        if self.is_closed:
+        if self._is_closed:
             raise RuntimeError(CLOSED)
         is_daemon = threading.current_thread().daemon
-        if _background.is_over and is_daemon:
+        if _is_over and is_daemon:
             raise SystemExit
         is_idle = threading.Event()
 
         async def until_idle() -> Result:
             try:
-                return await work()
+                await self._describer.load()
+                _end_first()
+                return await work(self._describer)
             finally:
                 is_idle.set()
 
@@ -208,9 +218,9 @@ class BlockingDescriber:
         _calls[call] = is_idle
         try:
             return call.result()
-        except BaseException:
+        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
             call.cancel()
-            if _background.is_over and is_daemon:
+            if _is_over and is_daemon:
                 raise SystemExit from None
             raise
         finally:
@@ -220,7 +230,7 @@ class BlockingDescriber:
     def describe(self, source: Source, **how: Unpack[How]) -> Description:
         """As `streamer.describe`."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self._call(partial(self._describer.describe, source, **given))
+        return self.call(lambda d: d.describe(source, **given))
 
     @_spelled_out(How)
     def describe_many(
@@ -228,7 +238,40 @@ class BlockingDescriber:
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self._call(partial(_all, self._describer, _listed(sources), jobs, **given))
+        waiting = _listed(sources)
+        return self.call(lambda d: _all(d, waiting, jobs, **given))
+
+
+def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
+    """Do `work` on the describer that stays open; one with other options is closed."""
+    global _usual
+    with FirstUse(), _lock:
+        if _is_over:
+            _refuse()
+        if _usual is None or _usual[0] != config:
+            if _usual is not None:
+                with _may_start():
+                    _usual[1].close()
+            _usual = None
+            _usual = config, BlockingDescriber(config)
+        return _usual[1].call(work)
+
+
+def _refuse() -> NoReturn:
+    """At the end of the program."""
+    if threading.current_thread().daemon:
+        raise SystemExit
+    way = "register it with atexit after the first description"
+    raise RuntimeError(f"the program is ending, and its describer is closed; {way}")
+
+
+@contextmanager
+def _may_start() -> Iterator[None]:
+    """Around the start and the end of threads, which the end of the program waits for."""
+    if _is_over:
+        _refuse()
+    with _threads:
+        yield
 
 
 def _keep(what: object) -> None:
@@ -236,124 +279,29 @@ def _keep(what: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
 
 
-class _Background:
-    """The open describer, and the thread it runs in."""
-
-    def __init__(self) -> None:
-        self._opening = threading.Lock()
-        self._stack = ExitStack()
-        self._config: Config | None = None
-        self._found: tuple[BlockingPortal, Describer] | None = None
-        self.is_over = False
-        self._stop: anyio.Event
-        self._kept: Future[None]  # done when the describer is closed
-        self._call: Future[Any] | None = None
-        self._is_idle = threading.Event()
-
-    def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
-        """For `config`; a describer with other options is closed. Raises ModelError; at the end of
-        the program SystemExit in a daemon thread, and else RuntimeError."""
-        if self.is_over and not threading.current_thread().daemon:
-            way = "register it with atexit after the first description"
-            raise RuntimeError(f"the program is ending, and its describer is closed; {way}")
-        with self._opening:
-            if self.is_over:
-                raise SystemExit
-            if self._found is None or self._config != config:
-                self._close()
-                portal = self._stack.enter_context(start_blocking_portal())
-                self._stop = anyio.Event()
-                kept: Any = portal.start_task(_keep_open, config, self._stop)
-                self._kept, describer = kept
-                self._config = config
-                self._found = portal, describer
-            return self._found
-
-    def _close(self) -> None:
-        if self._found is not None:
-            portal, _ = self._found
-            self._found = None
-            portal.call(self._stop.set)
-            self._kept.result()
-        self._stack.close()
-
-    def run(self, config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-        """Do `work` and wait for it; when the caller is interrupted, it is cancelled."""
-        portal, describer = self.open(config)
-        self._is_idle.clear()
-
-        async def until_idle() -> Result:
-            try:
-                await describer.load()
-                _end_first()
-                return await work(describer)
-            finally:
-                self._is_idle.set()
-
-        self._call = portal.start_task_soon(until_idle)
-        try:
-            return cast(Result, self._call.result())
-        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
-            self._call.cancel()
-            if self.is_over:
-                raise SystemExit from None
-            raise
-
-    def end(self, left_s: Callable[[], float]) -> None:
-        """At the end of the program, where a daemon thread may be in a call, or begin one. Waits
-        for `left_s()` at most.
-
-        The call is cancelled, since a thread that is ended inside a model's native code aborts the
-        process.
-        """
-        self.is_over = True
-        if not self._opening.acquire(timeout=left_s()) or self._found is None:
-            return
-        portal, _ = self._found
-        _keep(self)  # its stack would wait for all calls
-        if self._call is not None:
-            self._call.cancel()
-            self._is_idle.wait(left_s())
-        with suppress(Exception):  # the program ends, so an error has no reader
-            portal.start_task_soon(self._stop.set)
-            self._kept.result(left_s())
-            portal.start_task_soon(portal.stop, True).result(left_s())
-
-
-async def _keep_open(
-    config: Config, stop: anyio.Event, *, task_status: TaskStatus[Describer]
-) -> None:
-    async with Describer.open(config) as describer:
-        task_status.started(describer)
-        await stop.wait()
-
-
-_background = _Background()
-
-
 def _end() -> None:
+    """At the end of the program, where daemon threads may be in calls, or begin one. The calls are
+    cancelled, since a thread that is ended inside a model's native code aborts the process. Waits
+    for END_S at most."""
+    global _is_over
     until = time.monotonic() + END_S
-
-    def left_s() -> float:
-        return max(0.0, until - time.monotonic())
-
-    for call in list(_calls):  # of daemon threads, as those of `_Background.end`
+    _is_over = True
+    _threads.acquire(timeout=END_S)  # for good
+    calls = dict(_calls)
+    for call in calls:
         call.cancel()
-    _background.end(left_s)
-    for stack in list(_stacks):  # collected now, it might be the thread's end first, which waits
-        _keep(stack)
-    for is_idle in list(_calls.values()):
-        is_idle.wait(left_s())
+    _keep([*_open])
+    for is_idle in calls.values():
+        is_idle.wait(max(0.0, until - time.monotonic()))
 
 
 def _forget() -> None:
     """In a fork, which has no such thread. Closing or collecting the describer would wait for the
     thread, so it stays."""
-    global _background, _lock, _calls
-    _keep(_background)
-    _keep(_calls)
-    _calls = {}
-    _background, _lock = _Background(), threading.Lock()
+    global _usual, _lock, _threads, _calls
+    _keep((_usual, _calls))
+    _usual, _calls = None, {}
+    _lock, _threads = threading.Lock(), threading.Lock()
 
 
 def _end_first() -> None:
@@ -364,8 +312,3 @@ def _end_first() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-
-
-def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-    with FirstUse(), _lock:
-        return _background.run(config, work)

@@ -260,7 +260,8 @@ def test_a_program_ends_however_it_describes(options, samples, code, num_lines):
 
 def test_all_calls_together_hold_up_the_end_no_longer_than_one(monkeypatch):
     monkeypatch.setattr(blocking, "END_S", 0.3)
-    monkeypatch.setattr(blocking, "_background", blocking._Background())
+    monkeypatch.setattr(blocking, "_is_over", False)
+    monkeypatch.setattr(blocking, "_threads", threading.Lock())
     calls = {Future(): threading.Event() for _ in range(9)}
     monkeypatch.setattr(blocking, "_calls", calls)
     began = time.monotonic()

@@ -16,9 +16,9 @@ from places import ROOT
 from speech import RATE_HZ, speech
 
 import streamer
-from streamer import write_timeline
+from streamer import timeline_plot, write_timeline
 from streamer.config import ConfigError
-from streamer.timeline_plot import USUAL, font_for
+from streamer.timeline_plot import chinese_fonts
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 
@@ -107,7 +107,7 @@ def test_a_picture_has_the_sentence_if_a_font_has_it_else_a_line_says_so(
         assert (drawn.shape[1], drawn.shape[2]) == (1320, 4)
         return told, (drawn[-60:, :, :3] < 0.5).all(2).sum()
 
-    assert font_for("说") is None
+    assert chinese_fonts() == []
     told, without = dark(found.text)
     assert "no font here has the sentences' characters" in told
     none, with_sentence = dark("The speaker is slow, deep and calm.")
@@ -126,12 +126,13 @@ def test_a_font_is_missed_only_by_sentences_that_need_it(without_chinese, tmp_pa
 
 def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
     """matplotlib keeps its list of fonts for good."""
-    file = font_manager.findfont(USUAL)
+    file = font_manager.findfont("DejaVu Sans")
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
     files = [str(tmp_path / "broken.ttf"), file]
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    assert font_for("abc") == USUAL
+    monkeypatch.setattr(timeline_plot, "CHINESE", ("DejaVu Sans",))
+    assert chinese_fonts() == ["DejaVu Sans"]
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, found, options):
