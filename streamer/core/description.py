@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
@@ -11,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
+from streamer.core.audio.turn_items import QUIET_DBFS
 from streamer.core.decoding.plan import Counts
 from streamer.core.measures.speech_measures import (
     PitchReference,
@@ -24,10 +24,9 @@ from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
-QUIET_DBFS = -35.0  # of the loudest sample; speech of -50 dBFS is louder
 QUIET = (
-    "very quiet: the loudest sample is at {:.0f} dBFS, so speech may be missed or misjudged; "
-    "record it louder, or raise its volume"
+    f"very quiet: hardly a sample is over {QUIET_DBFS:.0f} dBFS, so speech may be missed or "
+    "misjudged; record it louder, or raise its volume"
 )
 GUESS = "only {:.1f} s of speech: a description of so little is a guess, 3 s are enough"
 JSON_FIELDS = (
@@ -293,13 +292,6 @@ def turn_warning(
         blocks = f"{n} block{'s' * (n > 1)}{wanted} went unverified"
         found.append(f"{verifier} gave no verdict ({trouble}): {blocks}")
     return "; ".join(found) or None
-
-
-def quiet_faults(peak: float) -> tuple[str, ...]:
-    """A line about a turn whose loudest sample is `peak`, full scale 1.0; none where it is loud
-    enough, or digital silence."""
-    peak_dbfs = 20 * math.log10(peak) if peak > 0 else 0.0
-    return (QUIET.format(peak_dbfs),) if peak_dbfs < QUIET_DBFS else ()
 
 
 def _joined(parts: Sequence[Description], warning: str | None) -> str | None:

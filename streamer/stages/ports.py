@@ -30,7 +30,7 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Counts, Mode, Pace, Plan, Refusal, Verdict, VerifyRequest
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.description import Description, quiet_faults, turn_warning
+from streamer.core.description import QUIET, Description, turn_warning
 from streamer.core.measures.levels import level_chances, level_weights, opinion_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
@@ -223,7 +223,7 @@ class Parts:
         if ttft_ms is not None and (last := closed.last_speech) is not None:
             from_speech_ms = ttft_ms + 1000 * (audio_s - last / SAMPLE_RATE_HZ)
         measures = closed.measures() if closed.measures is not None else None
-        faults = quiet_faults(closed.peak)
+        faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
         warning = "; ".join(faults) or None
         if stop_reason != "no_speech":
             name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+QUIET_DBFS = -35.0  # speech of -50 dBFS stays under it
+
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
@@ -60,7 +62,7 @@ class Closed:
     measures: Callable[[], Any] | None = None
     shows_measures: bool = False  # they were asked for, not only needed for the words
     curves: Callable[[], Any] | None = None  # its Curves, likewise
-    peak: float = 0.0  # the loudest sample, full scale 1.0
+    is_quiet: bool = False  # there is sound, and hardly a sample of it is over QUIET_DBFS
 
 
 @dataclass(frozen=True, slots=True)

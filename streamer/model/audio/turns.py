@@ -27,7 +27,7 @@ from streamer.core.audio.pcm import (
     from_g711,
 )
 from streamer.core.audio.trim import Span, Trim
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.turn_items import QUIET_DBFS, Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
 from streamer.model.audio.vad import (
@@ -44,6 +44,8 @@ from streamer.model.audio.vad import (
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
+LOUD = 10 ** (QUIET_DBFS / 20)
+LOUD_SAMPLES = 100  # some clicks have fewer
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
@@ -56,7 +58,8 @@ class Part:
         self.turn = turn
         self.begin = begin
         self.num_samples = 0
-        self._peak = 0.0
+        self._num_loud = 0
+        self._has_sound = False
         self.voice = TurnVoice()
         self.mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
@@ -69,7 +72,8 @@ class Part:
     def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
-        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
+        self._num_loud += int((np.abs(samples) > LOUD).sum())
+        self._has_sound |= bool(samples.any())
         heard = self._trim.push(samples)
         self._judge(self.span.push(samples), frames)
         return self.mel.push(heard), heard
@@ -148,7 +152,7 @@ class Part:
             partial(measurer.finish, has_speech) if measurer else None,
             shows_measures,
             measurer.curves if measurer and shows_measures else None,
-            self._peak,
+            self._has_sound and self._num_loud < LOUD_SAMPLES,
         )
         return [*([self.heard([], samples)] if len(samples) else []), closed]
 
