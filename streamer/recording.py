@@ -104,9 +104,9 @@ def of_channel(result: Description, channel: int) -> Description:
 
 def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
     """The recording as 16 kHz mono chunks: the loudest channel, or one alone. Raises AudioError."""
-    if channel is not None and not 0 <= channel < audio.channels:
+    if channel is not None and channel not in range(audio.channels):
         has = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
-        raise AudioError(audio.path, f"{has}; there is no channel {channel}")
+        raise AudioError(audio.path, f"{has}; there is no channel {channel!r}")
     which = slice(None) if channel is None else slice(channel, channel + 1)
     chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
     try:

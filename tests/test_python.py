@@ -60,13 +60,16 @@ def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
     assert isinstance(missing, AudioError)
 
 
-def test_impossible_calls_raise(options, tmp_path):
+def test_impossible_calls_raise(options, samples, tmp_path):
     with pytest.raises(AudioError, match="no such file"):
         streamer.describe(tmp_path / "none.wav", **options)
     with pytest.raises(ConfigError, match="did you mean mode"):
         streamer.describe("a.wav", mdoe="edge")
     with pytest.raises(ConfigError, match="did you mean mode"), streamer.open(mdoe="edge"):
         pass
+    for name in ("channel", "track"):
+        with pytest.raises(AudioError, match=f"there is no {name} '0'"):
+            streamer.describe(samples[0], **options, **{name: "0"})
     with pytest.raises(ConfigError, match="not both"):
         streamer.describe("a.wav", Config(), mode="edge")
     with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):

@@ -240,9 +240,9 @@ def _way(path: str) -> str:
 
 def check_track(path: str, tracks: int, wanted: int) -> None:
     """Raises AudioError where a recording has no such track."""
-    if not 0 <= wanted < tracks:
+    if wanted not in range(tracks):
         has = f"has {tracks} sound track{'s' * (tracks > 1)}, counted from 0"
-        raise AudioError(path, f"{has}; there is no track {wanted}")
+        raise AudioError(path, f"{has}; there is no track {wanted!r}")
 
 
 def _looked_at(
@@ -273,7 +273,7 @@ def _looked_at(
         return (0 if streams else None), wanted or 0, 0.0
     flagged = (i for i, one in enumerate(tracks) if one.get("disposition", {}).get("default"))
     track = next(flagged, 0) if wanted is None else wanted
-    if not 0 <= track < len(tracks):
+    if track not in range(len(tracks)):
         return len(tracks), track, 0.0
     told = tracks[track].get("duration") or tracks[track].get("tags", {}).get("DURATION")
     container = found.get("format", {})
