@@ -28,7 +28,6 @@ KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-HANDSHAKE_S = 5.0  # of TLS, and then of the upgrade
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
 _PORTS = {"http": 80, "https": 443}
 NO_TENANT = ""  # the tenant if there are no keys
@@ -54,8 +53,8 @@ class Admission:
     """The rules of one service, and its places. `is_draining`: no new sessions. `name`: of this
     process, for ids of sessions; empty if it has none.
 
-    An admitted client holds a place from `expect` to `arrived`, during its handshake: many may come
-    at the same moment.
+    A place is taken after the handshake. Clients that come at the same moment may all be admitted
+    to the last one, so who begins a session asks `why_full` again.
     """
 
     paths: tuple[str, ...]
@@ -69,8 +68,6 @@ class Admission:
     num_admitted: int = 0  # since the start
     num_refused: int = 0  # with a key, but without a place
     _by_tenant: Counter[str] = field(default_factory=Counter)
-    # client -> when its handshake must be over, its tenant
-    _expected: dict[object, tuple[float, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = keys_in(self.api_key)
@@ -78,19 +75,6 @@ class Admission:
         # ticket for one process would be valid at every other, and again after a restart.
         self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
         self._tickets = Tickets(self.replica)
-
-    @property
-    def num_taken(self) -> int:
-        """Places of sessions and of handshakes."""
-        return self.num_sessions + len(self._on_their_way())
-
-    def expect(self, client: object, tenant: str = NO_TENANT) -> None:
-        """Hold a place for this client's handshake, at most HANDSHAKE_S."""
-        self._expected[client] = (time.monotonic() + HANDSHAKE_S, tenant)
-
-    def arrived(self, client: object) -> None:
-        """The client's handshake is over."""
-        self._expected.pop(client, None)
 
     def enter(self, tenant: str = NO_TENANT) -> None:
         """A session begins."""
@@ -132,20 +116,12 @@ class Admission:
         """Why this tenant can have no further session, or None."""
         if self.has_its_share(tenant):
             return f"all {self.max_per_key} sessions of this key are taken"
-        is_full = self.num_taken >= self.max_sessions
+        is_full = self.num_sessions >= self.max_sessions
         return f"all {self.max_sessions} sessions are taken" if is_full else None
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        if self.max_per_key is None:
-            return False
-        return self._by_tenant[tenant] + self._on_their_way().count(tenant) >= self.max_per_key
-
-    def _on_their_way(self) -> list[str]:
-        """The tenants of handshakes that are not late yet."""
-        now = time.monotonic()
-        self._expected = {client: due for client, due in self._expected.items() if due[0] > now}
-        return [tenant for _, tenant in self._expected.values()]
+        return self.max_per_key is not None and self._by_tenant[tenant] >= self.max_per_key
 
     def _tenant_of(self, shown: Sequence[str], query: Mapping[str, Sequence[str]]) -> str | None:
         """The key that was sent, or that signed the ticket; None without one."""

@@ -22,8 +22,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import InvalidMessage
 from websockets.http11 import Request, Response
 
-from streamer.net.service.admission import HANDSHAKE_S, HttpRefusal
-
+HANDSHAKE_S = 5.0  # of TLS, and then of the upgrade
 CLOSE_S = 2.0
 LARGE_BYTES = 256 << 10  # a message of this size delays the pong after it
 HEAD_BYTES = 8 << 10  # websockets refuses longer heads
@@ -34,14 +33,11 @@ MIME = {
     ".svg": "image/svg+xml",
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
     ".wav": "audio/wav",
 }
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ALWAYS = {
     "Connection": "close",
@@ -77,10 +73,6 @@ def answer(
     data = body.encode() if isinstance(body, str) else body
     headers = {"Content-Type": mime, "Content-Length": str(len(data)), **ALWAYS, **(more or {})}
     return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
-
-
-def refused(refusal: HttpRefusal) -> Response:
-    return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
 
 
 def for_method(method: str, found: Response) -> Response:

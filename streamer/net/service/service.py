@@ -28,7 +28,6 @@ import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import MultipleValuesError
-from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -39,7 +38,6 @@ from streamer.net.service.http import (
     answer,
     for_method,
     is_websocket,
-    refused,
     url_of,
 )
 from streamer.net.service.logs import Notices, RateLimit, notice
@@ -249,7 +247,7 @@ class Service(ABC):
         if self._notices is not None:
             host = (socket.remote_address or ("somebody",))[0]
             self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
-        return refused(refusal)
+        return answer(refusal.status, f"{refusal.message}\n", more=refusal.headers)
 
     def _admit(
         self, socket: ClientSocket, request: Request, url: SplitResult
@@ -265,8 +263,6 @@ class Service(ABC):
         self._admission.num_refused += refusal is not None
         if refusal is None:
             socket.tenant = found
-            if _may_upgrade(socket, request):
-                self._admission.expect(socket, found)
         return refusal
 
     def _plain(self, path: str) -> Response | None:
@@ -289,7 +285,7 @@ class Service(ABC):
             kind=self.kind,
             pid=os.getpid(),
             is_draining=a.is_draining,
-            taken=a.num_taken,
+            taken=a.num_sessions,
             limit=a.max_sessions,
             admitted=a.num_admitted,
             lag_s=self.lag_s,
@@ -300,7 +296,6 @@ class Service(ABC):
     async def _serve(self, socket: ServerConnection) -> None:
         assert isinstance(socket, ClientSocket)
         assert socket.request is not None
-        self._admission.arrived(socket)
         self.handshake_ends(socket)
         self._served.add(socket)
         try:
@@ -340,15 +335,6 @@ class Service(ABC):
                     for transport in list(self._waiting.values()):
                         transport.abort()
                 await server.wait_closed()
-
-
-def _may_upgrade(socket: ServerConnection, request: Request) -> bool:
-    """Whether websockets upgrades this request. If it refuses, no place is held meanwhile."""
-    try:
-        socket.protocol.process_request(request)
-    except InvalidHandshake:
-        return False
-    return True
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:

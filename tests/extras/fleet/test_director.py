@@ -21,7 +21,8 @@ from wire import http, running, session_update
 from streamer.extras.fleet import replicas as of_roster
 from streamer.extras.fleet.director import Director
 from streamer.extras.fleet.replicas import Roster
-from streamer.net.service.admission import HANDSHAKE_S, incarnation_in, incarnation_of
+from streamer.net.service.admission import incarnation_in, incarnation_of
+from streamer.net.service.http import HANDSHAKE_S
 from streamer.net.service.service import Address
 
 KEY = "alice,bob"
