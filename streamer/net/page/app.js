@@ -1,6 +1,6 @@
 // The page: buttons and files in, jobs out, one at a time.
 
-import { CoachView, dropOlder } from "./coach.js";
+import { CoachView } from "./coach.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./link.js";
 import { List } from "./list.js";
@@ -18,7 +18,6 @@ let spoken = []; // languages of the server's sentences
 let listening = null; // the job of the microphone
 let isOpening = false;
 let isEnding = false; // the last sentence is being written
-let speaksAgain = false; // Speak was pressed meanwhile
 const waiting = []; // recordings
 let describing = null; // the promise of those that are being described
 let cancelling = null; // AbortController of those
@@ -37,12 +36,11 @@ function tell(error) {
   if (error.wantsKey) view.askKey();
 }
 
-async function startListening(isPressed = true) {
+async function startListening() {
   isOpening = true;
-  if (isPressed) view.noProblem();
+  view.noProblem();
   try {
     await describing;
-    if (at("coaching").checked && dropOlder()) view.problem("usual-older");
     const coach = screen.coach.wanted;
     listening = await listen(screen, { ...server(), coach }, () => {
       view.problem("gone");
@@ -65,24 +63,15 @@ function stopped(problem) {
   view.microphone(false);
   view.status("ready");
   if (problem) tell(problem);
-  else if (speaksAgain) startListening(false);
-  speaksAgain = false;
 }
 
 function toggle() {
-  if (isOpening) return;
+  if (isOpening || isEnding) return;
   if (!listening) return void startListening();
-  if (isEnding) return speakAgain(!speaksAgain);
   isEnding = true;
   view.microphone(false);
   if (!listening.isBroken()) view.status("describing");
   listening.finish();
-}
-
-// After the last sentence.
-function speakAgain(isWanted) {
-  speaksAgain = isWanted;
-  view.status(isWanted ? "again" : "describing");
 }
 
 function add(files) {
