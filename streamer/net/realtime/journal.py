@@ -37,10 +37,10 @@ class Journal:
         self.num_read = 0
         # whether a socket is attached
         self.is_attached = False
-        # bytes of memory: of all events, of those not sent, and of those read
-        self.num_bytes = self._unsent_bytes = self._read_bytes = 0
         self._name = name
-        self._events: deque[bytes] = deque()
+        # with the bytes of memory of all events before them, since the session began
+        self._events: deque[tuple[bytes, int]] = deque()
+        self._total_bytes = 0
         self._changed = anyio.Event()
 
     @property
@@ -50,41 +50,38 @@ class Journal:
 
     def __getitem__(self, number: int) -> bytes:
         """The event as JSON."""
-        return self._events[number - self.first]
+        return self._events[number - self.first][0]
 
     @property
     def is_full(self) -> bool:
         """Whether `room` waits while a socket is attached."""
-        return self._unsent_bytes >= MAX_UNSENT_BYTES
+        return self.num_bytes(self.num_sent, self.end) >= MAX_UNSENT_BYTES
+
+    def num_bytes(self, begin: int, end: int) -> int:
+        """Bytes of memory of the events `begin` to `end`."""
+        return self._bytes_before(end) - self._bytes_before(begin)
 
     def append(self, events: list[Event]) -> None:
         """Number and keep the events. Wait for `room` before."""
         for event in events:
             row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})
-            self._events.append(row)
-            self.num_bytes += _cost(row)
-            self._unsent_bytes += _cost(row)
-            while self.num_bytes > MAX_HELD_BYTES:
-                self._drop_oldest()
+            self._events.append((row, self._total_bytes))
+            self._total_bytes += len(row) + OBJECT_BYTES
+        while self.num_bytes(self.first, self.end) > MAX_HELD_BYTES:
+            self._drop_oldest()
         self._wake()
 
     def sent(self, num_sent: int) -> None:
         """A socket was given every event below `num_sent`."""
-        while self.num_sent < num_sent:
-            self._unsent_bytes -= _cost(self[self.num_sent])
-            self.num_sent += 1
+        self.num_sent = max(self.num_sent, num_sent)
         self._wake()
 
     def confirm(self, num_read: int) -> None:
         """The client has read every event below `num_read`."""
-        num_read = min(num_read, self.end)
-        self.sent(num_read)
-        while self.num_read < num_read:
-            self._read_bytes += _cost(self[self.num_read])
-            self.num_read += 1
-        while self._read_bytes > KEPT_BYTES:
+        self.num_read = max(self.num_read, min(num_read, self.end))
+        while self.num_bytes(self.first, self.num_read) > KEPT_BYTES:
             self._drop_oldest()
-        self._wake()
+        self.sent(self.num_read)
 
     def attach(self, is_attached: bool) -> None:
         """A socket came or went; without one, `room` and `all_read` do not wait."""
@@ -108,21 +105,14 @@ class Journal:
 
     def _drop_oldest(self) -> None:
         """Drop the oldest event, which counts as sent and read from here on."""
-        cost = _cost(self._events.popleft())
-        self.num_bytes -= cost
-        if self.num_sent == self.first:
-            self.num_sent += 1
-            self._unsent_bytes -= cost
-        if self.num_read == self.first:
-            self.num_read += 1
-        else:
-            self._read_bytes -= cost
+        self._events.popleft()
         self.first += 1
+        self.num_sent = max(self.num_sent, self.first)
+        self.num_read = max(self.num_read, self.first)
+
+    def _bytes_before(self, number: int) -> int:
+        return self._total_bytes if number == self.end else self._events[number - self.first][1]
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
-
-
-def _cost(row: bytes) -> int:
-    return len(row) + OBJECT_BYTES

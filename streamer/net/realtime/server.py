@@ -47,21 +47,6 @@ QUEUES = ("pieces", "turns", "events", "unread")
 _logger = logging.getLogger("streamer")
 
 
-class Place:
-    """A session and the connection that serves it."""
-
-    def __init__(self, session: ClientSession) -> None:
-        self.session = session
-        self.connection: Connection | None = None
-        # the link was cut, and the client has not come back yet
-        self.is_held = False
-        self.came_back = anyio.Event()
-        self.num_resumed = 0
-        # of sockets that take over: one at a time, and only the newest
-        self.lock = anyio.Lock()
-        self.newest: Connection | None = None
-
-
 class RealtimeServer(Service):
     """Serves one pair to many clients. `run` returns when it was stopped and has drained."""
 
@@ -77,7 +62,7 @@ class RealtimeServer(Service):
         super().__init__(admission, Metrics())
         self._open_session = open_session
         self._terms = terms or ServerTerms()
-        self._places: dict[str, Place] = {}  # by their sessions' ids
+        self._sessions: dict[str, ClientSession] = {}  # by their ids
         self._group: TaskGroup
         told = {
             "/attributes.json": level_names(self._terms.spoken),
@@ -94,12 +79,12 @@ class RealtimeServer(Service):
 
     @property
     def sessions(self) -> list[ClientSession]:
-        return [place.session for place in self._places.values()]
+        return list(self._sessions.values())
 
     @property
     def num_held(self) -> int:
         """Sessions without a client."""
-        return sum(place.is_held for place in self._places.values())
+        return sum(session.connection is None for session in self.sessions)
 
     @property
     def lag_s(self) -> float:
@@ -129,11 +114,11 @@ class RealtimeServer(Service):
             resume = Resume.parse(query)
             if resume is None:
                 return self._admission.check_room(tenant)
-            place = self._places.get(resume.session_id)
-            if place is None:
+            session = self._sessions.get(resume.session_id)
+            if session is None:
                 kept = f"one is kept for {self._terms.hold_s:g} s"
                 return HttpRefusal(404, f"no such session; {kept}; connect anew")
-            resume.check(place.session)
+            resume.check(session)
         except CannotResume as error:
             return HttpRefusal(400, str(error))
         return None
@@ -142,36 +127,36 @@ class RealtimeServer(Service):
         """Serve one socket to its end, and hold its session if the link was cut."""
         resume = Resume.parse(query)
         if resume is None:
-            place = self._begin(socket, query)
+            session = self._begin(socket, query)
         else:
-            place = self._places.get(resume.session_id)
-        if place is None:
+            session = self._sessions.get(resume.session_id)
+        if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
-        connection = Connection(socket, place.session, self.metrics)
+        connection = Connection(socket, session, self.metrics)
         try:
-            is_goodbye = await self._attach(place, connection, resume)
+            is_goodbye = await self._attach(session, connection, resume)
         except Exception:
-            place.session.end(FAILED)
+            session.end(FAILED)
             raise
         if connection.is_handed_over:
             await socket.close(*TAKEN_OVER)
         elif is_goodbye:
-            place.session.end(ENDED)
+            session.end(ENDED)
         else:
             self.metrics.drops.inc()
-            await self._hold(place)
+            await self._hold(session)
 
     async def drain(self, within_s: float) -> None:
         """Wait until turns in progress are answered and read; then close with 1012."""
         async with anyio.create_task_group() as group:
-            for place in list(self._places.values()):
-                group.start_soon(_drain, place, within_s)
+            for session in self.sessions:
+                group.start_soon(_drain, session, within_s)
 
     def _depth(self, queue: str) -> float:
         return sum(session.backlog.get(queue, 0) for session in self.sessions)
 
-    def _begin(self, socket: ClientSocket, query: Query) -> Place | None:
+    def _begin(self, socket: ClientSocket, query: Query) -> ClientSession | None:
         """A new session; None if the last place was taken since the handshake began."""
         tenant = socket.tenant
         if self._admission.is_draining or self._admission.why_full(tenant) is not None:
@@ -184,71 +169,67 @@ class RealtimeServer(Service):
             self._terms,
             _is_beta(socket),
         )
-        place = Place(ClientSession(conversation, self._open_session, self.metrics))
-        self._places[conversation.id] = place
-        self._group.start_soon(self._run, place, tenant)
-        return place
+        session = ClientSession(conversation, self._open_session, self.metrics)
+        self._sessions[conversation.id] = session
+        self._group.start_soon(self._run, session, tenant)
+        return session
 
-    async def _run(self, place: Place, tenant: str) -> None:
+    async def _run(self, session: ClientSession, tenant: str) -> None:
         """Run a session. An error ends it alone."""
         try:
-            await place.session.run()
+            await session.run()
         except Exception as error:
             self.metrics.failed.inc()
             _logger.error("session.failed", exc_info=error)
         finally:
-            del self._places[place.session.conversation.id]
+            del self._sessions[session.conversation.id]
             self._admission.leave(tenant)
-            place.came_back.set()
+            session.came_back.set()
 
-    async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
-        """Serve the session by this connection alone; of several that come at once, the newest.
-        Returns whether the client said goodbye."""
-        place.newest = connection
-        async with place.lock:
-            # most often a dead link that was not noticed yet
-            if place.connection is not None and place.newest is connection:
-                await place.connection.hand_over()
-                place.connection = None
-            if place.newest is not connection:
-                connection.is_handed_over = True
-                return False
-            place.connection = connection
-        place.is_held = False
+    async def _attach(
+        self, session: ClientSession, connection: Connection, resume: Resume | None
+    ) -> bool:
+        """Serve the session by this connection alone, after the one before it; one that waits here
+        hands over, too. Returns whether the client said goodbye."""
+        before, session.connection = session.connection, connection
         try:
+            if before is not None:  # most often a dead link that was not noticed yet
+                await before.hand_over()
+            if connection.is_handed_over:
+                return False
             if resume is None:
                 return await connection.run(0)
-            place.came_back.set()
-            place.num_resumed += 1
+            session.came_back.set()
+            session.num_resumed += 1
             self.metrics.resumed.inc()
-            first, row = resume.begin(place.session, f"event_resumed_{place.num_resumed}")
+            first, row = resume.begin(session)
             return await connection.run(first, [row])
         finally:
-            if not connection.is_handed_over:
-                place.connection = None
+            connection.ended.set()
+            if session.connection is connection:
+                session.connection = None
 
-    async def _hold(self, place: Place) -> None:
+    async def _hold(self, session: ClientSession) -> None:
         """Wait until the client is back, by another socket, or the session ends by itself."""
-        if place.session.conversation.id not in self._places:
+        if session.over.is_set():
             return
-        place.is_held = True
-        place.came_back = anyio.Event()
+        session.came_back = anyio.Event()
         with anyio.move_on_after(self._terms.hold_s):
-            await place.came_back.wait()
-        if place.is_held:
-            place.session.end(ENDED)
+            await session.came_back.wait()
+        if session.connection is None:
+            session.end(ENDED)
 
 
-async def _drain(place: Place, within_s: float) -> None:
+async def _drain(session: ClientSession, within_s: float) -> None:
     with anyio.move_on_after(within_s):
-        await place.session.drain()
-        if place.connection is not None:
-            await place.session.journal.all_read()
-    place.session.end(RESTART)
+        await session.drain()
+        if session.connection is not None:
+            await session.journal.all_read()
+    session.end(RESTART)
     with anyio.move_on_after(CLOSE_S):
-        await place.session.over.wait()
-        if place.connection is not None:
-            await place.connection.ended.wait()
+        await session.over.wait()
+        if session.connection is not None:
+            await session.connection.ended.wait()
 
 
 def _is_beta(socket: ClientSocket) -> bool:

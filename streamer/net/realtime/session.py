@@ -46,6 +46,10 @@ class ClientSession:
         self.num_messages = 0  # client messages that were taken
         self.over = anyio.Event()
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
+        # the socket that serves it; None while it waits for its client to come back
+        self.connection: Connection | None = None
+        self.came_back = anyio.Event()
+        self.num_resumed = 0
         # set while there may be more to acknowledge
         self.has_taken = anyio.Event()
         self._open = open_session
@@ -238,7 +242,7 @@ class Resume:
             text = f"event {self.event} has not been; the next one is {session.journal.end}"
             raise CannotResume(text)
 
-    def begin(self, session: ClientSession, event_id: str) -> tuple[int, bytes]:
+    def begin(self, session: ClientSession) -> tuple[int, bytes]:
         """The first event's number, and the event that says what was taken and what is lost."""
         journal = session.journal
         wanted = journal.num_read if self.event is None else self.event
@@ -247,7 +251,8 @@ class Resume:
         told = ack(session.num_bytes, session.num_messages) | {"type": "streamer.resumed"}
         lost = {"lost_events": max(0, first - wanted), "lost_bytes": lost_bytes}
         journal.confirm(first)
-        return first, msgspec.json.encode({"event_id": event_id, **told, "event": first, **lost})
+        head = {"event_id": f"event_resumed_{session.num_resumed}"}
+        return first, msgspec.json.encode({**head, **told, "event": first, **lost})
 
 
 def _number(query: Mapping[str, Sequence[str]], name: str) -> int | None:
@@ -268,7 +273,7 @@ PATIENCE_S = 8.0
 
 
 class Connection:
-    """`run` it to its end; `hand_over` ends it when the client came back by another socket.
+    """`run` it, then set `ended`; `hand_over` ends it when the client came back by another socket.
 
     Its tasks read, write, watch whether the client still reads, and acknowledge. Not reading on
     pushes audio back; events that wait are bounded by the Journal.
@@ -298,7 +303,6 @@ class Connection:
                 group.cancel_scope.cancel()
         finally:
             self._journal.attach(False)
-            self.ended.set()
         return is_goodbye
 
     async def hand_over(self) -> None:
