@@ -164,7 +164,8 @@ async def _feed(
     if held is not None:
         await stream.catch_up(len(held))
         listeners.on_prefilled()
-        await stream.commit(_bytes_of(held))
+        await stream.feed(_bytes_of(held))
+        await stream.commit()
     await stream.end()
 
 

@@ -114,8 +114,6 @@ class AnswerStage:
             except Exception as error:  # this turn's alone
                 end = TurnFailed(ready.turn.number, reason_of(error))
             self._answering = None
-            if not self._requests.num_open:
-                self._turns.close(ready.turn)
             await self._outlet.send(end)  # before waiting for a target that was too slow already
             group.cancel_scope.cancel()
         self._turns.close(ready.turn)  # the target has let go of the turn
@@ -169,7 +167,8 @@ class AnswerStage:
         began = self._clock()
         turn = ready.turn
         if turn.drafter is None:
-            turn.drafter = self._parts.drafter(turn.edge, ready.weights)
+            p = self._parts
+            turn.drafter = p.drafts(turn.edge, p.plan.rules, p.sampling, ready.weights)
         ids, signals = yield from turn.drafter.draft(n, most)
         return ids, signals, self._clock() - began
 
@@ -206,13 +205,11 @@ class TurnRequests:
     at once.
 
     Cancel the group when the turn is over: the target has let go of the turn when the group has
-    ended. num_open: calls of the target that have not returned. lost: why the target will not
-    answer any more.
+    ended. lost: why the target will not answer any more.
     """
 
     def __init__(self, ready: Ready, group: TaskGroup, clock: Callable[[], float]) -> None:
         self.lost: str | None = None
-        self.num_open = 0
         self._ready = ready
         self._target = ready.turn.cloud
         self._group = group
@@ -229,7 +226,6 @@ class TurnRequests:
         """Let the target hear the turn's end, once."""
         if not self._is_prepared:
             self._is_prepared = True
-            self.num_open += 1
             self._group.start_soon(quietly, self._finish)
 
     def ask(self, request: VerifyRequest, counts: Counts) -> None:
@@ -238,7 +234,6 @@ class TurnRequests:
         if counts.cloud_calls > self._num_calls:
             self._num_calls = counts.cloud_calls
             self._asked[request.number] = len(request.draft)
-        self.num_open += 1
         self._group.start_soon(quietly, self._ask, request)
 
     async def reply(self, until: float) -> None:
@@ -291,7 +286,6 @@ class TurnRequests:
         except Exception as error:
             self._take(error)
         else:
-            self.num_open -= 1
             self._is_finished.set()
 
     async def _ask(self, request: VerifyRequest) -> None:
@@ -303,7 +297,6 @@ class TurnRequests:
             self._take(error)
 
     def _take(self, reply: Verdict | Refusal | Exception) -> None:
-        self.num_open -= 1
         self._replies.append(reply)
         self._came.set()
 

@@ -329,14 +329,16 @@ class _Prefill:
         is_over: anyio.Event,
     ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
-        assert self._parts.edge is not None
+        parts = self._parts
+        assert parts.edge is not None
         try:
             with scope:
-                run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-                weights = await run(self._parts.weights, heard, limiter=limiter)
-                steps = self._parts.update(edge, heard.provisional, weights)
-                ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
-                text = self._parts.vocabulary.text_of(list(ids))
+                run, limiter = anyio.to_thread.run_sync, parts.threads.limiter
+                weights = await run(parts.weights, heard, limiter=limiter)
+                rules, sampling = parts.plan.rules, parts.sampling
+                steps = parts.updates(edge, heard.provisional, rules, sampling, weights)
+                ids: Sequence[int] = await parts.edge.batcher.submit(steps)
+                text = parts.vocabulary.text_of(list(ids))
                 await self._outlet.send(
                     LiveUpdate(turn.number, text, tuple(ids), heard.num_taken / SAMPLE_RATE_HZ)
                 )

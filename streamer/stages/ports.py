@@ -145,10 +145,10 @@ class Parts:
     """The models, for one stream: assembly/parts.py makes it.
 
     edge: None in mode cloud. cloud: None where turns are not verified. suffix: ids after the audio.
-    cut, drafts, updates: make a TurnCutter, a drafter and the steps of a live update. phrases,
-    level_names: to read a sentence back. is_measured: measures decide on words, too. max_turn_s: a
-    turn that reaches it goes on as another turn. slots: a turn holds one from its first sample to
-    its Description.
+    cut, drafts, updates: make a TurnCutter, the drafter of a turn that is over, and steps that
+    return the ids of a sentence on the audio so far. phrases, level_names: to read a sentence back.
+    is_measured: measures decide on words, too. max_turn_s: a turn that reaches it goes on as
+    another turn. slots: a turn holds one from its first sample to its Description.
     """
 
     plan: Plan
@@ -177,9 +177,6 @@ class Parts:
         """Whether measures decide on the words with the models."""
         return self.is_measured and self.plan.rules.form != ""
 
-    def hearing(self, options: SessionOptions) -> Hearing:
-        return self.cut(options, self.weighs)
-
     def target(self) -> Target | None:
         """Begin a turn on the target; None where turns are not verified."""
         return None if self.cloud is None else self.cloud.listen(self.plan.rules)
@@ -190,14 +187,6 @@ class Parts:
         if heard.measures is None or not self.weighs:
             return FLAT
         return level_weights(heard.measures(), self.phrases)
-
-    def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
-        """For a turn that is over."""
-        return self.drafts(edge, self.plan.rules, self.sampling, weights)
-
-    def update(self, edge: Hearer, window: Any, weights: LevelWeights) -> Steps:
-        """Steps that return the ids of a sentence on the audio so far."""
-        return self.updates(edge, window, self.plan.rules, self.sampling, weights)
 
     def speculator(self, edge: Hearer | None) -> Speculator:
         if edge is not None:

@@ -95,7 +95,7 @@ class LiveSession:
         self._held_at = 0.0
         self._is_ended = self._is_closed = False  # no more audio; its context is left
         self._awaited: set[anyio.Event] = set()
-        self._hearing = parts.hearing(options)
+        self._hearing = parts.cut(options, parts.weighs)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
@@ -123,15 +123,12 @@ class LiveSession:
             if len(self._held) == self._piece_bytes:
                 await self._flush()
 
-    async def commit(self, last: bytes = b"") -> int:
+    async def commit(self) -> int:
         """End the turn; its number. Later audio is the next turn's.
 
-        last: the end of the turn's audio; feeding it here saves a trip to a thread. Raises
-        NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
+        Raises NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
         """
         self._check_open()
-        if last:
-            self._hold(last)
         command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
         await self._send(command)
         if command.rest is not None:

@@ -40,8 +40,8 @@ class Between:
         side = self.parts.edge
         return side and replace(side, batcher=_wrapped(side.batcher, self.batcher_of))
 
-    def drafter(self, edge: Any, ranges: Any) -> Any:
-        return _wrapped(self.parts.drafter(edge, ranges), self.drafter_of)
+    def drafts(self, *arguments: Any) -> Any:
+        return _wrapped(self.parts.drafts(*arguments), self.drafter_of)
 
     def target(self) -> Any:
         return _wrapped(self.parts.target(), self.target_of)

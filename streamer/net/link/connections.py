@@ -24,7 +24,7 @@ from streamer.net.service.logs import Notices
 MAX_DIALS = 4  # at once; one while they fail
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
-MODEL_CHARACTERS = 16  # of a fingerprint, in a notice
+MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
 MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
@@ -33,7 +33,7 @@ SLOW = "it is slow"
 class Connections:
     """Run `keep_spare`; take a `connection` per turn.
 
-    on_model: called with the fingerprint of the first verifier's model.
+    on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class Connections:
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
         self._num_tries = 0  # in vain, in a row
         self._notices = Notices()
-        self._swaps = Notices()
 
     @property
     def is_up(self) -> bool:
@@ -129,17 +128,11 @@ class Connections:
                 await socket.close()
 
     def opened(self, model: str) -> None:
-        """A turn was opened by this model. Log where it differs from that of earlier turns; within
-        a turn it cannot change (core/link/edge_turn.py)."""
+        """A turn was opened by this model; within a turn it cannot change."""
         model = one_line(model)[:MODEL_CHARACTERS]
-        if model in ("", self.model):
-            return
-        was, self.model = self.model, model
-        if not was:
+        if model not in ("", self.model):
+            self.model = model
             self._on_model(model)
-            return
-        told = f"{self.name} has another model than before: {model}, it was {was}"
-        self._swaps.event(f"{told}; sentences may differ")
 
     def verdict_came(self) -> None:
         """Earlier trouble is over."""
