@@ -31,7 +31,8 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     if options.filled_pauses and "-" in files:
         raise ConfigError("--filled-pauses reads a recording once more; give a file, not -")
-    takes = [take for i, file in enumerate(files) for take in takes_of(file, options, i)]
+    recordings = [takes_of(file, options) for file in files]
+    takes = [take for each in recordings for take in each]
     if options.timeline is not None:
         check_target(options.timeline)
         if len(files) != 1:
@@ -44,15 +45,15 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
             raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
         return _tell_missing(takes, options)
-    return run_async(_describe_all, takes, config, options)
+    return run_async(_describe_all, recordings, config, options)
 
 
-def takes_of(file: str, options: DescribeOptions, number: int) -> list[Take]:
+def takes_of(file: str, options: DescribeOptions) -> list[Take]:
     """One take for all channels, or one for each. An error of opening is reported later."""
     if options.channels == "apart":
         with suppress(AudioError), open_audio(file, options.track) as audio:
-            return [Take(file, channel, number) for channel in range(audio.channels)]
-    return [Take(file, number=number)]
+            return [Take(file, channel) for channel in range(audio.channels)]
+    return [Take(file)]
 
 
 def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
@@ -64,64 +65,74 @@ def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
     return 1
 
 
-async def _describe_all(takes: Sequence[Take], config: Config, options: DescribeOptions) -> int:
+async def _describe_all(
+    recordings: Sequence[Sequence[Take]], config: Config, options: DescribeOptions
+) -> int:
     async with opened(config) as describer:
-        with Bar("describing", len(takes), beside_text=True) as bar:
-            return await _Batch(describer, takes, options, bar).run()
+        with Bar("describing", sum(map(len, recordings))) as bar:
+            return await _Batch(describer, recordings, options, bar).run()
 
 
 class _Batch:
     """`options.jobs` recordings at once; one's failure never ends the run."""
 
     def __init__(
-        self, describer: Describer, takes: Sequence[Take], options: DescribeOptions, bar: Bar
+        self,
+        describer: Describer,
+        recordings: Sequence[Sequence[Take]],
+        options: DescribeOptions,
+        bar: Bar,
     ) -> None:
         self._describer = describer
-        self._takes = takes
+        self._recordings = recordings
+        self._num_takes = sum(map(len, recordings))
         self._options = options
         self._bar = bar
         self._num_done = 0
-        self._num_failed = 0
-        self._shares: dict[int, float] = {}  # heard, of recordings in hand
+        self._has_failed = False
+        self._shares: dict[Take, float] = {}  # heard, of takes in hand
         self._lost: Exception | None = None  # why stdout cannot be written
-        # number of a file -> its channels that are described apart, as they come
-        self._channels: dict[int, list[Description | None]] = {}
 
     async def run(self) -> int:
-        todo = iter(enumerate(self._takes))
-        if len(self._takes) > 1:
-            self.show_progress()
+        todo = iter(self._recordings)
+        self.show_progress()
         async with anyio.create_task_group() as group:
-            for _ in range(min(self._options.jobs, len(self._takes))):
+            for _ in range(min(self._options.jobs, len(self._recordings))):
                 group.start_soon(self._work, todo, group.cancel_scope)
         if self._lost is not None:
             raise self._lost
-        return 1 if self._num_failed else 0
+        return 1 if self._has_failed else 0
 
-    async def _work(self, todo: Iterator[tuple[int, Take]], scope: anyio.CancelScope) -> None:
-        for i, take in todo:
-            screen = Screen(take, self._options, len(self._takes), self._bar)
+    async def _work(self, todo: Iterator[Sequence[Take]], scope: anyio.CancelScope) -> None:
+        for takes in todo:
+            found = []
             try:
-                is_whole = await self._describe(i, take, screen)
+                for take in takes:
+                    found += await self._describe(take)
+                    self._shares.pop(take, None)
+                    self._num_done += 1
+                    self.show_progress()
+                if len(found) == len(takes):
+                    await anyio.to_thread.run_sync(self._show_together, found)
+                else:
+                    self._has_failed = True
             except (StdoutLost, BrokenPipeError) as error:  # nothing more can be shown
                 self._lost = error
                 scope.cancel()
                 return
-            self._shares.pop(i, None)
-            self._num_done += 1
-            self._num_failed += not is_whole
-            if len(self._takes) > 1:
-                self.show_progress()
 
     @property
     def _wants_measures(self) -> bool:
         options = self._options
         return options.measures or bool(options.timeline or options.pitch_reference)
 
-    async def _describe(self, i: int, take: Take, screen: Screen) -> bool:
+    async def _describe(self, take: Take) -> list[Description]:
+        """Its description, or nothing where that failed."""
+        screen = Screen(take, self._options, self._num_takes, self._bar)
+
         def heard(heard_s: float, of_s: float) -> None:
             screen.where = f"{clock(heard_s)} of {clock(of_s)}"
-            self._shares[i] = heard_s / of_s
+            self._shares[take] = heard_s / of_s
             if not screen.blocks_bar:
                 self.show_progress(screen.where)
 
@@ -147,41 +158,37 @@ class _Batch:
             raise
         except Exception as error:
             screen.failed(*_told(str(take), error))
-            self._gather(take, None)
-            return False
+            return []
         screen.done(result)
-        channels = self._gather(take, result)
-        is_whole = await anyio.to_thread.run_sync(self._show_more, take, result, channels)
-        return is_whole and not result.is_cut
+        self._has_failed |= result.is_cut
+        await anyio.to_thread.run_sync(self._show_more, take, result.language)
+        return [result]
 
-    def _show_more(self, take: Take, found: Description, channels: Sequence[Description]) -> bool:
-        """All else that was asked for; whether it could be written."""
+    def _show_more(self, take: Take, language: str) -> None:
+        """What is measured without the models, if it was asked for."""
         options = self._options
-        if len(channels) > 1 and options.measures:
-            show_call(take.file, channels, options)
         if options.intervals is not None:
             intervals = read_intervals(options.intervals)
             measures = measure_intervals(take.file, intervals, take.channel, options.track)
-            show_intervals(take.file, intervals, measures, options, found.language)
+            show_intervals(take.file, intervals, measures, options, language)
         if options.filled_pauses:
             filled = filled_pauses(take.file, take.channel, options.track)
-            show_filled(take, filled, options.json, found.language)
-        return options.timeline is None or not channels or _write(channels, options.timeline)
+            show_filled(take, filled, options.json, language)
 
-    def _gather(self, take: Take, result: Description | None) -> list[Description]:
-        """All channels of a file when the last of them is described, if none failed; else []."""
-        found = self._channels.setdefault(take.number, [])
-        found.append(result)
-        if len(found) < sum(other.number == take.number for other in self._takes):
-            return []
-        whole = [each for each in self._channels.pop(take.number) if each is not None]
-        return sorted(whole, key=lambda each: each.channel or 0) if len(whole) == len(found) else []
+    def _show_together(self, channels: Sequence[Description]) -> None:
+        """What is of all channels, if it was asked for."""
+        options = self._options
+        if len(channels) > 1 and options.measures:
+            show_call(channels[0].file, channels, options)
+        if options.timeline is not None:
+            self._has_failed |= not _write(channels, options.timeline)
 
     def show_progress(self, where: str = "") -> None:
-        """Over all recordings; of a single one, how far it is heard."""
+        """Over all takes; of a single one, how far it is heard."""
         done = self._num_done + sum(self._shares.values())
-        is_many = len(self._takes) > 1
-        self._bar.show(done, f"{self._num_done} of {len(self._takes)}" if is_many else where)
+        if where or self._num_takes > 1:
+            many = f"{self._num_done} of {self._num_takes}"
+            self._bar.show(done, many if self._num_takes > 1 else where)
 
 
 def _write(channels: Sequence[Description], out: str) -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import fields
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +43,60 @@ from streamer.core.measures.speech_measures import PitchReference
 from streamer.intervals import measured_with_warning, read_intervals
 from streamer.progress import Bar
 
-WORDS = (
-    *("preset", "k", "threshold", "draft", "edge", "cloud", "engine"),
-    *("temperature", "top_p", "seed", "min_new_tokens", "max_new_tokens", "language"),
-)
+# options that a row's words do not depend on
+FREE = ("device", "cloud_key", "cloud_audio", "verify_budget_s", "num_slots")
 UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
 MAX_SHOWN = 5  # errors on stderr; the table holds all
 ENDED = "its process ended (a defect of a library, or too little memory)"
 Labelled = tuple[Sequence[Row], Sequence[str]]  # rows of a recording, and warnings about the run
-Work = Callable[[str], Labelled]
-RowsOf = Callable[[str, PitchReference, str], Sequence[Row]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Labels one recording, in a process of its own. kind: of the file of intervals beside it."""
+
+    config: Config
+    kind: str | None
+    reference: PitchReference
+    made_with: str
+
+    @classmethod
+    def of(cls, options: LabelOptions, config: Config) -> Work:
+        reference, kind = reference_of(options.pitch_reference), options.intervals
+        made = made_with(config) if kind is None else f"intervals {kind}"
+        if reference is not None:
+            made += f", pitch_reference {options.pitch_reference}"
+        return cls(config, kind, reference, made)
+
+    def __call__(self, file: str) -> Labelled:
+        """Its rows, or one with its error. Raises Failed if none can be described."""
+        with warnings.catch_warnings(record=True) as warned:
+            try:
+                rows = self._described(file) if self.kind is None else self._measured(file)
+            except Failed:
+                raise
+            except Exception as error:
+                reason = getattr(error, "reason", str(error))  # of an AudioError: without its file
+                is_told = isinstance(error, AudioError | ValueError)
+                told = reason if is_told else f"{type(error).__name__}: {error}"
+                rows = [{"file": file, "error": told}]
+        return rows, [str(each.message) for each in warned]
+
+    def _described(self, file: str) -> Sequence[Row]:
+        from streamer.blocking import describe
+        from streamer.model.checkpoint.weights import ModelError
+
+        try:
+            found = describe(file, self.config, pitch_reference=self.reference)
+        except (ConfigError, ModelError) as error:
+            raise Failed(str(error)) from None
+        return [row_of(found, self.made_with)]
+
+    def _measured(self, file: str) -> Sequence[Row]:
+        """A row for each interval in the file beside the recording."""
+        intervals = read_intervals(Path(file).with_suffix(f".{self.kind}"))
+        found, warning = measured_with_warning(file, intervals)
+        return rows_of_intervals(file, intervals, found, self.made_with, self.reference, warning)
 
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
@@ -73,8 +116,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         *(OF_VOICE if options.pitch_reference else ()),
     )
     rows = Rows.open(Path(options.out), names)
-    work, made = _work(options, config)
-    todo = rows.left_of(files, made)
+    work = Work.of(options, config)
+    todo = rows.left_of(files, work.made_with)
     if num_other := sum(map(rows.has, todo)):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
     if len(todo) < len(files):
@@ -99,24 +142,11 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     return _report(rows, files, options.out)
 
 
-def _work(options: LabelOptions, config: Config) -> tuple[Work, str]:
-    """The function that labels one recording, and `made_with` of its rows."""
-    reference = reference_of(options.pitch_reference)
-    kind = options.intervals
-    made = made_with(config) if kind is None else f"intervals {kind}"
-    if reference is not None:
-        made += f", pitch_reference {options.pitch_reference}"
-    rows_of = partial(_describe, config) if kind is None else partial(_measure, kind)
-    return partial(_label, rows_of, reference, made), made
-
-
 def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     failed = [file for file in files if rows.error_of(file) is not None]
     for file in failed[:MAX_SHOWN]:
         fail(f"{file}: {rows.error_of(file)}")
     told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
-    if num_silent := sum(map(rows.is_silent, files)):
-        told += f", {num_silent} of them without speech and so without a sentence"
     if rows.path.name != Path(out).name:
         told += f" (a later run goes on from {rows.path.name} beside it)"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
@@ -130,11 +160,14 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
 def made_with(config: Config) -> str:
     """The options that a row's words depend on: the mode, and others that are not the default. The
     address of a verifier is left out: it may be a secret."""
-    told = {name: getattr(config, name) for name in WORDS if name != UNUSED.get(config.mode)}
-    default = {field.name: field.default for field in fields(config)}
-    if config.is_away and "cloud" in told:
-        told["cloud"] = "elsewhere"
-    named = [f"{name} {value}" for name, value in told.items() if value != default[name]]
+    if config.is_away:
+        config = replace(config, cloud="elsewhere")
+    left_out = ("mode", "attributes", *FREE, UNUSED.get(config.mode))
+    named = [
+        f"{each.name} {value}"
+        for each in fields(config)
+        if each.name not in left_out and (value := getattr(config, each.name)) != each.default
+    ]
     says = [] if config.said == Config().said else [f"says {config.said}"]
     return ", ".join([f"mode {config.mode}", *named, *says])
 
@@ -179,42 +212,3 @@ def _in_processes(
         for found in each_done(pool, jobs, work, todo, in_hand):
             add(found)
     return list(in_hand.values())
-
-
-def _label(rows_of: RowsOf, reference: PitchReference, made: str, file: str) -> Labelled:
-    with warnings.catch_warnings(record=True) as warned:
-        rows = _rows_or_error(rows_of, reference, made, file)
-    return rows, [str(each.message) for each in warned]
-
-
-def _rows_or_error(
-    rows_of: RowsOf, reference: PitchReference, made: str, file: str
-) -> Sequence[Row]:
-    """The rows of a recording, or one with its error. Raises Failed if none can be described."""
-    try:
-        return rows_of(file, reference, made)
-    except AudioError as error:
-        return [{"file": file, "error": error.reason}]
-    except Failed:
-        raise
-    except Exception as error:
-        is_told = isinstance(error, ConfigError | ValueError)
-        told = str(error) if is_told else f"{type(error).__name__}: {error}"
-        return [{"file": file, "error": told}]
-
-
-def _describe(config: Config, file: str, reference: PitchReference, made: str) -> Sequence[Row]:
-    from streamer.blocking import describe
-    from streamer.model.checkpoint.weights import ModelError
-
-    try:
-        return [row_of(describe(file, config, pitch_reference=reference), made)]
-    except (ConfigError, ModelError) as error:
-        raise Failed(str(error)) from None
-
-
-def _measure(kind: str, file: str, reference: PitchReference, made: str) -> Sequence[Row]:
-    """A row for each interval in the file beside the recording."""
-    intervals = read_intervals(Path(file).with_suffix(f".{kind}"))
-    found, warning = measured_with_warning(file, intervals)
-    return rows_of_intervals(file, intervals, found, made, reference, warning)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from streamer.commands.options import FEW_BITS, ModelsOptions, SamplesOptions, WarmOptions
@@ -28,8 +27,6 @@ from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
 from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.progress import Bar
-
-WIDTH = 80
 
 
 def run(options: ModelsOptions) -> int:
@@ -65,7 +62,6 @@ def _prepare(spec: str, engine: str) -> int:
 
 
 def _print(row: Mapping[str, Any]) -> None:
-    """A model as lines of at most WIDTH columns; only its name may be longer."""
     put(f"{row['spec']} ({row['role']})")
     size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
     lines = [f"{size}, fingerprint {row['fingerprint']}", f"engine on the CPU: {row['engine']}"]
@@ -73,7 +69,7 @@ def _print(row: Mapping[str, Any]) -> None:
     if not row["calibrated"]:
         lines.append("gate: these are defaults; streamer calibrate finds this model's own")
     for line in lines:
-        put(fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
+        put(f"  {line}")
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:

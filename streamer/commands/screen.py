@@ -6,7 +6,6 @@ On a terminal a sentence grows as its tokens commit.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -37,11 +36,10 @@ NO_PITCH = "pitch for this voice unknown: no pitch is heard"
 
 @dataclass(frozen=True)
 class Take:
-    """A recording, or one channel of it. number: of the recording, among those that were given."""
+    """A recording, or one channel of it."""
 
     file: str
     channel: int | None = None
-    number: int = 0
 
     def __str__(self) -> str:
         return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
@@ -65,8 +63,8 @@ class Screen:
 
     @property
     def blocks_bar(self) -> bool:
-        """Whether a bar would tear the line that grows on this terminal."""
-        return self._is_open and self._grows and sys.stdout.isatty()
+        """Whether a bar would tear the line that grows."""
+        return self._is_open and self._grows
 
     def delta(self, delta: TextDelta) -> None:
         """A piece of the sentence. A part of a long recording begins a line with its time."""
@@ -144,8 +142,7 @@ class Screen:
             self._held.clear()
 
     def _say(self, text: str) -> None:
-        if sys.stdout.isatty():
-            self._bar.hide()
+        self._bar.hide()
         put(text, end="")
 
 

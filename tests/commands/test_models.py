@@ -63,6 +63,4 @@ def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys)
     told = "no such directory; give one that holds a model's config.json, or such ones"
     assert err == f"streamer: {given[2]}: {told}\n"
     assert main(["models", str(mine)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert f"{mine} (either)" in lines
-    assert all(len(line) <= 80 for line in lines if not line.startswith(str(mine)))
+    assert f"{mine} (either)" in capsys.readouterr().out.splitlines()
