@@ -126,7 +126,7 @@ class Describer:
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
         scale 1.0 or int16.
 
-        Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a
+        Called on the event loop: `on_delta` for each committed piece; `on_heard` every 2 s of a
         recording, with the seconds heard and the seconds in all; `on_wait` once, with the reason,
         where a verifier elsewhere keeps it waiting for more than a second (no part of the
         Description's times). measures: show `measures`, numbers with units, in the Description.
@@ -157,11 +157,8 @@ class Describer:
                     result = await describe_recording(
                         parts, source, listeners, measures, channel, track
                     )
-        except Exception as error:
+        except BaseException as error:
             log("describe.failed", stream, error=type(error).__name__)
-            raise
-        except BaseException:
-            log("describe.cancelled", stream)
             raise
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()

@@ -31,7 +31,6 @@ from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.ports import Parts, TargetLost, cause_of, quietly
 from streamer.stages.stream import LiveSession, open_stream
 
-HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`
 WAIT_S = 1.0  # wait for a verifier before `on_wait` is called
 
 
@@ -151,11 +150,13 @@ async def _feed(
     """Feed all, the last piece when everything before it is done. is_fed: set when all that is
     left to wait for is the models and the link."""
     pieces = as_live(chunks)
-    heard = _progress(audio.duration_s, listeners.on_heard)
+    num_heard = 0
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
-        heard(len(held))
+        num_heard += len(held)
+        heard_s = num_heard / SAMPLE_RATE_HZ
+        listeners.on_heard(heard_s, max(audio.duration_s, heard_s))
         if following is None:
             break
         await stream.feed(_bytes_of(held))
@@ -171,21 +172,6 @@ async def _feed(
 
 def _bytes_of(samples: Samples) -> bytes:
     return samples.astype("<f4").tobytes()
-
-
-def _progress(of_s: float, on_heard: Callable[[float, float], None]) -> Callable[[int], None]:
-    """Takes numbers of samples that were heard; calls `on_heard` every HEARD_S of a recording."""
-    num_heard = num_told = 0
-
-    def heard(num_samples: int) -> None:
-        nonlocal num_heard, num_told
-        num_heard += num_samples
-        heard_s = num_heard / SAMPLE_RATE_HZ
-        if heard_s // HEARD_S > num_told:
-            num_told = int(heard_s // HEARD_S)
-            on_heard(heard_s, max(of_s, heard_s))
-
-    return heard
 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:

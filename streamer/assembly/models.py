@@ -58,10 +58,14 @@ class Models:
         edge, cloud = loaded
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
-        for thinker in (edge, cloud):
-            if thinker is not None:
-                warm_up(thinker)
+        for thinker in filter(None, loaded):
+            warm_up(thinker)
         return edge, cloud
+
+    @property
+    def thinkers(self) -> list[Thinker]:
+        """Those that are loaded here, the edge first."""
+        return [thinker for thinker in self.pair if thinker is not None]
 
     @property
     def verifier_url(self) -> str | None:
@@ -88,12 +92,11 @@ class Models:
 
     def _check_language(self) -> None:
         """Raises ConfigError where a model does not speak the wanted language."""
-        for thinker in self.pair:
-            if thinker is not None:
-                try:
-                    thinker.card.speaking(self.language)
-                except ValueError as error:
-                    raise ConfigError(f"{thinker.directory}: {error}") from None
+        for thinker in self.thinkers:
+            try:
+                thinker.card.speaking(self.language)
+            except ValueError as error:
+                raise ConfigError(f"{thinker.directory}: {error}") from None
 
     def _check_said(self) -> None:
         """Raises ConfigError where these models cannot say the wanted attributes alone."""
@@ -123,9 +126,7 @@ class Models:
     @property
     def first(self) -> Thinker:
         """The model whose card counts: the edge, or the cloud where there is no edge."""
-        first = self.pair[0] or self.pair[1]
-        assert first is not None
-        return first
+        return self.thinkers[0]
 
     @property
     def plan(self) -> Plan:
@@ -152,8 +153,7 @@ class Models:
 
     def _is_one_form(self, language: str) -> bool:
         """Whether all of these models say the same phrases in `language`."""
-        cards = [thinker.card for thinker in self.pair if thinker is not None]
-        return len({card.speaking(language).phrases for card in cards}) <= 1
+        return len({each.card.speaking(language).phrases for each in self.thinkers}) <= 1
 
     @property
     def can_say(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class Models:
 
     @property
     def max_turn_s(self) -> float:
-        return min(thinker.card.max_turn_s for thinker in self.pair if thinker is not None)
+        return min(thinker.card.max_turn_s for thinker in self.thinkers)
 
     @property
     def phrases(self) -> Mapping[str, Any]:
@@ -183,15 +183,13 @@ class Models:
 
     def phrases_in(self, language: str) -> Mapping[str, Any]:
         """Attribute phrases of a language, of the first model that has some."""
-        for thinker in self.pair:
-            if thinker is not None and (found := thinker.card.speaking(language).attributes):
-                return found
-        return {}
+        found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
+        return next(filter(None, found), {})
 
     @property
     def languages(self) -> tuple[str, ...]:
         """Those that all of these models speak, the describer's first."""
-        cards = [thinker.card for thinker in self.pair if thinker is not None]
+        cards = [thinker.card for thinker in self.thinkers]
         both = [each for each in cards[0].spoken if all(each in card.spoken for card in cards)]
         return tuple(sorted(both, key=lambda each: each != self.language))
 

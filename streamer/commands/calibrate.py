@@ -140,12 +140,13 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     from streamer.model.offline import Shadow, hear_parts
 
     edge = models.first
-    thinkers = [thinker for thinker in models.pair if thinker is not None]
     card = edge.card.speaking(models.language)
     plans = {name: models.plan_of(preset) for name, preset in card.presets.items()}
     found: Clip = {name: [] for name in plans}
     with open_audio(file) as audio:
-        heard = hear_parts(thinkers, chunks_of(audio), measures=True, language=models.language)
+        heard = hear_parts(
+            models.thinkers, chunks_of(audio), measures=True, language=models.language
+        )
         for (drafter, target), closed in heard:
             assert closed.measures is not None
             weights = level_weights(closed.measures(), card.attributes)

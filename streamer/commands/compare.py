@@ -48,12 +48,8 @@ class Difference:
         error = math.hypot(first.error or 0.0, second.error or 0.0)
         return cls(first, second, second.value - first.value, error)
 
-    @property
-    def verdict(self) -> str:
+    def verdict(self, language: str = "en") -> str:
         """In words, such as "faster"; "the same" where the difference may be an error."""
-        return self.verdict_in("en")
-
-    def verdict_in(self, language: str) -> str:
         if self.value is None or self.error is None:
             levels = self.first.level, self.second.level
             if levels[0] is None or levels[1] is None:
@@ -82,7 +78,7 @@ class Difference:
 
     def row(self, language: str) -> tuple[str, ...]:
         """Title, both values, their difference, the verdict."""
-        title, verdict = told(language, self.first.attribute), self.verdict_in(language)
+        title, verdict = told(language, self.first.attribute), self.verdict(language)
         if self.value is None or self.error is None:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
             return title, words, "", verdict
@@ -103,7 +99,7 @@ class Difference:
             "second": self.second.to_dict(),
             "difference": self.value,
             "error": self.error,
-            "verdict": self.verdict,
+            "verdict": self.verdict(),
         }
 
 

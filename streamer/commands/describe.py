@@ -165,7 +165,7 @@ class _Batch:
         return [result]
 
     def _show_more(self, take: Take, language: str) -> None:
-        """What is measured without the models, if it was asked for."""
+        """Show intervals and filled pauses, if they were asked for."""
         options = self._options
         if options.intervals is not None:
             intervals = read_intervals(options.intervals)
@@ -176,7 +176,7 @@ class _Batch:
             show_filled(take, filled, options.json, language)
 
     def _show_together(self, channels: Sequence[Description]) -> None:
-        """What is of all channels, if it was asked for."""
+        """Show the call and write the timeline, if they were asked for."""
         options = self._options
         if len(channels) > 1 and options.measures:
             show_call(channels[0].file, channels, options)

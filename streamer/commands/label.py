@@ -41,6 +41,7 @@ from streamer.commands.process import (
 from streamer.config import Config, ConfigError, combined
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.intervals import measured_with_warning, read_intervals
+from streamer.model.devices import num_cores
 from streamer.progress import Bar
 
 # options that a row's words do not depend on
@@ -116,7 +117,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         *(OF_VOICE if options.pitch_reference else ()),
     )
     rows = Rows.open(Path(options.out), names)
-    work = Work.of(options, config)
+    work, jobs = Work.of(options, config), options.jobs or num_cores()
     todo = rows.left_of(files, work.made_with)
     if num_other := sum(map(rows.has, todo)):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
@@ -124,7 +125,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
     try:
         with interrupted_by_sigterm():
-            _label_all(todo, work, min(options.jobs or _cores(), len(todo)), rows)
+            _label_all(todo, work, min(jobs, len(todo)), rows)
             rows.publish(files)
     except BrokenProcessPool:
         told = "processes end as they work (too little memory?); take fewer --jobs to go on"
@@ -170,12 +171,6 @@ def made_with(config: Config) -> str:
     ]
     says = [] if config.said == Config().said else [f"says {config.said}"]
     return ", ".join([f"mode {config.mode}", *named, *says])
-
-
-def _cores() -> int:
-    from streamer.model.devices import num_cores
-
-    return num_cores()
 
 
 def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:

@@ -148,7 +148,7 @@ def warm(options: WarmOptions) -> int:
     if options.cloud != "embedded" or options.engine in FEW_BITS:
         return _prepare(options.cloud, options.engine)
     started = time.perf_counter()
-    with loading("the embedded pair", is_service=True, is_ahead=True):
+    with loading("the embedded pair", is_service=True):
         from streamer.model.kernels.library import USUAL, kernel, kernel_directory
 
         for name in USUAL:

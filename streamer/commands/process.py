@@ -221,21 +221,20 @@ def models_of(config: Config) -> str:
 
 
 @contextmanager
-def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) -> Iterator[None]:
+def loading(what: str, is_service: bool = False) -> Iterator[None]:
     """Load modules and models: no garbage collection, and a line on stderr.
 
     The objects that are loaded stay, so collecting would be in vain. The line of a service stays,
-    others clear it. Compilation is always reported, since it takes about 8 s. is_ahead: for
-    `streamer warm`, which the message does not recommend.
+    others clear it. Compilation is always reported, since it takes about 8 s.
     """
     passes = sys.stderr.isatty() and not is_service
-    if what and (is_service or passes):
+    if is_service or passes:
         tell(f"loading {what} ...", end="" if passes else "\n")
     gc.disable()
     try:
         with (
             _memory_goes_back(),
-            _compiling_is_told(passes, is_ahead) if "embedded" in what else nullcontext(),
+            _compiling_is_told(passes) if "embedded" in what else nullcontext(),
         ):
             yield
     finally:
@@ -243,7 +242,7 @@ def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) ->
         if is_service:
             gc.set_threshold(*COLLECTS)
         gc.enable()
-        if what and passes:
+        if passes:
             tell("\r\x1b[K", end="")
 
 
@@ -259,13 +258,13 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
 
 
 @contextmanager
-def _compiling_is_told(is_in_line: bool, is_ahead: bool) -> Iterator[None]:
+def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
     """Report that kernels are compiled: the first run would seem to hang otherwise."""
     from streamer.model.kernels.library import on_compiling
 
     def tell_it(is_kept: bool) -> None:
         tell("\r\x1b[K" * is_in_line, end="")
-        fail(COMPILING + ("" if is_ahead else KEPT if is_kept else NOT_KEPT))
+        fail(COMPILING + (", once" if is_kept else ", at every start"))
 
     on_compiling.append(tell_it)
     try:
@@ -297,8 +296,6 @@ COLLECTS = (2_000, 10, 50)
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
-KEPT = ", once; `streamer warm` does it ahead"
-NOT_KEPT = ", at every start"  # a warning of kernels/library.py has said why
 
 
 AHEAD = 2  # items for each process that wait for it

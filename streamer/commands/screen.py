@@ -41,6 +41,10 @@ class Take:
     file: str
     channel: int | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain types."""
+        return {"file": self.file} | ({} if self.channel is None else {"channel": self.channel})
+
     def __str__(self) -> str:
         return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
 
@@ -95,8 +99,7 @@ class Screen:
         """Earlier text stays; the reason goes to stderr and into the recording's object."""
         self._flush()
         if self._options.json:
-            channel = {} if self._take.channel is None else {"channel": self._take.channel}
-            self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
+            self._say(_as_json({**self._take.as_json(), "error": reason}))
         self._bar.hide()
         fail(line)
 
@@ -193,8 +196,7 @@ def show_intervals(
 def show_filled(take: Take, found: FilledPauses, is_json: bool, language: str) -> None:
     """An object, or a line."""
     if is_json:
-        channel = {} if take.channel is None else {"channel": take.channel}
-        put(_as_json({"file": take.file, **channel, "filled_pauses": found.as_json()}), end="")
+        put(_as_json({**take.as_json(), "filled_pauses": found.as_json()}), end="")
         return
     times = ", ".join(f"{begin:.1f}" for begin, _ in found.times_s)
     parts = [told(language, "filled pauses: {}", len(found))]

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from streamer import __version__
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from streamer.net.service.admission import Admission
     from streamer.net.service.service import Service
 
-S = TypeVar("S", bound="Service")
-Told = Callable[[S, str, str], str]  # line on stdout, of a server, "s" with TLS, and its address
-
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 MAX_SLOTS = 256  # of a model: further turns wait
@@ -49,40 +46,27 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
     from streamer.net.realtime.server import PATH
 
     config = config_of(options, given)
-
-    def told(server: RealtimeServer, s: str, at: str) -> str:
-        return f"listening on ws{s}://{at}{PATH} (page: http{s}://{at}/)"
-
-    return _run(options, lambda key: open_server(options, config, key), told)
+    told = f"listening on ws{{s}}://{{at}}{PATH} (page: http{{s}}://{{at}}/)"
+    tls, key = door_of(options)
+    return run_async(run_opened, options, tls, open_server(options, config, key), told)
 
 
 def run_verifier(options: VerifierOptions) -> int:
     """Until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError, ModelError."""
-
-    def told(server: VerifierServer, s: str, at: str) -> str:
-        model = f"{server.model_name}, fingerprint {server.fingerprint}"
-        return f"listening on ws{s}://{at} ({model})"
-
-    return _run(options, lambda key: open_verifier(options, key), told)
-
-
-def _run(
-    options: AddressOptions,
-    opening: Callable[[str | None], AbstractAsyncContextManager[S]],
-    told: Told[S],
-) -> int:
-    """Run the server that `opening` loads."""
+    model = "{server.model_name}, fingerprint {server.fingerprint}"
+    told = f"listening on ws{{s}}://{{at}} ({model})"
     tls, key = door_of(options)
-    return run_async(run_opened, options, tls, opening(key), told)
+    return run_async(run_opened, options, tls, open_verifier(options, key), told)
 
 
 async def run_opened(
     options: AddressOptions,
     tls: ssl.SSLContext | None,
-    opening: AbstractAsyncContextManager[S],
-    told: Told[S],
+    opening: AbstractAsyncContextManager[Service],
+    told: str,
 ) -> int:
-    """Run the server of `opening`; its exit status."""
+    """Run the server of `opening`; its exit status. told: its first line, in which {server} stands
+    for it, {s} for "s" with TLS and {at} for its address."""
     from streamer.net.service.service import Address
 
     try:
@@ -91,7 +75,7 @@ async def run_opened(
             s, host = "s" if tls else "", shown_host(options.host)
             await server.run(
                 Address(options.host, options.port, tls),
-                lambda port: _put_line(told(server, s, f"{host}:{port}")),
+                lambda port: _put_line(told.format(server=server, s=s, at=f"{host}:{port}")),
             )
     except OSError as error:
         fail(cannot_listen(options, error))

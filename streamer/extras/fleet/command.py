@@ -134,7 +134,5 @@ async def _direct(
     taken."""
     from streamer.extras.fleet.director import Director
 
-    def told(_: Director, s: str, at: str) -> str:
-        return f"listening on ws{s}://{at} (a director)"
-
-    return await run_opened(options, tls, nullcontext(Director(roster, key, beside)), told)
+    opening = nullcontext(Director(roster, key, beside))
+    return await run_opened(options, tls, opening, "listening on ws{s}://{at} (a director)")
