@@ -41,13 +41,13 @@ async function startListening() {
   view.noProblem();
   try {
     await describing;
-    const coach = screen.coach.wanted;
+    const coach = at("coaching").checked;
     listening = await listen(screen, { ...server(), coach }, () => {
       view.problem("gone");
       listening?.finish();
     });
     view.microphone(true);
-    screen.coach.begin(coach !== null);
+    screen.coach.begin(coach);
     listening.done.then(stopped);
   } catch (error) {
     tell(error);

@@ -2,13 +2,11 @@
 
 import { curveOf } from "./curve.js";
 import { reportOf } from "./report.js";
-import { browser, put, say } from "./words.js";
+import { put, say } from "./words.js";
 
 const SHOWN_S = 30; // of the curve
 const POINT_S = 0.05;
 const CALM_EVERY_S = 2; // for users who want less motion
-const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
-const FORM = 5; // of what is kept, as extras/coach/network.py numbers it
 const FRESH_S = 8; // a word is shown
 const MOST = { rows: 18_000, windows: 3_600, nudges: 500, sentences: 500 }; // of a report: the last hour
 
@@ -20,21 +18,11 @@ export class CoachView {
   #nudgedS = -Infinity;
   #learnS = 0; // of speech, as the server tells
   #learntS = -1; // as it is shown
-  #isKept = false; // as the button shows it
   #report = nothing();
 
   constructor(list) {
     this.list = list;
     at("save").addEventListener("click", () => this.#save());
-    at("keep").addEventListener("click", () => this.#keep());
-    this.#showKeep();
-  }
-
-  // The setting of a session; null without a coach.
-  get wanted() {
-    if (!at("coaching").checked) return null;
-    const usual = kept();
-    return usual ? { baseline: usual } : true;
   }
 
   // A session of the microphone begins.
@@ -50,7 +38,6 @@ export class CoachView {
     this.end();
     put(at("learning"), null);
     at("save").disabled = true;
-    this.#showKeep();
   }
 
   // The word goes; the report's content stays.
@@ -87,7 +74,6 @@ export class CoachView {
   #usual(baseline) {
     this.#report.baseline = baseline;
     this.list.usual(baseline);
-    at("keep").disabled = false;
     put(at("learning"), ["learnt", Math.round(baseline.speech_s)]);
   }
 
@@ -134,27 +120,9 @@ export class CoachView {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }
-
-  #keep() {
-    if (this.#isKept) browser.drop(USUAL);
-    else browser.set(USUAL, JSON.stringify(this.#report.baseline));
-    this.#showKeep();
-  }
-
-  #showKeep() {
-    this.#isKept = kept() !== null;
-    put(at("keep"), [this.#isKept ? "forget-usual" : "keep-usual"]);
-    at("keep").disabled = !this.#isKept && !this.#report.baseline;
-  }
 }
 
 // The content of a report.
 function nothing() {
   return { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [], baseline: null };
-}
-
-// The baseline that the speaker keeps; null if there is none, or an older page has kept it.
-function kept() {
-  const usual = JSON.parse(browser.get(USUAL));
-  return usual?.form === FORM ? usual : null;
 }

@@ -10,7 +10,7 @@ const ANSWER_S = 30; // for the last sentence
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, list, coach}. server: {url, key, wantsLive, language, coach: of session.streamer; or none}.
+  // screen: {view, list, coach}. server: {url, key, wantsLive, language, coach: whether it is wanted}.
   // sound: {name, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
@@ -99,7 +99,7 @@ async function send(job, pcm, numSamples, tell) {
 function sessionOf({ rateHz, detection }, { wantsLive, coach, language }) {
   const input = { format: { type: "audio/pcm", rate: rateHz }, turn_detection: detection };
   const streamer = { events: true, binary: true, acks: true, measures: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
-  if (coach) streamer.coach = coach;
+  if (coach) streamer.coach = true;
   if (language) streamer.language = language;
   return { type: "transcription", audio: { input }, streamer };
 }

@@ -15,7 +15,6 @@ function storeOf(storage) {
   return {
     get: (key) => tried((kept) => kept.getItem(key)),
     set: (key, text) => tried((kept) => kept.setItem(key, text)),
-    drop: (key) => tried((kept) => kept.removeItem(key)),
   };
 }
 

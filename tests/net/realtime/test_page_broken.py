@@ -2,18 +2,15 @@
 key, the microphone, the verifier."""
 
 import contextlib
-import json
 from urllib.parse import urlsplit
 
 import numpy as np
-import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
 from sound_files import wav
-from speech import SAMPLES, recording
+from speech import SAMPLES, recording, speech
 from wire import serving, url_of
 
 from bench.proxy import Proxy
-from streamer.extras.coach.options import Baseline
 
 
 @LOOP
@@ -139,48 +136,29 @@ async def report_of(guest, language, file):
     return text
 
 
-USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
-
-
-async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
+async def test_the_coach_is_seen_heard_and_kept(tmp_path):
     """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
     enough; the report is one file that needs nothing else, in the page's language."""
-    spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
+    spoken = np.concatenate([speech(20, 2), np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
-    async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
-        assert not await guest.page.is_visible("#coach")
-        keep = "([name, value]) => localStorage.setItem(name, value)"
-        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
-        await guest.coached()
-        await guest.page.click("#mic")
-        await guest.until_said("#learning", "from 30 s of speech")
-        await guest.until_said("#list-title", "The last seconds")
-        await guest.until_said("#attribute-loudness small", "usually −20")
-        await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
-        await guest.until_said("#attribute-loudness b", "−")
-        await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
-        await guest.until_said("#nudge", "Keep talking")
-        assert await guest.fits()
-        for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
-            assert await guest.page.locator(f"#curve {curve}").count() >= 1
-        await guest.page.click("#mic")
-        sentence = await guest.until_described()
-        for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
-            text = await report_of(guest, language, tmp_path / f"{language}.html")
-            assert told in text
-            assert sentence in text
-        await guest.page.click("#keep")
-        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
-        await guest.until_said("#keep", "记住这是我平时的方式")
-
-
-@pytest.mark.parametrize("older", ['{"speech_s": 30.0}', json.dumps(USUAL | {"form": 2})])
-async def test_a_usual_way_of_an_older_page_is_learnt_anew(server, tmp_path, older):
-    """The server would refuse every session until the browser's storage was cleared."""
-    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
-    async with visiting(server, tmp_path / "speech.wav") as guest:
-        keep = "([name, value]) => localStorage.setItem(name, value)"
-        await guest.page.evaluate(keep, ["streamer.usual", older])
-        await guest.coached()
-        await guest.page.click("#mic")
-        await guest.until_said("#learning", "Learning how you usually speak")
+    with serving("--mode", "edge", "--coach", "learn_s=5") as (url, _):
+        async with visiting(url, tmp_path / "speech.wav", size=(375, 740)) as guest:
+            assert not await guest.page.is_visible("#coach")
+            await guest.coached()
+            await guest.page.click("#mic")
+            await guest.until_said("#learning", "from 5 s of speech")
+            await guest.until_said("#list-title", "The last seconds")
+            await guest.until_said("#attribute-loudness small", "usually −")
+            await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
+            await guest.until_said("#attribute-loudness b", "−")
+            await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
+            await guest.until_said("#nudge", "Keep talking")
+            assert await guest.fits()
+            for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
+                assert await guest.page.locator(f"#curve {curve}").count() >= 1
+            await guest.page.click("#mic")
+            sentence = await guest.until_described()
+            for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
+                text = await report_of(guest, language, tmp_path / f"{language}.html")
+                assert told in text
+                assert sentence in text
