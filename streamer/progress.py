@@ -42,10 +42,6 @@ class Bar:
             self._drawn_s, self._is_shown = now_s, True
             self._write(CLEAR + self._line(done, note, now_s - self._began_s))
 
-    def show_share(self, done: int, total: int) -> None:
-        """Of a bar whose total is 1."""
-        self.show(done / total, f"{done} of {total}")
-
     def hide(self) -> None:
         if self._is_shown:
             self._is_shown = False

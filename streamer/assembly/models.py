@@ -52,7 +52,8 @@ class Models:
         roles: tuple[tuple[Path | None, Role], ...] = ((edge_at, "edge"), (cloud_at, "cloud"))
         for at, role in roles:
             with Bar(f"loading {role}", 1) as bar:
-                given = (c.num_slots, c.device, c.engine, bar.show_share)
+                told = functools.partial(_show, bar)
+                given = (c.num_slots, c.device, c.engine, told)
                 loaded.append(None if at is None else load(str(at), role, *given))
         edge, cloud = loaded
         if edge is not None and cloud is not None:
@@ -232,6 +233,10 @@ class Models:
         from streamer.model.engines.load import load_stock
 
         return load_stock(directory)
+
+
+def _show(bar: Bar, done: int, total: int) -> None:
+    bar.show(done / total, f"{done} of {total}")
 
 
 def doubts_of(config: Config, card: ModelCard, said: str) -> Iterator[str]:

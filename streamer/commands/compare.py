@@ -10,7 +10,7 @@ from typing import Any
 
 from streamer.commands.options import CompareOptions
 from streamer.commands.process import fail, loading, models_of, put
-from streamer.commands.screen import aligned
+from streamer.commands.screen import aligned, voice_lines
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
 from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
@@ -48,12 +48,8 @@ class Difference:
         error = math.hypot(first.error or 0.0, second.error or 0.0)
         return cls(first, second, second.value - first.value, error)
 
-    @property
-    def verdict(self) -> str:
+    def verdict(self, language: str = "en") -> str:
         """In words, such as "faster"; "the same" where the difference may be an error."""
-        return self.verdict_in("en")
-
-    def verdict_in(self, language: str) -> str:
         if self.value is None or self.error is None:
             levels = self.first.level, self.second.level
             if levels[0] is None or levels[1] is None:
@@ -82,7 +78,7 @@ class Difference:
 
     def row(self, language: str) -> tuple[str, ...]:
         """Title, both values, their difference, the verdict."""
-        title, verdict = told(language, self.first.attribute), self.verdict_in(language)
+        title, verdict = told(language, self.first.attribute), self.verdict(language)
         if self.value is None or self.error is None:
             words = f"{self.first.name or ABSENT} → {self.second.name or ABSENT}"
             return title, words, "", verdict
@@ -103,7 +99,7 @@ class Difference:
             "second": self.second.to_dict(),
             "difference": self.value,
             "error": self.error,
-            "verdict": self.verdict,
+            "verdict": self.verdict(),
         }
 
 
@@ -112,7 +108,10 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
     found = _describe(options, combined(None, given))
     differences = differences_of(*found)
     if options.json:
-        texts = [{"file": one.file, "text": one.text} for one in found]
+        texts: list[dict[str, Any]] = [{"file": one.file, "text": one.text} for one in found]
+        if options.pitch_reference is not None:
+            for text, one in zip(texts, found, strict=True):
+                text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
         rows = {each.first.attribute: each.as_json() for each in differences}
         both = {"first": texts[0], "second": texts[1], "attributes": rows}
         put(json.dumps(both, ensure_ascii=False))
@@ -120,6 +119,8 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
     language = found[0].language
     for one in found:
         put(f"{one_line(one.file)}: {one_line(one.text) or told(language, 'no speech')}")
+        if options.pitch_reference is not None:
+            put(voice_lines(one), end="")
     put("\n".join(aligned([each.row(language) for each in differences])))
     return 0
 
@@ -133,8 +134,8 @@ def _describe(options: CompareOptions, config: Config) -> tuple[Description, Des
     from streamer.blocking import describe
 
     with loading(models_of(config)):
-        first = describe(options.files[0], config)
-    second = describe(options.files[1], config)
+        first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
+    second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
     for one in (first, second):
         warnings = [one.warning, *(one.measures.warnings if one.measures else ())]
         for warning in filter(None, warnings):

@@ -56,7 +56,7 @@ def _prepare(spec: str, engine: str) -> int:
     check_layout(directory, shapes)
     prepared = load_extra("large.prepared")(directory, shapes, engine)
     with Bar(f"preparing {engine}", 1) as bar:
-        prepared.write(bar.show_share)
+        prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
     put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
     return 0
 

@@ -119,6 +119,9 @@ class CompareOptions(Checked):
     files: tuple[str, ...] = option(
         REQUIRED, "two recordings: the first take, the second", metavar="FILE", positional=True
     )
+    pitch_reference: float | None = option(
+        None, "a voice's usual pitch in Hz: also tell low and high for it", ge=30, le=1000
+    )
     json: bool = json_option()
 
     def __post_init__(self) -> None:

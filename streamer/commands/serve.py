@@ -202,12 +202,15 @@ def shown_host(host: str) -> str:
 
 def check_free(options: AddressOptions) -> None:
     """Raises OSError if the address is taken. Other errors come when the server listens."""
-    found = socket.getaddrinfo(
-        options.host or None, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    for family, *_, address in found:
+    host, kind = options.host or None, socket.SOCK_STREAM
+    found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
+    for family, _, number, _, address in found:
         try:
-            socket.create_server(address, family=family).close()
+            with socket.socket(family, kind, number) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio does
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise

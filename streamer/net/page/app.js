@@ -1,6 +1,6 @@
 // The page: buttons and files in, jobs out, one at a time.
 
-import { CoachView } from "./coach.js";
+import { CoachView, dropOlder } from "./coach.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./link.js";
 import { List } from "./list.js";
@@ -18,6 +18,7 @@ let spoken = []; // languages of the server's sentences
 let listening = null; // the job of the microphone
 let isOpening = false;
 let isEnding = false; // the last sentence is being written
+let speaksAgain = false; // Speak was pressed meanwhile
 const waiting = []; // recordings
 let describing = null; // the promise of those that are being described
 let cancelling = null; // AbortController of those
@@ -36,18 +37,19 @@ function tell(error) {
   if (error.wantsKey) view.askKey();
 }
 
-async function startListening() {
+async function startListening(isPressed = true) {
   isOpening = true;
-  view.noProblem();
+  if (isPressed) view.noProblem();
   try {
     await describing;
-    const coach = at("coaching").checked;
+    if (at("coaching").checked && dropOlder()) view.problem("usual-older");
+    const coach = screen.coach.wanted;
     listening = await listen(screen, { ...server(), coach }, () => {
       view.problem("gone");
       listening?.finish();
     });
     view.microphone(true);
-    screen.coach.begin(coach);
+    screen.coach.begin(coach !== null);
     listening.done.then(stopped);
   } catch (error) {
     tell(error);
@@ -63,15 +65,24 @@ function stopped(problem) {
   view.microphone(false);
   view.status("ready");
   if (problem) tell(problem);
+  else if (speaksAgain) startListening(false);
+  speaksAgain = false;
 }
 
 function toggle() {
-  if (isOpening || isEnding) return;
+  if (isOpening) return;
   if (!listening) return void startListening();
+  if (isEnding) return speakAgain(!speaksAgain);
   isEnding = true;
   view.microphone(false);
   if (!listening.isBroken()) view.status("describing");
   listening.finish();
+}
+
+// After the last sentence.
+function speakAgain(isWanted) {
+  speaksAgain = isWanted;
+  view.status(isWanted ? "again" : "describing");
 }
 
 function add(files) {

@@ -1,6 +1,8 @@
 // A session with the server that survives broken connections. Server events come in order, none is lost or repeated.
 //
-// The server acknowledges messages; after a break `?resume=ID&event=M&bytes=N` goes on where both sides stopped.
+// The server acknowledges messages; after a break `?resume=ID&event=M&bytes=N` goes on where both sides stopped. If the
+// session is gone (a restart), another one begins and gets the messages that the last one had not taken, after the audio
+// that it took and has not described.
 
 // A message for the user: a word of words.json. wantsKey: another API key would help.
 export class Problem extends Error {
@@ -45,6 +47,7 @@ class Tail {
   #messages = []; // text or ArrayBuffer
   #first = 0; // number of the oldest that is kept
   #firstByte = 0; // of audio: where the oldest that is kept begins
+  #taken = []; // {end: byte, message}: audio that is acknowledged and not described yet, the last MAX_BYTES
   numBytes = 0; // of audio that is kept
 
   get firstByte() {
@@ -68,16 +71,41 @@ class Tail {
     while (this.#first < num && this.#messages.length) this.#drop();
   }
 
+  // The byte of the session where another one would begin.
+  get beginByte() {
+    const [first] = this.#taken;
+    return first ? first.end - sizeOf(first.message) : this.#firstByte;
+  }
+
+  // All audio before this byte is described.
+  described(end) {
+    this.#taken = this.#taken.filter((one) => one.end > end);
+  }
+
+  // Another session begins with `hello` instead of `last`. keepsRest: it gets the audio that the last one did not describe,
+  // and the messages that it did not take.
+  restart(last, hello, keepsRest) {
+    const all = [...this.#taken.map(({ message }) => message), ...this.#messages];
+    const rest = keepsRest ? all.filter((message) => message !== last) : [];
+    this.#messages = [hello, ...rest];
+    this.#taken = [];
+    this.#first = this.#firstByte = 0;
+    this.numBytes = rest.reduce((sum, message) => sum + sizeOf(message), 0);
+  }
+
   clear() {
-    this.#messages = [];
+    this.#messages = this.#taken = [];
     this.numBytes = 0;
   }
 
   #drop() {
-    const size = sizeOf(this.#messages.shift());
+    const message = this.#messages.shift();
+    const size = sizeOf(message);
     this.numBytes -= size;
     this.#firstByte += size;
     this.#first += 1;
+    if (size) this.#taken.push({ end: this.#firstByte, message });
+    if (this.#firstByte - this.beginByte > MAX_BYTES) this.#taken.shift();
   }
 }
 
@@ -100,13 +128,20 @@ export class Link {
   #brokenAt = null;
   #heardAt = 0;
 
-  // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null)}.
-  // lost: no room for audio, since the link is broken for too long.
+  // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null), anew()}.
+  // lost: no room for audio, since the link is broken for too long. anew(byte of the last session where it begins):
+  // returns whether a new session gets the audio that the last one had not described.
   constructor(url, key, session, on) {
     Object.assign(this, { url, key, on });
-    this.#tail.push(JSON.stringify({ type: "session.update", session }));
+    this.greet(session);
+    this.#tail.push(this.hello);
     this.#connect();
     this.watch = setInterval(() => this.#checkPulse(), 1_000);
+  }
+
+  // The settings of the next session.
+  greet(session) {
+    this.hello = JSON.stringify({ type: "session.update", session });
   }
 
   send(message) {
@@ -119,6 +154,11 @@ export class Link {
   async room() {
     while (!this.#isOver && (!this.#isOpen || this.#tail.numBytes > MAX_AHEAD_BYTES)) await sleep(20);
     return !this.#isOver;
+  }
+
+  // The turn that ends at this byte of audio is described.
+  described(end) {
+    this.#tail.described(end);
   }
 
   get isBroken() {
@@ -192,13 +232,20 @@ export class Link {
     if (!this.#isOver) this.#connect();
   }
 
-  // Whether another attempt may help after a refused connection.
+  // Whether another attempt may help after a refused connection. A session that is gone is replaced.
   async #mayRetry(url) {
     const { status, problem } = await whyRefused(url.href.replace(/^ws/, "http"), this.key);
     const isGone = this.#sessionId !== null && (status === 404 || status === 400);
+    if (isGone) {
+      this.#sessionId = null;
+      this.#numEvents = 0;
+      const last = this.hello;
+      const sendsAgain = this.on.anew(this.#tail.beginByte);
+      this.#tail.restart(last, this.hello, sendsAgain);
+    }
     const canWait = (performance.now() - this.#brokenAt) / 1_000 < PATIENCE_S;
-    const isPassing = status === 426 || (this.#sessionId !== null && (status === 0 || status === 503));
-    if (!isPassing || !canWait) this.#end(isGone ? new Problem("session-gone") : problem);
+    const isPassing = isGone || status === 426 || (this.#sessionId !== null && (status === 0 || status === 503));
+    if (!isPassing || !canWait) this.#end(problem);
     return !this.#isOver;
   }
 

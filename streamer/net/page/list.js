@@ -48,6 +48,8 @@ export class List {
   #levels;
   #baseline = null;
   #said = [{}, null]; // levels and measures of the last sentence
+  #measures = null; // as they are shown
+  drawn = () => {}; // called after each change
 
   // found: the server's attributes.json, attribute -> names of its levels by language, null where one is unknown.
   constructor(body, found) {
@@ -98,8 +100,14 @@ export class List {
     this.#baseline = baseline;
   }
 
+  // The value that is shown of a measure; null if there is none.
+  value(name) {
+    return name in MEASURES ? (this.#measures?.[name] ?? null) : null;
+  }
+
   // isNow: of the last seconds. Only beside them stand the usual pauses, which are with the silence between turns.
   #draw(levels, measures, isNow = false) {
+    this.#measures = measures;
     for (const [attribute, row] of Object.entries(this.#rows)) {
       const value = (row.name && measures?.[row.name]) ?? null;
       const isUsualKnown = row.name && measures && (isNow || row.name !== "pause_share");
@@ -114,6 +122,7 @@ export class List {
       if (usual !== null) row.gauge.style.setProperty("--usual", gaugeShare(row.name, usual));
       row.gauge.style.setProperty("--now", value === null ? this.#place(attribute, level) : gaugeShare(row.name, value));
     }
+    this.drawn();
   }
 
   // The gauge of a level without a number: the middle of its part.

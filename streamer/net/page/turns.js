@@ -14,6 +14,8 @@ export class Turns {
   #numOpen = 0; // turns committed and not yet described
   #numDescribed = 0;
   #describedS = 0;
+  #begins = new Map(); // item -> second of the session where voice activity began it
+  #endS = 0; // of the last turn that is described; a part of it goes on there
   #isHearing = false; // another turn has begun
   #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
   #soFar = null; // the live update of the turn in hand that is shown
@@ -22,10 +24,18 @@ export class Turns {
   #hasFailed = false; // the last turn, and its message is shown
   #isOver = false;
 
-  // sound: {name of a recording or null, idle: the status between turns, seconds of a recording or null}.
-  // on: {settled(), failed(message)}.
+  // sound: {name and file of a recording or null, idle: the status between turns, seconds of a recording or null}.
+  // on: {settled(), failed(message), described(second up to which all turns are)}.
   constructor({ view, list, coach }, sound, on) {
     Object.assign(this, { view, list, coach, sound, on });
+  }
+
+  // Another session, without the turns of the last one.
+  anew() {
+    this.leave();
+    this.#numOpen = this.#describedS = this.#endS = 0;
+    this.#begins.clear();
+    this.#isLastKnown &&= this.sound.seconds === null;
   }
 
   // Nothing more comes of the turn that is open, or of the sentence that is being written.
@@ -41,6 +51,7 @@ export class Turns {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
+        this.#begins.set(event.item_id, event.audio_start_ms / 1_000);
         this.#begun();
         if (this.#hasFailed) this.view.noProblem(); // of the last turn
         this.#hasFailed = false;
@@ -57,14 +68,21 @@ export class Turns {
       case "streamer.measures":
         return this.#measured(event);
       case "streamer.coach":
-        return this.#isHearing && event.last && !this.#soFar ? this.list.showNow(event.last) : undefined;
+        return this.#isHearing && event.last && !this.#soFar ? this.#lastSeconds(event.last) : undefined;
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
+        this.#heard(event.item_id, event.description.audio_s);
         return this.#described(event.description);
       case "error":
         return this.#error(event.error);
     }
+  }
+
+  #heard(item, seconds) {
+    this.#endS = (this.#begins.get(item) ?? this.#endS) + seconds;
+    this.#begins.delete(item);
+    this.on.described(this.#endS);
   }
 
   #begun() {
@@ -75,6 +93,12 @@ export class Turns {
   #measured(event) {
     if (this.#measures.push(event) > MAX_MEASURES) this.#measures.shift();
     if (this.#soFar && event.heard_s <= this.#soFar.heard_s + TOLERANCE_S) this.#showSoFar(); // they came after the sentence
+  }
+
+  // Numbers of now stand beside the sentence of the turn before, which says so.
+  #lastSeconds(measures) {
+    this.view.before();
+    this.list.showNow(measures);
   }
 
   // Sentence and numbers of one time: the last ones within it.
@@ -103,6 +127,7 @@ export class Turns {
   #delta(event) {
     if (this.#item !== event.item_id) {
       this.view.begin();
+      this.view.playback(this.sound.file);
       this.list.show({}, null); // until the sentence is whole
       this.#text = "";
     }

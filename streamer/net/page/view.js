@@ -23,6 +23,7 @@ export function told(tag, word, properties = {}) {
 
 export class View {
   #meteredAt = 0;
+  #played = null;
   #finished = null; // the whole sentence on the screen: [text, facts, warning]
 
   status(...word) {
@@ -79,6 +80,11 @@ export class View {
     this.#show(text);
   }
 
+  // The sentence on the screen is of the turn before: another one has begun.
+  before() {
+    if (this.#finished) put(at("now-title"), ["before"]);
+  }
+
   // A live update is shown no longer, and the last turn's sentence stays in the history.
   settled() {
     if (!this.#finished && at("sentence").getAttribute("aria-busy") !== "true") at("sentence").textContent = "";
@@ -108,6 +114,17 @@ export class View {
   // Screen readers need the language of the sentence, whatever that of the page.
   #show(text) {
     Object.assign(at("sentence"), { textContent: text, lang: languageOf(text) });
+  }
+
+  // The recording of the sentence, to be played; null: there is none.
+  playback(file) {
+    if (file === this.#played) return;
+    this.#played = file;
+    const audio = at("playback");
+    if (audio.src) URL.revokeObjectURL(audio.src);
+    if (file) audio.src = URL.createObjectURL(file);
+    else audio.removeAttribute("src");
+    audio.hidden = !file;
   }
 
   #clear() {

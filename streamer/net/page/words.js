@@ -15,6 +15,7 @@ function storeOf(storage) {
   return {
     get: (key) => tried((kept) => kept.getItem(key)),
     set: (key, text) => tried((kept) => kept.setItem(key, text)),
+    drop: (key) => tried((kept) => kept.removeItem(key)),
   };
 }
 
