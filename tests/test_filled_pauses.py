@@ -4,6 +4,7 @@ import numpy as np
 import parselmouth
 import pytest
 import soundfile
+import soxr
 from parselmouth.praat import call
 from people import say
 from places import SAMPLES
@@ -11,6 +12,8 @@ from processes import describe, run_here
 
 import streamer
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, speak
+from streamer import Coach, Nudge
+from streamer.extras.coach.session import SessionCoach
 
 PAUSE = np.zeros(SAMPLE_RATE // 4, np.float32)
 
@@ -69,6 +72,26 @@ def test_a_recording_cut_otherwise_or_louder_says_the_same(spoken, tmp_path):
     assert "np." not in repr(whole)
     assert whole.per_min == pytest.approx(len(whole) / minutes, rel=0.1)
     assert streamer.filled_pauses((samples * 0, SAMPLE_RATE)).per_min is None
+
+
+@pytest.mark.parametrize("size", [3_200, 16_000])
+def test_a_coach_that_was_asked_to_says_it_soon_after_the_third(spoken, size):
+    samples = soxr.resample(np.concatenate([each for each, _, _ in spoken]), SAMPLE_RATE, 16_000)
+    lengths = [len(each) / SAMPLE_RATE for each, _, _ in spoken]
+    ends = [sum(lengths[:i]) + end for i, (_, _, end) in enumerate(spoken)]
+
+    def nudges(**options):
+        coach = SessionCoach(Coach(breath_s=0, **options))
+        found = []
+        for at in range(0, len(samples), size):
+            coach.push(samples[at : at + size])
+            found += coach.work()
+        return [e for e in found if isinstance(e, Nudge) and e.kind == "filled_pauses"]
+
+    (nudge,) = nudges(filled_per_min=3)
+    assert (nudge.measure, nudge.value, nudge.usual) == ("filled_pauses_per_min", 3, None)
+    assert any(0 < nudge.t_s - end < 1.2 for end in ends[2:5])
+    assert nudges() == []
 
 
 def test_the_command_shows_them():

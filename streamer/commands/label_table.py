@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -42,16 +43,46 @@ LEVELS = tuple(f"{name}_level" for name in ATTRIBUTES)  # from 0, the physically
 LEVEL_NAMES = tuple(f"{name}_{language}" for name in ATTRIBUTES for language in NAMED_IN)
 SURE = tuple(f"{name}_confidence" for name in ATTRIBUTES)  # the chance that the level is right
 ENDING = ("warning", "error", "made_with")  # made_with: mode, and options that are not the default
+# dataspeech (its examples/tags_to_annotations, v02) puts the SNR and the SD of F0 of an utterance
+# into bins and names them. Its speaking rate counts characters of IPA and its reverberation needs a
+# model, so neither has a tag here. Tag -> the column it is made of, lower bounds of all bins but
+# the first, their words.
+TAGS = {
+    "noise": (
+        "snr",
+        (25.401, 33.675, 41.949, 50.222, 58.496, 66.770),
+        (
+            *("very noisy", "noisy", "slightly noisy", "balanced in clarity"),
+            *("slightly clean", "clean", "very clean"),
+        ),
+    ),
+    "speech_monotony": (
+        "utterance_pitch_std",
+        (20.379, 40.758, 70.0, 90.0),
+        (
+            *("very monotone", "monotone", "slightly expressive and animated"),
+            *("expressive and animated", "very expressive and animated"),
+        ),
+    ),
+}
 NAMES = (
     *("file", "text", "duration", *OF_CORPORA, RATE, *LEVELS, *LEVEL_NAMES, *OURS, *SURE),
-    *("language", "stop_reason", *ENDING),
+    *("language", "stop_reason", *ENDING, *TAGS),
 )
 OF_INTERVALS = ("start_s", "end_s", "transcript", "interval", "num_intervals")
 OF_VOICE = ("voice_pitch_semitones", "voice_pitch_level")
-INTERVAL_NAMES = ("file", *OF_INTERVALS, "duration", *MEASURED, *ENDING)
+INTERVAL_NAMES = ("file", *OF_INTERVALS, "duration", *MEASURED, *ENDING, *TAGS)
 WHOLE = {*LEVELS, "voice_pitch_level", "pause_count", "interval", "num_intervals"}
 ENDS = "the recording ends before the interval"
-WORDED = {"file", "text", "transcript", "language", "stop_reason", *ENDING, *LEVEL_NAMES}
+WORDED = {"file", "text", "transcript", "language", "stop_reason", *ENDING, *LEVEL_NAMES, *TAGS}
+
+
+def tags_of(row: Row) -> dict[str, str | None]:
+    """dataspeech's tags of a row; None where the column is unknown."""
+    return {
+        name: None if row.get(column) is None else words[bisect_right(bounds, row[column])]
+        for name, (column, bounds, words) in TAGS.items()
+    }
 
 
 def row_of(found: Description, made_with: str) -> Row:
@@ -181,7 +212,8 @@ class Rows:
 
     def _told(self, row: Row) -> Row:
         """The columns of this table; names that are not UTF-8 are escaped."""
-        return {name: plain(row.get(name)) for name in self.names}
+        known = row | tags_of(row)
+        return {name: plain(known.get(name)) for name in self.names}
 
     def close(self) -> None:
         with suppress(OSError):  # reported when the row was added

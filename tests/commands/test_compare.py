@@ -33,7 +33,7 @@ def of(name, value, error, level=1):
 )
 def test_a_difference_within_its_error_is_none(value, verdict):
     difference = Difference.of(of("rate", 5.0, 0.3), of("rate", value, 0.4))
-    assert difference.verdict == verdict
+    assert difference.verdict() == verdict
     if value is not None:
         assert difference.error == pytest.approx(0.5)
 

@@ -11,7 +11,7 @@ from processes import run_here
 
 import streamer
 from streamer.commands.label import made_with
-from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Rows
+from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Rows, tags_of
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.model.checkpoint.card import read_card
@@ -126,6 +126,21 @@ def test_a_table_in_parquet(tmp_path):
     rows.publish(["a.wav"])
     (row,) = parquet.read_table(out).to_pylist()
     assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
+
+
+def test_tags_are_those_of_dataspeech(tmp_path):
+    """Bounds belong to the bin above; the tags are those columns of the same rows."""
+    for snr, sd, noise, melody in (
+        (25.4, 70.0, "very noisy", "expressive and animated"),
+        (80.0, None, "very clean", None),
+    ):
+        found = tags_of({"snr": snr, "utterance_pitch_std": sd})
+        assert found == {"noise": noise, "speech_monotony": melody}
+    out = tmp_path / "labels.jsonl"
+    assert label(SAMPLES[0], "--out", out, "--mode", "edge")[0] == 0
+    (row,) = rows_of(out)
+    assert tuple(row) == NAMES
+    assert row | tags_of(row) == row
 
 
 def test_a_warning_about_the_recording_is_in_each_row_of_its_intervals(tmp_path):

@@ -6,11 +6,13 @@ states how many.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
-from streamer.core.measures.frames import Growing
+from streamer.core.measures.frames import FRAMES_PER_S, Growing
 from streamer.core.measures.track import Frames
 
 Floats = NDArray[np.float32]
@@ -34,6 +36,7 @@ MAX_SYLLABLES = 2.0
 SILENT_DB = 22.0  # under the loud speech
 VOICED_DB = 20.0
 DEPTH = 3.0  # log10 power under a frame's loudest band, below which bands are alike
+RECENT_FRAMES = 60 * FRAMES_PER_S
 
 
 class Changes:
@@ -51,10 +54,37 @@ class Changes:
         self._found.append(np.abs(both[LAG:] - both[:-LAG]).mean(1))
         self._shapes = both[-LAG:]
 
+    def drop(self, num: int) -> None:
+        """Forget the first `num` frames."""
+        self._found.drop(num)
+
     @property
     def values(self) -> Floats:
         """Log10 power, mean over the bands [n]."""
         return self._found.values
+
+
+class RecentFilledPauses:
+    """Those of the last minute of a session, each counted once its frames no longer change."""
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self._ends: deque[int] = deque()  # frames of the session
+        self._searched = 0  # frames of the session
+
+    def count(self, frames: Frames, first: int) -> int:
+        """How many. frames: the latest ones, of which none changes any more; first: number of the
+        first one in the session."""
+        until = first + len(frames.f0) - MAX_EDGE - 1  # both sides of one must be known
+        counted = self._ends[-1] if self._ends else 0
+        for begin, end in find(frames, self.changes.values[: len(frames.f0)]):
+            if self._searched < first + end <= until and counted <= first + begin:
+                counted = first + end
+                self._ends.append(counted)
+        self._searched = max(self._searched, until)
+        while self._ends and self._ends[0] <= until - RECENT_FRAMES:
+            self._ends.popleft()
+        return len(self._ends)
 
 
 def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:

@@ -21,7 +21,9 @@ from streamer.extras.coach.network import STEPS_PER_S, Heard
 from streamer.extras.coach.options import Baseline, Coach
 from streamer.stages.events import CoachEvent
 
-Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
+Kind = Literal[
+    "too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause", "filled_pauses"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MEASURES: dict[Kind, tuple[str, str]] = {
     "too_fast": ("rate_syllables_per_s", "syllables/s"),
@@ -71,7 +73,7 @@ class Now:
 
     silence_s: since the last speech, None before any. run_s: of speech since the last pause. heard:
     since the step before. last: measures of the last so many seconds whose F0 is known, or (False)
-    of the very last ones.
+    of the very last ones. filled: filled pauses in the last minute.
     """
 
     t_s: float
@@ -79,6 +81,7 @@ class Now:
     run_s: float
     heard: Heard
     last: Callable[[float, bool], SpeechMeasures]
+    filled: int = 0
 
 
 class Evidence:
@@ -115,7 +118,7 @@ class Nudger:
         self._last: dict[Kind, float] = {}  # when each was told
 
     def hear(self, now: Now, usual: Baseline | None) -> list[Nudge]:
-        """At most one nudge. usual None: only silence and breath are judged."""
+        """At most one nudge. usual None: only silence, breath and filled pauses are judged."""
         if usual is not None:
             self._weigh(now, usual)
         self._away = {kind for kind in self._away if not self._is_back(kind, now)}
@@ -164,6 +167,10 @@ class Nudger:
             if not coach.silence_s or silence_s is None or silence_s < coach.silence_s:
                 return None
             return Nudge(kind, "silence_s", silence_s, None, "s", now.t_s)
+        if kind == "filled_pauses":
+            if not coach.filled_per_min or now.filled < coach.filled_per_min:
+                return None
+            return Nudge(kind, "filled_pauses_per_min", now.filled, None, "per minute", now.t_s)
         if silence_s is None or silence_s > TALKING_S:
             return None
         if kind == "no_pause":
@@ -189,6 +196,8 @@ class Nudger:
             return now.silence_s is not None and now.silence_s < min(BACK_S, self._coach.silence_s)
         if kind == "no_pause":
             return now.run_s < self._coach.breath_s / 2
+        if kind == "filled_pauses":
+            return now.filled <= self._coach.filled_per_min / 2
         return not self._evidence[kind].nats
 
 

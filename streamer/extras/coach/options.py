@@ -127,6 +127,9 @@ class Coach:
     breath_s: float = number(
         0, 35, 15.0, "no pause: this many seconds of speech without one of 0.25 s; 0: off"
     )
+    filled_per_min: float = number(
+        0, 60, 0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off"
+    )
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.measures.fillers import RecentFilledPauses
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, Flags, Floats, Growing, decibel
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import UNIT_SAMPLES, Frames
 from streamer.extras.coach.network import NUM_BANDS, STEP_FRAMES, Heard, Steps, Voice, in_bands
 from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
-from streamer.extras.coach.usual import Learner
+from streamer.extras.coach.usual import SETTLED_FRAMES, Learner
 from streamer.model.audio.ear import SoundTrack, joined
 from streamer.model.audio.mel import HALF_SAMPLES
 from streamer.model.audio.vad import VoiceActivity
@@ -91,6 +92,7 @@ class SessionCoach:
         self._sound = SoundTrack()
         self._activity = VoiceActivity()
         self._bands = Growing(NUM_BANDS)  # one per frame of the track
+        self._filled = RecentFilledPauses() if coach.filled_per_min else None
         self._voice = Voice()
         self._learner = Learner()
         self._nudger = Nudger(coach)
@@ -135,6 +137,8 @@ class SessionCoach:
         """The events of 200 ms more."""
         raw = self._sound.add(samples, self._activity.push(samples))
         self._bands.append(in_bands(raw))
+        if self._filled is not None:
+            self._filled.changes.add(raw)
         self._num_steps += 1
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         self._forget()
@@ -149,6 +153,8 @@ class SessionCoach:
             frames = FORGOTTEN_UNITS * UNIT_SAMPLES // HOP_SAMPLES
             self._sound.track.forget(FORGOTTEN_UNITS)
             self._bands.drop(frames)
+            if self._filled is not None:
+                self._filled.changes.drop(frames)
             self._first += frames
 
     def _judge(self, frames: Frames) -> Heard:
@@ -191,7 +197,14 @@ class SessionCoach:
             return (pitched if is_pitched else frames).last(seconds).measures()
 
         run_s = (end - self._run_from) / FRAMES_PER_S
-        return Now(t_s, silence_s, run_s, heard, lately)
+        return Now(t_s, silence_s, run_s, heard, lately, self._num_filled(frames))
+
+    def _num_filled(self, frames: Frames) -> int:
+        """Filled pauses in the last minute; 0 where they are not asked for."""
+        if self._filled is None:
+            return 0
+        num_settled = max(0, self._sound.track.num_pitched - SETTLED_FRAMES)
+        return self._filled.count(frames.until(num_settled), self._first)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         begin = self._curve - self._first

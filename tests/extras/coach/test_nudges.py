@@ -15,7 +15,7 @@ from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
-COACH = Coach()
+COACH = Coach(filled_per_min=6)
 STEP_S = 0.2
 CHANGES = {
     "too_fast": {"tempo": 0.9},
@@ -24,16 +24,17 @@ CHANGES = {
     "flat": {"melody": -2.0},
     "long_silence": {"silence_s": 5.0},
     "no_pause": {"run_s": 15.0},
+    "filled_pauses": {"filled": 6},
 }
 FAST, SOFT = CHANGES["too_fast"], CHANGES["too_soft"]
 
 
-def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0):
+def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, filled=0):
     """200 ms that are all speech; the measures agree with the steps."""
     values = [np.full(10, value, np.float32) for value in (level, tempo, melody, 1.0)]
     told = {"rate_syllables_per_s": 5.0 * 2**tempo, "pitch_sd_semitones": 3.0 * 2**melody}
     measured = SpeechMeasures(level_dbfs=level + 5, **told)
-    return Now(t_s, silence_s, run_s, Heard(*values), lambda *_: measured)
+    return Now(t_s, silence_s, run_s, Heard(*values), lambda *_: measured, filled)
 
 
 def phases(*plan):
