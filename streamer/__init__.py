@@ -16,7 +16,7 @@ Live audio: `Describer.open(...)` and its `session`. A server: `streamer serve`.
 The packages in flow order: `core` (pure: chunker, rules, gate, state machine, wire) -> `model`
 (log-mel, tower, KV slots, engines) -> `stages` (async: one stream, many streams on one model) ->
 `net` (realtime server, link to a verifier) -> `assembly` (joins these) -> `describer` (the public
-API), `session`, `recording`, `blocking` (without async) -> `cli` and `commands`. `config` holds the
+API), `recording`, `blocking` (without async) -> `cli` and `commands`. `config` holds the
 options, `audio` reads files, `extras` are optional. Importing this package loads no model code.
 """
 

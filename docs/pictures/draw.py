@@ -127,7 +127,7 @@ def models() -> list[str]:
             [
                 "listener.py: one turn in a KV slot",
                 "scheduler.py: a row of each stream, one step",
-                "drafters.py: k tokens, choice and rules",
+                "decoding.py: k tokens, choice and rules",
                 "kernels/ or engines/: the step itself",
             ],
         ),
@@ -139,8 +139,8 @@ def models() -> list[str]:
             "model",
             "cloud model here",
             [
-                "local_target.py asks its thread",
-                "verifier.py: k drafts and one",
+                "batcher.py asks its thread",
+                "decoding.py: k drafts and one",
                 "more in a single step",
             ],
         ),
@@ -212,8 +212,8 @@ def flow() -> str:
             "core",
             "core: no torch, no socket, no clock",
             [
-                "decoding/speculate.py says DraftMore, Verify, Emit, Wait or Done.",
-                "sequence.py owns the length; gate.py, accept.py, rules/ decide on tokens.",
+                "decoding/machine.py says DraftMore, Verify, Emit, Wait or Done.",
+                "sequence.py owns the length; plan.py and rules/ decide on tokens.",
             ],
         ),
     ]
@@ -230,7 +230,7 @@ def room_boxes() -> list[str]:
             74,
             "top",
             "top",
-            ["cli, config, describer, session; audio/, assembly/, commands/, calibrate/, fleet/"],
+            ["cli, config, describer, recording; audio/, assembly/, commands/, extras/"],
         ),
         box(720, 226, 310, 92, "net", "net", ["websockets: service/, realtime/, link/, page/"]),
         box(
@@ -255,8 +255,8 @@ def room_boxes() -> list[str]:
             "model",
             "model",
             [
-                "torch, synchronous: thinker,",
-                "listener, scheduler, verifier;",
+                "synchronous: thinker,",
+                "listener, scheduler, decoding;",
                 "audio/, checkpoint/, engines/,",
                 "kernels/, embedded/",
             ],
@@ -269,7 +269,7 @@ def room_boxes() -> list[str]:
             "core",
             "core",
             [
-                "pure: audio/, decoding/, rules/, text/, link/, calibration/, description",
+                "pure: audio/, measures/, decoding/, rules/, text/, link/, description",
                 "Imports numpy, soxr and msgspec. No async, socket, torch, clock or global random.",
             ],
         ),

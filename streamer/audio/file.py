@@ -1,4 +1,4 @@
-"""A path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own rate go out.
+"""A path comes in ("-" for stdin); float32 blocks [n, channels] at its own rate go out.
 
 Whatever libsndfile reads: WAV, FLAC, OGG, MP3, AIFF and others. Only one block is in memory at a
 time.
@@ -139,7 +139,7 @@ def _never() -> bool:
 def open_audio(
     source: Source, track: int | None = None, is_over: Callable[[], bool] = _never
 ) -> Audio:
-    """Open a recording, "-" for a WAV on stdin, an open binary file, or samples and their rate.
+    """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
     track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is
     silent; True ends the wait.
 

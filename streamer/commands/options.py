@@ -31,7 +31,7 @@ FEW_BITS = ("int8", "int4")
 files_option = partial(
     option,
     REQUIRED,
-    "a recording, or a directory of recordings; - for a WAV on stdin",
+    "a recording, or a directory of recordings; - for a recording on stdin",
     metavar="FILE",
     positional=True,
 )
@@ -349,7 +349,7 @@ class VerifierOptions(DoorOptions):
     """Hold the cloud model and verify the drafts of edges elsewhere."""
 
     port: int = port_option(8766)
-    max_sessions: int = option(32, "turns at once; further ones get 503", LISTEN, ge=1, le=255)
+    max_sessions: int = option(32, "turns at once; further ones are rejected", LISTEN, ge=1, le=255)
     cloud: str = option(
         "embedded", "the model: embedded, a model directory, or a hub id", metavar="SPEC"
     )

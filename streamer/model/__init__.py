@@ -1,4 +1,4 @@
-"""TORCH, synchronous: load, log-mel, tower, KV slots, steps, drafters, verifier.
+"""Synchronous: load, log-mel, tower, KV slots, steps, drafters, verifier.
 
 It imports core.
 """

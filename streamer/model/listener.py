@@ -265,5 +265,5 @@ class WindowLedger:
 
 
 def _floor(maximum: float) -> np.float32:
-    """The clamp in float32, as `Window.features` computes it."""
+    """The clamp in float32, as `MelWindow.features` computes it."""
     return np.float32(maximum) - np.float32(CLAMP)

@@ -1,8 +1,8 @@
 """Work for a model as generators: they yield rows and windows and get logits and embeddings.
 
 All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
-(`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
-one of them wants next.
+(`drive`), many streams share an engine (`StepScheduler`): each round is one `Engine.step` for what
+every one of them wants next.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Loudness, tempo and melody of each step of 20 ms of speech, by a small network.
 
-Three convolutions read a step and the second before it (bench/coach_net.py of the tag 0.1.0 trained
-them). Loudness is the level over the one that such a sound usually has in such a place, so it
-varies less than the level. Tempo and melody are octaves by which a reading was changed. The network
-sees no gain: bands are relative to their frame's level, levels and F0 to earlier ones.
+Three convolutions read a step and the second before it (bench/coach_net.py of commit db8cd9ff
+trained them). Loudness is the level over the one that such a sound usually has in such a place, so
+it varies less than the level. Tempo and melody are octaves by which a reading was changed. The
+network sees no gain: bands are relative to their frame's level, levels and F0 to earlier ones.
 """
 
 from __future__ import annotations

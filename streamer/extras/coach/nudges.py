@@ -32,7 +32,7 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "flat": ("pitch_sd_semitones", "semitones"),
 }
 # Nats of evidence that are enough: with these, six nudges are false in 62 minutes of 45 readers
-# (bench/coach.py of the tag 0.1.0, 2026-11).
+# (bench/coach.py of commit db8cd9ff, 2026-11).
 LIMITS: dict[Kind, float] = {"too_fast": 6.0, "too_slow": 9.5, "too_soft": 9.5, "flat": 13.5}
 # Share of a change's octaves that is looked for. The network reports 0.7 to 0.8 of them. Half of
 # the usual movement should be nearer to flat than to usual. The whole octave of fast speech finds
