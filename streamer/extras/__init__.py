@@ -1,7 +1,7 @@
-"""Optional parts of streamer, which the core imports only through the table below.
+"""Optional parts of streamer, which the rooms import only through the table below.
 
-Each extra is a folder of its own. The core names none of their modules: it asks for an entry point
-by its name, and the extra is imported then.
+Each extra is a folder of its own. No room names their modules: it asks for an entry point by its
+name, and the extra is imported then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A live session: chunk | prefill | draft | verify | emit, joined by bounded queues.
+"""A live session: chunk | prefill | answer, joined by bounded queues.
 
 Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
 the context manager cancels what is left; every KV slot is given back, whatever happens.
