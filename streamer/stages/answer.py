@@ -114,6 +114,8 @@ class AnswerStage:
             except Exception as error:  # this turn's alone
                 end = TurnFailed(ready.turn.number, reason_of(error))
             self._answering = None
+            if not self._requests.num_open:
+                self._turns.close(ready.turn)
             await self._outlet.send(end)  # before waiting for a target that was too slow already
             group.cancel_scope.cancel()
         self._turns.close(ready.turn)  # the target has let go of the turn
@@ -205,11 +207,13 @@ class TurnRequests:
     at once.
 
     Cancel the group when the turn is over: the target has let go of the turn when the group has
-    ended. lost: why the target will not answer any more.
+    ended. num_open: calls of the target that have not returned. lost: why the target will not
+    answer any more.
     """
 
     def __init__(self, ready: Ready, group: TaskGroup, clock: Callable[[], float]) -> None:
         self.lost: str | None = None
+        self.num_open = 0
         self._ready = ready
         self._target = ready.turn.cloud
         self._group = group
@@ -226,6 +230,7 @@ class TurnRequests:
         """Let the target hear the turn's end, once."""
         if not self._is_prepared:
             self._is_prepared = True
+            self.num_open += 1
             self._group.start_soon(quietly, self._finish)
 
     def ask(self, request: VerifyRequest, counts: Counts) -> None:
@@ -234,6 +239,7 @@ class TurnRequests:
         if counts.cloud_calls > self._num_calls:
             self._num_calls = counts.cloud_calls
             self._asked[request.number] = len(request.draft)
+        self.num_open += 1
         self._group.start_soon(quietly, self._ask, request)
 
     async def reply(self, until: float) -> None:
@@ -286,6 +292,7 @@ class TurnRequests:
         except Exception as error:
             self._take(error)
         else:
+            self.num_open -= 1
             self._is_finished.set()
 
     async def _ask(self, request: VerifyRequest) -> None:
@@ -297,6 +304,7 @@ class TurnRequests:
             self._take(error)
 
     def _take(self, reply: Verdict | Refusal | Exception) -> None:
+        self.num_open -= 1
         self._replies.append(reply)
         self._came.set()
 
