@@ -47,8 +47,8 @@ LOST_PART = re.compile(
     r"|invalid (?:data found|pcm packet)|error (?:while decoding|submitting)|input/output error",
     re.IGNORECASE,
 )
-# ffmpeg calls its last packet corrupt, which is short; pieces.py knows where it ends
-ENDS_SHORT = b"caff"
+# ffmpeg calls the last packet of these corrupt, which is short
+ENDS_SHORT = (b"\x80\0", b"caff")  # ADX and CAF
 LOG_LEVEL = "level+warning"  # each line names its level
 MOST_LOG_BYTES = 1 << 20
 

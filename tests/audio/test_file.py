@@ -2,6 +2,7 @@
 one line, bounded memory, no handle left open."""
 
 import errno
+import gc
 import io
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -67,6 +69,23 @@ def test_blocks_joined_are_the_file(tmp_path_factory, n, channels):
         blocks = list(audio)
     assert max(b.size for b in blocks) <= BLOCK_SAMPLES
     assert np.array_equal(np.concatenate(blocks), x)
+
+
+def test_three_hours_stream_in_bounded_memory(tmp_path):
+    path = tmp_path / "long.wav"
+    with soundfile.SoundFile(path, "w", 8_000, 1, "PCM_16") as file:
+        piece = (noise(8_000 * 600)[:, 0] * 32767).astype(np.int16)
+        for _ in range(18):
+            file.write(piece)
+    del piece
+    gc.collect()
+    tracemalloc.start()
+    with open_audio(path) as audio:
+        total = sum(len(block) for block in audio)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total == 3 * 3600 * 8_000
+    assert peak < 4 << 20
 
 
 def test_closing_is_sure_and_repeatable(tmp_path):

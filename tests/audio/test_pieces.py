@@ -332,7 +332,7 @@ def test_of_a_film_the_default_track_is_heard(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "codec"),
     [
-        *(("avi", "mp3"), ("asf", "mp3"), ("rm", "real_144"), ("rm", "ac3")),
+        *(("adx", "adpcm_adx"), ("avi", "mp3"), ("asf", "mp3"), ("rm", "real_144"), ("rm", "ac3")),
         *(("wav", "g726"), ("wav", "ac3"), ("wav", "g722"), ("wav", "adpcm_swf")),
     ],
 )

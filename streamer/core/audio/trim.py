@@ -77,8 +77,11 @@ class Trim:
         self._room = _NO_ROOM
 
     def push(self, samples: Samples, is_last: bool = False) -> Samples:
-        """The samples that are heard for certain now. is_last: no landmark need be waited for."""
-        levels, enough = self._levels(samples)
+        """The samples that are heard for certain now. is_last: silence is pushed after the turn. It
+        is judged as if the last sample went on, without a step, and no landmark is waited for."""
+        levels, enough = self._levels(
+            np.repeat(self._before[-1:], len(samples)) if is_last else samples
+        )
         sounds = np.flatnonzero(levels >= enough)
         first_new = len(self._held)
         self._held = np.concatenate([self._held, samples])
@@ -139,15 +142,12 @@ class Trim:
 
     def _first_of(self, end: int, enough: int) -> int:
         """The first sound of those held before `end`, as the room is known now: a turn may begin
-        within speech, and its first dip tells how loud the room is. A sound back there is
-        louder still: a little more noise is none. So far back that its lead is held too, however
-        the turn was cut."""
+        within speech, and its first dip tells how loud the room is. So far back that its lead is
+        held too, however the turn was cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
         own = _squares(_led(self._held[:begin], self._held[begin:end]))
         squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
-        is_sound = _stretches(squares) >= STEADY * enough
-        is_sound[-1] = True
-        return begin + int(np.argmax(is_sound))
+        return begin + int(np.argmax(_stretches(squares) >= enough))
 
     def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
         """The energy of the stretch that each of them ends, and how much makes it a sound."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -21,6 +23,7 @@ from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import Shapes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
+from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.kernels.library import PANEL
 
@@ -74,23 +77,41 @@ class Prepared:
     def write(self, told: Told) -> None:
         """Convert the checkpoint, part by part, in place of any older form. Raises ModelError, also
         where the disk is full."""
-        home, beside = self.at.parent, self.at.with_name(f".{self.at.name}")
+        home = self.at.parent
         try:
             home.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(beside, ignore_errors=True)  # of a run that was killed
-            self._check_disk(home)
-            beside.mkdir(exist_ok=True)
-            names = names_of(self._made_of[1])
-            for i, (name, part) in enumerate(parts_of(*self._made_of)):
-                save_file(flat(part), beside / name)
-                told(i + 1, len(names))
-            for old in home.glob(f"{self._name}-*"):
-                shutil.rmtree(old, ignore_errors=True)
-            beside.replace(self.at)
+            with self._folder() as beside:
+                self._check_disk(home)
+                names = names_of(self._made_of[1])
+                for i, (name, part) in enumerate(parts_of(*self._made_of)):
+                    save_file(flat(part), beside / name)
+                    told(i + 1, len(names))
+                for old in home.glob(f"{self._name}-*"):
+                    shutil.rmtree(old, ignore_errors=True)
+                beside.replace(self.at)
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or str(error)
             way = "set STREAMER_CACHE to another place"
             raise ModelError(self.at, f"cannot be written ({why}); {way}") from None
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """An empty folder of this run alone, to be moved; it goes where the run fails."""
+        beside = self.at.with_name(f".{self.at.name}")
+        beside.mkdir(exist_ok=True)
+        owned = os.open(beside, os.O_RDONLY)
+        try:
+            if is_ours(owned) is False:
+                raise ModelError(self.at, "is written by another run; wait for its end")
+            for old in beside.iterdir():  # of a run that was killed
+                old.unlink()
+            try:
+                yield beside
+            except BaseException:
+                shutil.rmtree(beside, ignore_errors=True)
+                raise
+        finally:
+            os.close(owned)
 
     def _check_disk(self, home: Path) -> None:
         """Raise ModelError where it will not fit, before any work."""

@@ -6,6 +6,7 @@ OUT.tuning keeps finished work; run the command again to continue. OUT appears w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.devices import is_ours
 from streamer.model.thinker import num_params_of, resolve, shapes_of
 
 if TYPE_CHECKING:
@@ -69,8 +71,13 @@ def tune(options: TuneOptions) -> Sequence[Score]:
     work = out.with_name(out.name + ".tuning")
     made_with = {name: value for name, value in asdict(options).items() if name != "out"}
     made_with |= {"files": digest_of(files), "cloud": fingerprint_of(base.directory)}
+    held_folder = -1
     try:
         work.mkdir(exist_ok=True)
+        held_folder = os.open(work, os.O_RDONLY)
+        if is_ours(held_folder) is False:
+            why = f"{work} is in use by another run"
+            raise TuneError(f"{why}; wait for its end, or give another --out")
         claim(work / "options.json", made_with)
         learnt, held = split(turns_of(files, work), who, HELD, options.seed)
         step = max(1.0, len(held) / MOST_HELD)
@@ -83,6 +90,9 @@ def tune(options: TuneOptions) -> Sequence[Score]:
         why = error.strerror or str(error)  # safetensors gives no number
         told = f"{work} or {out} cannot be written or read ({why:.120})"
         raise TuneError(f"{told}; make room, run it again to go on") from None
+    finally:
+        if held_folder >= 0:
+            os.close(held_folder)
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:

@@ -157,3 +157,11 @@ def test_a_rumble_is_no_sound(hz):
     voice = sound(2)
     lone = trimmed(on_grid(np.concatenate([silence(SECOND), voice])))
     assert abs(len(trimmed(on_grid(np.concatenate([rumble, voice])))) - len(lone)) <= 2560
+
+
+@pytest.mark.parametrize("phase", [0, 0.25, 0.5, 0.75])
+def test_a_rumble_after_the_speech_ends_without_a_sound(phase):
+    at = np.arange(3 * SECOND) / SECOND
+    rumble = 0.0045 * np.sin(2 * np.pi * (11 * at + phase - 11 * at[-1])).astype(np.float32)
+    heard = trimmed(on_grid(np.concatenate([sound(2), rumble])))
+    assert len(heard) <= 2 * SECOND + 2560 + 2 * 1600 + 640

@@ -1,5 +1,6 @@
 """The converted form on disk: the same bits, checked when it is read, never half there."""
 
+import errno
 import shutil
 import signal
 import subprocess
@@ -111,6 +112,25 @@ def test_of_a_run_that_is_killed_nothing_is_used_and_nothing_stays(model, home):
     for _ in range(2):  # once over the one that is there
         prepared.write(lambda done, total: None)
         assert list(prepared.at.parent.iterdir()) == [prepared.at]
+
+
+def test_a_run_keeps_others_out_until_its_end(model, home):
+    with begun(model) as process:
+        with pytest.raises(ModelError, match="is written by another run; wait for its end"):
+            prepared_of(model).write(lambda done, total: None)
+        process.communicate("go on\n")
+    assert process.returncode == 0
+    assert list(prepared_of(model).at.parent.iterdir()) == [prepared_of(model).at]
+
+
+def test_what_a_full_disk_kept_goes(model, home):
+    def full(done, total):
+        if done == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ModelError, match="No space left on device"):
+        prepared_of(model).write(full)
+    assert list(prepared_of(model).at.parent.iterdir()) == []
 
 
 def test_too_little_memory_names_what_fits(model):
