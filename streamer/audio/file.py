@@ -215,11 +215,11 @@ def _opened_at_once(path: str, flags: int) -> int:
 
 def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
     if sys.stdin is None or sys.stdin.closed:
-        raise AudioError("-", "stdin is closed; pipe a WAV file into it")
+        raise AudioError("-", "stdin is closed; pipe a recording into it")
     if not hasattr(sys.stdin, "buffer"):  # as in a notebook, or under a test runner
         raise AudioError("-", "stdin holds text here; give a file, or an open binary one")
     if sys.stdin.isatty():
-        raise AudioError("-", "stdin is a terminal; pipe a WAV file into it")
+        raise AudioError("-", "stdin is a terminal; pipe a recording into it")
     return _spool("-", sys.stdin.buffer, is_over)
 
 
@@ -237,7 +237,7 @@ def _spool(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[byte
             _write(path, spool, piece)
         if spool.tell() == 0:
             is_file = path != "-" and getattr(stream, "seekable", bool)()
-            way = "it may stand at its end: seek(0)" if is_file else "pipe a WAV file into it"
+            way = "it may stand at its end: seek(0)" if is_file else "pipe a recording into it"
             raise AudioError(path, f"brings no data; {way}")
         spool.seek(0)
     except OSError as error:

@@ -184,6 +184,8 @@ class Rows:
         path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
         if out.is_dir():
             raise ConfigError(f"--out {out} is a directory; give a file")
+        if out.exists() and not out.is_file():  # a device would be replaced by the table
+            raise ConfigError(f"--out {out} is no regular file; give another one")
         if out.suffix.lower() == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
             raise ConfigError(why)
         try:

@@ -287,7 +287,7 @@ def test_a_wav_in_a_pipe(promised, path):
 
 
 def test_nothing_or_nonsense_on_stdin():
-    assert say(None) == "-: brings no data; pipe a WAV file into it"
+    assert say(None) == "-: brings no data; pipe a recording into it"
     assert UNREADABLE.match(say(b"words").removeprefix("-: "))
 
 

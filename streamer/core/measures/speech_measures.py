@@ -123,7 +123,7 @@ def _faults(found: SpeechMeasures) -> Iterator[Form]:
     if found.clipped_share > MAX_CLIPPED:
         yield CLIPPED, 100 * found.clipped_share
     if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
-        yield NOISY, found.snr_db, MIN_SNR_DB
+        yield NOISY, math.floor(found.snr_db), MIN_SNR_DB  # never "only 10 dB, 10 are needed"
     elif found.crowd_db > MAX_CROWD_DB:
         yield (CROWDED,)
 
