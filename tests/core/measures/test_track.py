@@ -76,8 +76,7 @@ def test_noise_is_what_sounds_where_nobody_speaks():
     found = frames(power=power, speech=speech).measures()
     assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
     assert found.warnings == (
-        "noisy: speech is only 9 dB above the noise, 10 dB are needed; go nearer to the "
-        "microphone",
+        "noisy: speech is only 9 dB above the noise, 10 dB are needed; go nearer to the microphone",
     )
 
 
