@@ -32,9 +32,20 @@ class Heard:
 
 def noise(heard: Heard, snr_db: float, exponent: float = 0.25) -> np.ndarray:
     """With noise between white (exponent 0) and pink (0.5), `snr_db` under the active level."""
-    spectrum = np.fft.rfft(heard.chance.standard_normal(len(heard.samples)))
-    colour = np.maximum(np.fft.rfftfreq(len(heard.samples), 1 / SAMPLE_RATE), 50) ** -exponent
-    return _added(heard, np.fft.irfft(spectrum * colour, len(heard.samples)), snr_db)
+    return _added(heard, _coloured(heard, len(heard.samples), exponent), snr_db)
+
+
+def _coloured(heard: Heard, num: int, exponent: float) -> np.ndarray:
+    spectrum = np.fft.rfft(heard.chance.standard_normal(num))
+    colour = np.maximum(np.fft.rfftfreq(num, 1 / SAMPLE_RATE), 50) ** -exponent
+    return np.fft.irfft(spectrum * colour, num)
+
+
+def beside(heard: Heard, dbfs: float, before_s: float, after_s: float) -> np.ndarray:
+    """With pink noise of that level before and after."""
+    sound = _coloured(heard, int((before_s + after_s) * SAMPLE_RATE), PINK)
+    noises = np.split(sound / sound.std() * 10 ** (dbfs / 20), [int(before_s * SAMPLE_RATE)])
+    return _clipped(np.concatenate([noises[0], heard.samples, noises[1]]))
 
 
 def babble(heard: Heard, snr_db: float) -> np.ndarray:
@@ -128,6 +139,9 @@ def _clipped(samples: np.ndarray) -> np.ndarray:
 CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
     "shift in a frame": shifted,
     "silence, 1 s around": lambda heard: np.pad(heard.samples, SAMPLE_RATE),
+    "5 s at -60 dBFS before": lambda heard: beside(heard, -60, 5, 0),
+    "5 s 40 dB under it before": lambda heard: beside(heard, heard.level_db - 40, 5, 0),
+    "5 s 40 dB under it after": lambda heard: beside(heard, heard.level_db - 40, 0, 5),
     "opus 16 kbit/s": opus,
     "mp3 32 kbit/s": mp3,
     "telephone": telephone,

@@ -4,7 +4,7 @@
 
     d = streamer.describe("samples/plain.wav")
     print(d)                                # the sentence
-    if rate := d.levels["rate"]:            # one attribute; None where nobody speaks
+    if rate := d.levels["rate"]:            # one attribute; None without speech
         print(rate.name)
     print(d.measures.rate_syllables_per_s)  # its number
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -55,13 +55,13 @@ class Describer:
     @classmethod
     def open(
         cls, config: Config | str | Path | None = None, /, **options: Unpack[Options]
-    ) -> AbstractAsyncContextManager[Describer]:
+    ) -> Opening:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; the error about an unknown one lists all.
         """
-        return cls._opened(Config.of(config, options))
+        return Opening(cls._opened(Config.of(config, options)))
 
     @classmethod
     @asynccontextmanager
@@ -249,6 +249,33 @@ class Describer:
                     opening = open_parts(self._models, self._group)
                     self._parts = await self._stack.enter_async_context(opening)
         return self._parts
+
+
+class Opening(AbstractAsyncContextManager[Describer]):
+    """The result of `Describer.open(...)`: open it with `async with`, once."""
+
+    WAY = "it is not open yet; write `async with Describer.open(...) as d:` and use d inside"
+
+    def __init__(self, context: AbstractAsyncContextManager[Describer]) -> None:
+        self._context = context
+
+    async def __aenter__(self) -> Describer:
+        return await self._context.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        return await self._context.__aexit__(*raised)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Describer.open(...) has no {name}: {self.WAY}")
+
+    def __await__(self) -> Generator[Any, None, NoReturn]:
+        raise TypeError(f"Describer.open(...) cannot be awaited: {self.WAY}")
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"Describer.open(...) needs `async`: {self.WAY}")
+
+    def __exit__(self, *_: object) -> None:
+        """For `with` without async, so that `__enter__` raises."""
 
 
 def _check_source(source: object) -> None:

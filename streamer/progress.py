@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -16,13 +17,15 @@ CLEAR = "\r\x1b[K"
 class Bar:
     """Shows nothing unless stderr is a terminal, and leaves nothing on it.
 
-    Write text to the same terminal after `hide`.
+    Write text to the same terminal after `hide`. A pipe may end in that terminal too (`| tee`), at
+    an unknown time: a bar that is `beside_text` is not shown then.
     """
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, *, beside_text: bool = False) -> None:
         self._what = what
         self._total = total
-        self._is_possible = _is_terminal() and os.environ.get("TERM") != "dumb"
+        is_possible = _is_terminal() and os.environ.get("TERM") != "dumb"
+        self._is_possible = is_possible and not (beside_text and _is_piped())
         self._is_shown = False
         self._began_s = self._drawn_s = -1.0
 
@@ -65,6 +68,13 @@ def _is_terminal() -> bool:
     try:
         return sys.stderr.isatty()
     except (ValueError, AttributeError):  # closed, or None in a program without a console
+        return False
+
+
+def _is_piped() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # closed, or a notebook's
         return False
 
 

@@ -69,7 +69,7 @@ async def _describe_all(
     recordings: Sequence[Sequence[Take]], config: Config, options: DescribeOptions
 ) -> int:
     async with opened(config) as describer:
-        with Bar("describing", sum(map(len, recordings))) as bar:
+        with Bar("describing", sum(map(len, recordings)), beside_text=True) as bar:
             return await _Batch(describer, recordings, options, bar).run()
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
-from streamer.core.audio.turn_items import QUIET_DBFS
+from streamer.core.audio.pcm import QUIET_DBFS
 from streamer.core.decoding.plan import Counts
 from streamer.core.measures.speech_measures import (
     PitchReference,

@@ -169,8 +169,9 @@ class AnswerStage:
         began = self._clock()
         turn = ready.turn
         if turn.drafter is None:
-            p = self._parts
-            turn.drafter = p.drafts(turn.edge, p.plan.rules, p.sampling, ready.weights)
+            parts = self._parts
+            rules, sampling = parts.plan.rules, parts.sampling
+            turn.drafter = parts.drafts(turn.edge, rules, sampling, ready.weights)
         ids, signals = yield from turn.drafter.draft(n, most)
         return ids, signals, self._clock() - began
 

@@ -309,11 +309,10 @@ class _Prefill:
     async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
         """Prefill on both models at once; a live update gives way to the edge's own steps."""
         steps = None if turn.edge is None else turn.edge.hear(heard)
-        if steps is None:
+        if steps is None or self._parts.edge is None:
             if turn.cloud is not None:
                 await turn.cloud.hear(heard)
             return
-        assert self._parts.edge is not None
         async with anyio.create_task_group() as group:
             if turn.cloud is not None:
                 group.start_soon(quietly, turn.cloud.hear, heard)
@@ -339,9 +338,8 @@ class _Prefill:
                 steps = parts.updates(edge, heard.provisional, rules, sampling, weights)
                 ids: Sequence[int] = await parts.edge.batcher.submit(steps)
                 text = parts.vocabulary.text_of(list(ids))
-                await self._outlet.send(
-                    LiveUpdate(turn.number, text, tuple(ids), heard.num_taken / SAMPLE_RATE_HZ)
-                )
+                heard_s = heard.num_taken / SAMPLE_RATE_HZ
+                await self._outlet.send(LiveUpdate(turn.number, text, tuple(ids), heard_s))
         finally:
             self._update = None
             is_over.set()

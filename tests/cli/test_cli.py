@@ -240,7 +240,7 @@ def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_text_for_a_closed_stream_never_comes_on_the_other(samples, number):
-    """As `>&-` and `2>&-` close it. A sentence that nobody gets is no success."""
+    """stdout and stderr that `>&-` and `2>&-` have closed. Lost output is an error."""
     done = ended(*EDGE, samples[0], preexec_fn=lambda: os.close(number))
     lost = "streamer: stdout cannot be written (Bad file descriptor); make room, or write elsewhere"
     assert done.returncode == (1 if number == 1 else 0)

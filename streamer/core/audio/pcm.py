@@ -28,6 +28,9 @@ MAX_MAGNITUDE = 2.0**31
 
 PCM16_SCALE = np.float32(32_768)
 
+QUIET_DBFS = -35.0  # speech of -50 dBFS stays under it
+LOUD_SAMPLES = 100  # some clicks have fewer
+
 
 def from_pcm16(data: bytes | memoryview) -> Samples:
     """Little-endian int16 as samples [n]; `data` must hold whole ones."""
@@ -117,3 +120,20 @@ class OffsetFilter:
         means = (2 * sums + counts) // (2 * counts)
         found: Samples = (whole - means).astype(np.float32) / PCM16_SCALE
         return found
+
+
+class Volume:
+    """Whether sound is quiet throughout: hardly a sample is over QUIET_DBFS."""
+
+    def __init__(self) -> None:
+        self._has_sound = False
+        self._num_loud = 0
+
+    def add(self, samples: Samples) -> None:
+        self._has_sound |= bool(samples.any())
+        self._num_loud += int((np.abs(samples) > 10 ** (QUIET_DBFS / 20)).sum())
+
+    @property
+    def is_quiet(self) -> bool:
+        """False for digital silence, too."""
+        return self._has_sound and self._num_loud < LOUD_SAMPLES

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import PCM16_SCALE, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples
 
-# A sound is louder than this over so many samples, and 8 dB louder than the room. Speech far below
-# it is hardly more than the steps of PCM16.
+# A sound has a level above SOUND_DBFS over SOUND_SAMPLES, and 8 dB above the room's. Speech far
+# below that is hardly more than the steps of PCM16.
 SOUND_DBFS = -55.0
 SOUND_SAMPLES = SAMPLE_RATE_HZ // 50
 # The level is that of each sample less the mean of the 10 ms that it ends: a rumble under 50 Hz is

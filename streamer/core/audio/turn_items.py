@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-QUIET_DBFS = -35.0  # speech of -50 dBFS stays under it
-
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:

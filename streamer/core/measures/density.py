@@ -33,7 +33,9 @@ MOST = 2.5  # log10 power: a band's largest distance from its mean
 PAST_STEPS, AHEAD_STEPS = 32, 4  # of a band's mean
 SPANS = (1, 1, 1, 2, 2, 4, 1)  # distance between the three steps that each convolution sees
 REACH = AHEAD_STEPS + sum(SPANS)
-BLOCK = 8  # steps
+# Steps. Of larger products OpenBLAS shares each among threads, which wait for each other: on a busy
+# machine that took 20 times as long (2026-11), and on an idle one it saved nothing.
+BLOCK = 4
 NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 
 

@@ -24,10 +24,11 @@ from streamer.core.audio.pcm import (
     Encoding,
     OffsetFilter,
     Samples,
+    Volume,
     from_g711,
 )
 from streamer.core.audio.trim import Span, Trim
-from streamer.core.audio.turn_items import QUIET_DBFS, Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
 from streamer.model.audio.vad import (
@@ -44,8 +45,6 @@ from streamer.model.audio.vad import (
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
-LOUD = 10 ** (QUIET_DBFS / 20)
-LOUD_SAMPLES = 100  # some clicks have fewer
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
@@ -58,8 +57,7 @@ class Part:
         self.turn = turn
         self.begin = begin
         self.num_samples = 0
-        self._num_loud = 0
-        self._has_sound = False
+        self._volume = Volume()
         self.voice = TurnVoice()
         self.mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
@@ -72,8 +70,7 @@ class Part:
     def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
-        self._num_loud += int((np.abs(samples) > LOUD).sum())
-        self._has_sound |= bool(samples.any())
+        self._volume.add(samples)
         heard = self._trim.push(samples)
         self._judge(self.span.push(samples), frames)
         return self.mel.push(heard), heard
@@ -152,7 +149,7 @@ class Part:
             partial(measurer.finish, has_speech) if measurer else None,
             shows_measures,
             measurer.curves if measurer and shows_measures else None,
-            self._has_sound and self._num_loud < LOUD_SAMPLES,
+            self._volume.is_quiet,
         )
         return [*([self.heard([], samples)] if len(samples) else []), closed]
 
@@ -209,8 +206,7 @@ class PartCutter:
                 items += self._hear(samples[:room])
                 samples = samples[room:]
                 continue
-            self._held = np.concatenate([self._held, samples])
-            samples = NOTHING
+            self._held, samples = np.concatenate([self._held, samples]), NOTHING
             if len(self._held) >= 2 * self._short:
                 samples, self._held = self._held, NOTHING
                 items += self._hear(samples[: self._short]) + self._go_on()
@@ -221,7 +217,7 @@ class PartCutter:
         """End the turn. Held samples belong to it, or are a last part if it is too long."""
         if self._part is None:
             return []
-        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
+        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms, goes_on=False)]
 
     def settle(self, num_left: int = 0) -> list[Item]:
         """Hear the samples that are held, now that only `num_left` samples follow: as the turn's
@@ -272,13 +268,10 @@ class PartCutter:
 
     def _go_on(self) -> list[Item]:
         """End this part; the turn goes on as another."""
-        return [*self._finish(goes_on=True), *self.open(begin=self._next)]
+        return [*self._finish(None, None, goes_on=True), *self.open(begin=self._next)]
 
     def _finish(
-        self,
-        stopped_ms: int | None = None,
-        last_speech_ms: int | None = None,
-        goes_on: bool = False,
+        self, stopped_ms: int | None, last_speech_ms: int | None, goes_on: bool
     ) -> list[Item]:
         part, self._part = self._part, None
         assert part is not None

@@ -54,7 +54,7 @@ class Admission:
     process, for ids of sessions; empty if it has none.
 
     A place is taken after the handshake. Clients that come at the same moment may all be admitted
-    to the last one, so who begins a session asks `why_full` again.
+    to the last place, so a server asks `why_full` again before a session begins.
     """
 
     paths: tuple[str, ...]
