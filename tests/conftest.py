@@ -16,8 +16,7 @@ import hypothesis  # noqa: E402
 
 
 def pytest_configure(config):
-    """Properties that name no count are tried on 30 examples, and on 100 in the long run. There is
-    no deadline: a first call loads, or compiles, its kernels."""
+    """Properties without a count try 30 examples, 100 in the long run; kernels may compile."""
     num = 30 if "not long" in config.option.markexpr else 100
     hypothesis.settings.register_profile("streamer", deadline=None, max_examples=num)
     hypothesis.settings.load_profile("streamer")
@@ -27,8 +26,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """What the modules of the tests import lives as long as they do. To look through it for garbage
-    took 4 s of CPU time while they are imported, and a fifth of a second each time later."""
+    """Imported modules live to the end: leave them out of garbage collections, which took 4 s."""
     gc.disable()
     found = yield
     gc.freeze()
@@ -46,9 +44,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory):
-    """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as
-    wide. Their weights are float32, for which a fresh clone has no kernels yet: one process
-    compiles them, 20 s of CPU time, and the others take what it kept."""
+    """(edge, cloud) of random thinkers with one tokenizer; one process compiles their kernels."""
     import tiny
 
     from streamer.model.offline import warm_up

@@ -1,5 +1,4 @@
-"""The public API on real files: the same way as live audio, parts of long recordings, measures,
-cancellation."""
+"""The public API on real files: live audio, parts of long recordings, measures."""
 
 import json
 import re

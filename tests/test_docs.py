@@ -1,5 +1,4 @@
-"""README.md, the pages beside it and docs/: links lead somewhere, code runs, and tables list
-everything that the code has."""
+"""README.md and docs/: links lead somewhere, code runs, tables list what the code has."""
 
 import contextlib
 import os
@@ -53,8 +52,7 @@ def test_links_lead_somewhere(page):
 
 @runnable("python")
 def test_python_runs_as_it_stands(block, tmp_path, monkeypatch, capfd):
-    """As a program of its own where it is the README's; the others in this process, which has
-    loaded already what they import."""
+    """The README's as programs of their own, the others in this process."""
     (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)

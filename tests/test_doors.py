@@ -1,5 +1,4 @@
-"""The rooms import only what they may, and importing the package is instant and without
-torch."""
+"""Rooms import only what they may; importing is instant and without torch."""
 
 import os
 import sys
@@ -51,8 +50,7 @@ def imports_of(file):
 
 
 def check(file, ours, others, own=()):
-    """file imports, of streamer, only the rooms of `ours` and its own; else the standard library
-    and `others`. None: everything."""
+    """It imports only these rooms, its own, the standard library and `others`; None: all."""
     for name in imports_of(file):
         top, *rest = name.split(".")
         assert top not in ("pipelines", "bench", "clients", "tests"), f"{file}: {name}"
@@ -93,8 +91,7 @@ def test_every_entry_point_is_there():
 
 
 def test_importing_needs_no_torch_and_no_ray():
-    """Each is the first of ours to be imported; what others bring is there already, and what all of
-    them bring, none brings."""
+    """Each is the first of ours to be imported."""
     modules = (
         "streamer",
         "streamer.cli",
@@ -126,8 +123,7 @@ print([m for m in {sorted(unwanted)} if m in sys.modules])"""
 
 
 def test_one_thread_reads_a_small_model():
-    """Where torch runs it: four that wait for each other's small sums cost a second at every
-    start."""
+    """On torch: four that wait for each other cost a second at every start."""
     code = """import torch
 from streamer.config import Config
 from streamer.assembly.models import Models

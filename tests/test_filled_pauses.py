@@ -19,8 +19,7 @@ PAUSE = np.zeros(SAMPLE_RATE // 4, np.float32)
 
 
 def level(samples, hz, fall):
-    """The same on a pitch of `hz` that falls by `fall` semitones: a synthesiser gives a lone word
-    one that falls by an octave."""
+    """The same on a pitch of `hz` that falls by `fall` semitones."""
     sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE)
     whole = call(sound, "To Manipulation", 0.01, 60, 500)
     pitch = call("Create PitchTier", "pitch", 0, sound.duration)

@@ -1,5 +1,4 @@
-"""The shipped pair on real speech: exact == cloud over many settings, cuts that change nothing,
-sentences that hold."""
+"""The shipped pair on real speech: exact == cloud, cuts change nothing, sentences hold."""
 
 import itertools
 
@@ -53,8 +52,7 @@ CHANCE = (Sampling(), Sampling(temperature=1.0, seed=1), Sampling(0.7, top_p=0.9
     ("rules", "sampling"), list(itertools.product(range(len(RULES)), range(len(CHANCE))))
 )
 def test_exact_equals_cloud(pair, rules, sampling):
-    """Invariant 4 on the shipped models: edge or hostile drafts, k 1 to 9. Each way of drafting
-    meets all rules and all chances; drafts of 9 are the edge's and hostile ones in turn."""
+    """Invariant 4: edge or hostile drafts, k 1 to 9, all rules and chances."""
     edge, cloud = pair
     rule, chance, which = RULES[rules], CHANCE[sampling], rules + sampling
     samples = recording(which)
@@ -78,8 +76,7 @@ def test_any_cut_gives_the_same_ids(pair, mode):
 
 
 def test_sentences_hold_at_every_length(pair):
-    """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s; exact is cloud to
-    the last id there, too: no two logits are too close for that."""
+    """One well-formed sentence with all attributes; exact is cloud there, too."""
     for seconds in (3, 10, 30, 60):
         samples = speech(seconds, seconds)
         modes = (Plan(mode="exact"), Plan(mode="cloud"))
@@ -94,8 +91,7 @@ def test_sentences_hold_at_every_length(pair):
 
 
 def test_the_pair_hears_differences(pair):
-    """Louder is louder, on the same recording: the sentence follows the sound, not the grammar's
-    habits."""
+    """Louder is louder on the same recording."""
     levels = []
     for gain in (0.05, 0.9):
         samples = recording(2) / np.abs(recording(2)).max() * gain

@@ -1,5 +1,4 @@
-"""Plug-ins of voice agents in the real programs, with people's audio; in an environment of their
-own, which has those programs."""
+"""Plug-ins of voice agents in the real programs, in an environment that has those."""
 
 import json
 import os
@@ -45,9 +44,7 @@ def labels(profile):
 
 
 def test_livekit(run, found_here):
-    """Both final transcripts have their profile; metadata of the inner STT stays. The example's
-    agent hears the same. A failure of the inner STT is told once; one of the model costs no
-    transcript."""
+    """Each transcript has its profile; a failure of STT or model is told once, or costs nothing."""
     wanted, found = (
         labels(streamer.voice_profile(found_here)),
         json.loads(run(SUPPORT / "plugins" / "livekit_voice.py")),

@@ -1,5 +1,4 @@
-"""The API in Python as a script and a notebook meet it: without async, a Description's faces, typed
-options, names."""
+"""The API as a script and a notebook meet it: without async, faces, typed options, names."""
 
 import json
 import os
@@ -89,8 +88,7 @@ def exceptions_of_ours(above=Exception):
 
 
 def test_every_exception_survives_pickling():
-    """Else one file that is missing hangs a pool of processes. Each argument has another value than
-    its default."""
+    """Else one missing file hangs a pool; no argument has its default."""
     for module in walk_packages(streamer.__path__, "streamer."):
         if not module.name.endswith(("__main__", "kernels.build")):
             import_module(module.name)

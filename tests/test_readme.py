@@ -39,8 +39,7 @@ def test_the_table_of_attributes_is_that_of_the_models(role):
 
 
 def test_the_way_over_tls_is_the_way(tmp_path):
-    """The lines of docs/link.md as they stand, but for the port and a sample in the place of
-    clip.wav; then without the key, and without the authority."""
+    """The lines of docs/link.md; then without the key, and without the authority."""
     block = block_of("docs/link.md", "openssl ").replace("\\\n", "")
     make, verifier, describe = block.replace("8766", str(free_port())).splitlines()
     port = re.search(r"wss://127.0.0.1:(\d+)", describe)[1]

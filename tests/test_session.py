@@ -55,9 +55,7 @@ def options(tiny_models):
     ],
 )
 async def test_streamed_equals_described(options, tmp_path, mode, rates):
-    """Id for id, for any cut of the audio; turn after turn in one session. A rate is another one
-    before any model hears it, so each has two of the modes; the full counts have
-    all of them."""
+    """For any cut, turn after turn; each rate has two modes here, all in the full counts."""
     async with Describer.open(mode=mode, **options) as describer:
         for rate in rates:
             file = tmp_path / f"{rate}.wav"
@@ -112,8 +110,7 @@ async def one_more_event(session):
 
 @pytest.mark.parametrize("mode", ["edge", "exact"])
 async def test_live_updates_do_not_change_the_sentence(options, mode):
-    """Many updates, some of them cut off by the next window: the same ids as without; each is a
-    text of its own."""
+    """Many updates, some cut off by the next window; each has its own text."""
     data = pcm(speech(9, 3, crescendo=True))
     async with Describer.open(mode=mode, **options) as describer:
         found = {}
@@ -284,8 +281,7 @@ class FailsOnce(Passing):
 
 
 async def test_one_turns_failure_is_its_own(options):
-    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go
-    on."""
+    """TurnFailed for it; the next turn and the other stream go on."""
     models = models_of(mode="edge", **options)
     async with opened(models) as parts:
         fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))
@@ -332,8 +328,7 @@ class HearsTheEndLate(Passing):
 
 
 async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
-    """Gated goes on unverified; the description does not wait for a cloud that still hears the
-    turn's end."""
+    """Gated goes on unverified, without waiting for the cloud."""
     is_late, heard_at = anyio.Event(), []
     options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 1.0}
     models = models_of(**options)

@@ -1,5 +1,4 @@
-"""The words follow the measures: in each mode, near and far, in every door, shown or not; and how sure
-each level is."""
+"""The words follow the measures in each mode and door; and how sure each level is."""
 
 import json
 import random
@@ -154,8 +153,7 @@ async def test_voice_activity_alone_judges_whether_somebody_speaks():
 
 
 async def test_a_recording_too_soft_to_be_heard_is_told():
-    """Whether a sentence comes or none. Silence, and soft parts of a loud recording, need no
-    word."""
+    """Not silence, nor soft parts of a loud recording."""
     words = [recording(number) for number in (1, 2)]
     peaks = [float(np.abs(voice).max()) for voice in words]
     async with Describer.open(mode="edge") as describer:
@@ -201,8 +199,7 @@ def by_hand(file, ids, role, measures):
 
 @pytest.mark.parametrize(("mode", "near"), [("edge", 1e-5), ("cloud", 2e-3)])
 async def test_it_is_the_softmax_of_the_model_that_spoke(mode, near, samples):
-    """By the compiled kernels on the way, against all logits at once; the cloud's are rounded to
-    float16."""
+    """The kernels against all logits at once; the cloud's are float16."""
     found = await described(samples[0], mode=mode)
     assert list(found.confidence) == list(ATTRIBUTES)
     wanted = by_hand(samples[0], found.ids, mode, found.measures)

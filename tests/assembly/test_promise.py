@@ -1,5 +1,4 @@
-"""The gate's promise is tied to the cloud model, k and threshold that it was made for: others warn in
-one line."""
+"""The gate's promise holds for its cloud model, k and threshold; others warn in one line."""
 
 import json
 import re

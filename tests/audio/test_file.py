@@ -1,5 +1,4 @@
-"""Opening recordings: every format and shape, files that are cut short or damaged, every refusal in
-one line, bounded memory, no handle left open."""
+"""Opening recordings: formats, files cut short or damaged, refusals in one line, bounded memory."""
 
 import errno
 import gc

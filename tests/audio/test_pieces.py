@@ -204,8 +204,7 @@ def test_a_damaged_end_is_told_where_no_length_is_known(heard, rest):
 
 @pytest.mark.parametrize("num", [1, 2])
 def test_nothing_of_the_working_directory_is_read(tmp_path, monkeypatch, num):
-    """libsndfile looks for a Macintosh's "._NAME", and found "._" there: a pipe of that name hung
-    it."""
+    """libsndfile looks for a Macintosh's "._NAME"; a pipe called "._" hung it."""
     (tmp_path / "a").write_bytes(encoded(TONES[0], **KINDS["mp3"]) * num)
     (tmp_path / "._").write_bytes(b"no resource fork")
     (tmp_path / ".AppleDouble").mkdir()

@@ -1,5 +1,4 @@
-"""`streamer calibrate` on real recordings and the shipped pair: what it writes, what that changes,
-what it refuses."""
+"""`streamer calibrate` on real recordings: what it writes, what that changes, what it refuses."""
 
 import json
 import shutil
@@ -22,8 +21,7 @@ from streamer.model.thinker import resolve
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory):
-    """Eight real recordings of 2 to 4 s, played a little slow or fast: edge and cloud differ on
-    some."""
+    """Eight recordings of 2 to 4 s, a little slow or fast: edge and cloud differ on some."""
     folder, files = tmp_path_factory.mktemp("clips"), []
     for seed in range(8):
         soundfile.write(

@@ -154,8 +154,7 @@ def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):
 
 
 def test_one_file_s_failure_never_ends_the_run(models, samples, monkeypatch):
-    """Whatever a file does to the program, the others are described; the line says it is a
-    defect."""
+    """The others are described; the line says that it is a defect."""
     import streamer.describer as describer
 
     real = describer.describe_recording
@@ -326,8 +325,7 @@ def shown_by(leader):
 
 @pytest.fixture
 def on_a_terminal(monkeypatch):
-    """Runs a command in this process: (exit status, stdout where it is no terminal, what the
-    terminal shows). stderr is a real pseudo-terminal."""
+    """Runs a command with stderr on a terminal: (status, stdout if it is none, what is shown)."""
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
 

@@ -111,8 +111,7 @@ def test_every_command_s_example_can_be_typed():
 
 
 def test_there_are_few_options():
-    """Each name of a flag, an operand, a keyword, a threshold of the coach or a key of fleet.toml
-    counts once."""
+    """A flag, operand, keyword, threshold of the coach or key of fleet.toml counts once."""
     owners = (Config, load("coach"), *(each.options for each in COMMANDS.values()))
     owners += tuple(load("fleet.tables").values())
     names = {each.name for owner in owners for each in options_of(owner)}

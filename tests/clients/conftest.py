@@ -1,5 +1,4 @@
-"""One real server in exact mode for the clients, and `mic` with a recording instead of
-hardware."""
+"""A real server in exact mode for the clients, and `mic` with a recording as hardware."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,4 @@
-"""The client's command `file` as a real process against a real server: the sentences of `streamer
-describe`, and one line when it fails."""
+"""The client's command `file` as a process: the sentences of `describe`, errors in one line."""
 
 import importlib.util
 import json
@@ -136,8 +135,7 @@ def test_a_server_that_cannot_be_used_is_one_line(server):
 
 
 def test_what_went_unverified_is_told(tmp_path):
-    """By the client, in JSON and on stderr, a line for each file; by the server in a log line and a
-    counter."""
+    """By the client for each file; by the server in its log and a counter."""
     with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
         status, out, err = client(SAMPLES[0], SAMPLES[0], "--url", url, "--speed", 20, "--json")
         counters = http(url, "/metrics")[1]

@@ -1,5 +1,4 @@
-"""The client's link: cut in the middle and resumed, with nothing lost; a server that is
-started anew."""
+"""The client's link: cut and resumed with nothing lost; a server that is started anew."""
 
 import asyncio
 import contextlib
@@ -57,9 +56,7 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
 
 
 async def test_a_server_that_is_started_anew(listening, tmp_path):
-    """Killed in the middle, and back on the same port: a recording is sent again from its
-    beginning, the microphone goes on with what the old server had not taken. Each says so in one
-    line."""
+    """The recording is sent again; the microphone goes on. Each says so in one line."""
     soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
     (wanted,) = describe_files([tmp_path / "speech.wav"], "edge")
     with contextlib.ExitStack() as servers:

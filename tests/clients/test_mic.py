@@ -1,5 +1,4 @@
-"""The client's command `mic` as a real process against a real server; a recording plays the
-hardware, and only that."""
+"""The client's command `mic` as a process against a real server; a recording is the hardware."""
 
 import asyncio
 import signal

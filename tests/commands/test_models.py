@@ -1,8 +1,4 @@
-"""`streamer models` over a hub cache in which some snapshots are broken: one line for each, and the
-others listed.
-
-Directories of one's own beside them, and the devices.
-"""
+"""`streamer models`: a broken snapshot is one line, the others and own directories are listed."""
 
 import json
 import shutil
@@ -15,8 +11,7 @@ from streamer.model.checkpoint.weights import fingerprint_of
 
 @pytest.fixture
 def snapshot(tiny_pair, tmp_path, monkeypatch):
-    """Makes one more snapshot of a real tiny checkpoint in a hub cache, harmed by writing `text`
-    into `name`."""
+    """Copies a tiny checkpoint into a hub cache, and writes `text` into its file `name`."""
     monkeypatch.setenv("HF_HOME", str(tmp_path))
 
     def make(model, name=None, text=""):

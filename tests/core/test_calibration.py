@@ -30,11 +30,7 @@ GRID = np.linspace(0, 1, 41)
 
 
 def clips(chance, n, blocks=6):
-    """[n, 41] losses: of every block a doubt, and whether the cloud changes it, likelier where
-    doubt is high.
-
-    Clips differ in how hard they are, so blocks of one clip are not independent; clips are.
-    """
+    """[n, 41] losses of clips that differ in how hard they are, so their blocks are dependent."""
     hard = chance.beta(1, 3, (n, 1))
     doubts = chance.random((n, blocks))
     changed = chance.random((n, blocks)) < hard * doubts
@@ -42,8 +38,7 @@ def clips(chance, n, blocks=6):
 
 
 def realised(risk, confidence, n, trials, seed):
-    """([trials] loss of one fresh clip, [trials] true mean loss), each at the threshold its own
-    calibration gave."""
+    """([trials] loss of a fresh clip, [trials] mean loss) at the thresholds of calibrations."""
     chance = np.random.default_rng(seed)
     truth = clips(np.random.default_rng(0), 50_000).mean(axis=0)
     fresh, means = [], []
@@ -102,8 +97,7 @@ RULES = Rules.off(min_new_tokens=4, max_new_tokens=24, loop_global=True)
 
 
 class Toy:
-    """A pair whose every choice is a hash of the seed and the prefix: arbitrary, but the same each
-    time."""
+    """A pair whose every choice is a hash of the seed and the prefix."""
 
     def __init__(self, seed, k, agreement):
         self.seed, self.k, self.agreement, self.num_asked = seed, k, agreement, 0
@@ -185,8 +179,7 @@ def test_every_path_is_what_gated_mode_does(seed, k, agreement):
 
 
 def turn(*blocks):
-    """One turn of blocks (doubt, changed) that do not depend on each other, at every threshold,
-    falling."""
+    """A turn of independent blocks (doubt, changed), at every threshold, falling."""
     made = [
         Block((1, 2), (Signal(doubt, -0.1),) * 2, 1 if changed else 2, 3, False)
         for doubt, changed in blocks

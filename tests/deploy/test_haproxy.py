@@ -1,5 +1,4 @@
-"""The official OpenAI client, unmodified, through a real HAProxy with deploy/haproxy.cfg, before
-real servers with scripted sessions."""
+"""The official client through a real HAProxy with deploy/haproxy.cfg, before real servers."""
 
 import asyncio
 import json

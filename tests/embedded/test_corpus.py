@@ -1,5 +1,4 @@
-"""The training data: voices and speakers apart, synthesis that repeats, labels that known signals must
-have, people's recordings taken from a clone by commit, syllables of a text."""
+"""Training data: voices apart, labels of known signals, recordings of people, syllables."""
 
 import random
 import shutil

@@ -1,5 +1,4 @@
-"""The models themselves: trained forward == stock forward, exported files load everywhere, no speech
-is no speech; and the sentences that they learn."""
+"""The training's forward is the stock's, exports load everywhere, silence is no speech."""
 
 import random
 

@@ -1,8 +1,4 @@
-"""Mutations that keep the form of an input.
-
-A fuzzer that flips bits of JSON or MessagePack tests the parser, and seldom the code after it. These
-mutations change one place of the value and write it again.
-"""
+"""Mutations that keep the form of an input, so that the code after the parser is tested."""
 
 from __future__ import annotations
 

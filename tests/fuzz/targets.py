@@ -1,8 +1,4 @@
-"""Readers of foreign bytes as functions for a fuzzer.
-
-Each target expects the errors that its reader promises; any other exception is a finding. Messages
-that were read can be written again, and an error is one line.
-"""
+"""Readers of foreign bytes for a fuzzer: a promised error is one line, any other a finding."""
 
 from __future__ import annotations
 
@@ -43,8 +39,7 @@ Seeds = Iterator[bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """read: one input. seeds: inputs to begin with, ours. kind: how inputs are put together, for
-    mutations that keep them whole: json, msgpack (see `frames`), or any."""
+    """Reads one input; its first inputs; json, msgpack (see `frames`) or any, for mutations."""
 
     read: Callable[[bytes], None]
     seeds: Callable[[], Seeds]

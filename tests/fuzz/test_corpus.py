@@ -1,5 +1,4 @@
-"""Readers of what others send or write, by inputs that a fuzzer has found: everything in the corpus
-is read again here, and in the long run each reader is fuzzed anew (tests/fuzz/run.py)."""
+"""Readers of foreign bytes: the corpus again and, in the long run, by coverage (run.py)."""
 
 import random
 import sys

@@ -96,8 +96,7 @@ def broken(thinker, texts):
 
 
 def test_the_rule_is_what_does_it(thinker):
-    """Without it chance breaks sentences. With it none is broken, and where none was it changes
-    nothing."""
+    """Chance breaks sentences without it, none with it, and whole ones stay."""
     free = said(thinker, 1.5, 100, Rules(form=""))
     held = said(thinker, 1.5, 100)
     assert broken(thinker, held) == []
@@ -119,8 +118,7 @@ def unsayable(into, phrase):
 
 @pytest.mark.parametrize("phrase", ["龘龘", "快，很快"])
 def test_phrases_that_cannot_be_said_hold_nothing(tmp_path, phrase):
-    """Else every answer would be empty, or stop before its end: no token has that character, and a
-    clause ends at a comma."""
+    """No token has the character, or a comma ends the clause: answers would be empty."""
     thinker = load(unsayable(tmp_path, phrase), "edge")
     with pytest.warns(ModelWarning, match="spells no phrase of some attribute"):
         held = said(thinker, 0.0, 1)

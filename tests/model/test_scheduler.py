@@ -1,5 +1,4 @@
-"""Many streams on one engine: a stream's ids do not depend on its company, nor does its end touch
-the others'."""
+"""Many streams on one engine: neither company nor another's end changes a stream's ids."""
 
 import functools
 
@@ -50,8 +49,7 @@ def alone(thinker, seed):
 
 
 def test_ids_alone_equal_ids_in_company(thinker):
-    """Streams that come and go in any round, one of them dropped, one that breaks: the others' ids
-    stay."""
+    """Streams come and go in any round; one is dropped, and one breaks."""
     wanted = {seed: alone(thinker, seed) for seed in range(4)}
     rounds, listeners, jobs, found, number = StepScheduler(thinker.engine), {}, {}, {}, 0
     comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}
@@ -93,8 +91,7 @@ def next_ids(listener, n):
 
 
 def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
-    """While others prefill 400 ids each, every round gives the one who speaks its next id and is
-    bounded."""
+    """Beside prefills of 400 ids, each round gives the speaker an id."""
     engine = NotedEngine(thinker.engine)
     rounds, (speaker, *others) = StepScheduler(engine), [Listener(thinker) for _ in range(4)]
     speaker.sequence.extend([7])

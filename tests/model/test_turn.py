@@ -1,5 +1,4 @@
-"""Whole turns on real architecture: streamed == whole, exact == cloud, edge == transformers' own
-generate()."""
+"""Whole turns on real architecture: streamed == whole, edge == transformers' generate()."""
 
 import numpy as np
 import pytest
@@ -54,8 +53,7 @@ def heard(thinker, samples, pieces, provisional=False):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
-    """Any cut, provisional windows and redos between: the same logits as the stock model's one
-    shot."""
+    """Any cut, provisional windows and redos between them."""
     cloud, samples = pair[1], speech(4.7 + 2.1 * seed, seed, crescendo=seed % 2 == 0)
     one = heard(cloud, samples, [slice(None)])
     many = heard(cloud, samples, cuts(len(samples), seed), provisional=seed >= 2)
@@ -105,8 +103,7 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
 
 
 def test_audio_is_encoded_once_per_model(pair):
-    """Defects 7 and 8: the original encoded the audio for every block, and prefilled the cloud at
-    every call."""
+    """Not for every block, nor at every call of the cloud."""
     edge, cloud = map(noting, pair)
     samples = speech(7.0, 3) * 0.3
     # the clip is loudest at its start: no redo

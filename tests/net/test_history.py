@@ -1,6 +1,4 @@
-"""Histories of clients under random kills, stops, cuts, delays and clocks that jump: committed ids
-are never lost, doubled, reordered or changed. 50 schedules here, 2,000 in the long run; with real
-processes, tests/net/link/test_faults.py."""
+"""Histories under random faults: committed ids are never lost, doubled, reordered or changed."""
 
 import asyncio
 import copy

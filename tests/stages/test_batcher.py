@@ -1,5 +1,4 @@
-"""One thread for many streams: results reach their callers, errors too, and a cancelled caller's
-steps are let go."""
+"""One thread for many streams: results and errors reach their callers."""
 
 import os
 import subprocess
@@ -116,8 +115,7 @@ async def test_a_submission_after_the_end_raises_at_once():
 
 @pytest.mark.parametrize("num", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_a_process_that_forgets_to_close_ends_all_the_same(num):
-    """Daemon threads that come back from torch into an interpreter that is going down abort the
-    process."""
+    """A daemon thread that leaves torch as Python ends would abort it."""
     command = [sys.executable, str(SUPPORT / "forgets_to_close.py")]
     given = os.environ | {
         "OMP_NUM_THREADS": "1",

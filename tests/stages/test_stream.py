@@ -1,7 +1,4 @@
-"""Five stages joined by queues, on real models: any capacity, any delay, any point of cancellation.
-
-No deadlock, nothing committed is lost, nothing is said twice, every KV slot comes back.
-"""
+"""The stages on real models: any capacity, any delay, any point of cancellation."""
 
 import random
 from dataclasses import dataclass
@@ -57,8 +54,7 @@ class Late(Passing):
 
 @pytest.fixture
 def anyhow(monkeypatch):
-    """Queues of any capacity, down to one; models that answer after any delay: the parts that
-    do."""
+    """Queues of any capacity, down to one, and parts that answer after any delay."""
 
     def shake(chance, parts):
         monkeypatch.setattr(stream_module, "MAX_ITEMS", chance.choice([1, 2, 7]))
@@ -72,8 +68,7 @@ def anyhow(monkeypatch):
 
 
 async def feed_all(session, turns, chance, cancels):
-    """Each turn in pieces of any size and a commit; a cancel wherever chance has it. Feeds the next
-    one meanwhile."""
+    """Each turn in pieces of any size and a commit; a cancel where chance has it."""
     for data in turns:
         at = 0
         while at < len(data):
@@ -90,8 +85,7 @@ async def feed_all(session, turns, chance, cancels):
 
 
 def check(events, wanted):
-    """Every turn has one Description, which is what its deltas said; a cancelled one is a beginning
-    of the whole."""
+    """Every turn has one Description, as its deltas; a cancelled one is a beginning."""
     found = {event.turn: event for event in events if isinstance(event, Description)}
     assert sorted(found) == list(range(len(wanted)))
     for turn, description in found.items():
@@ -128,8 +122,7 @@ async def test_any_capacity_delay_and_cancellation(tiny_models, turns, anyhow, m
 
 @pytest.mark.parametrize("num", [4, pytest.param(60, marks=pytest.mark.long)])
 async def test_left_at_any_point(tiny_models, turns, anyhow, num):
-    """Whoever waits for whatever queue is let go, in all four modes; the slots are there for the
-    next one."""
+    """In all modes, waiting tasks are let go and the slots come back."""
     for seed in range(num):
         chance = random.Random(seed)
         models = models_of(**tiny_models, threshold=2.0, mode=MODES[seed % 4])

@@ -1,5 +1,4 @@
-"""One turn through a stream, on models that are loaded already, under any plan. In: samples. Out:
-a Description."""
+"""One turn through a stream on models that are loaded, under any plan."""
 
 from __future__ import annotations
 

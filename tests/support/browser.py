@@ -69,8 +69,7 @@ class Guest:
         await self.page.locator(selector, has_text=part).first.wait_for()
 
     async def until_described(self, fact=""):
-        """Wait for a whole sentence, with such a fact beneath; returns it. Both at one look: the
-        next sentence may take its place."""
+        """The sentence, once it is whole with such a fact beneath, both at one look."""
         found = await self.page.wait_for_function(
             """(fact) => {
                 const facts = document.querySelector("#facts span") && document.querySelector("#facts");
@@ -128,8 +127,7 @@ class Guest:
 
 @contextlib.asynccontextmanager
 async def chromium(microphone=None):
-    """A browser, for any number of visits. `microphone`: a WAV, played once, from when a page
-    listens."""
+    """A browser; microphone: a WAV, played once from when a page listens."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         way = "install it (Debian: apt-get install chromium-headless-shell)"
@@ -147,8 +145,7 @@ async def chromium(microphone=None):
 
 @contextlib.asynccontextmanager
 async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
-    """A Guest on the page of the server at `url`, in a context of its own: in `browser` while that
-    and its driver are there, or in one that has this microphone."""
+    """A Guest on a server's page: in `browser` while that lives, or in one with a microphone."""
     page, viewport = None, {"width": size[0], "height": size[1]}
     async with contextlib.AsyncExitStack() as stack:
         if browser is not None:
@@ -169,8 +166,7 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser
 
 
 def save_speech(path, samples, rate_hz):
-    """A WAV of half a second of silence, speech, and silence again; returns the speech at
-    `rate_hz`."""
+    """A WAV of speech between silences; returns the speech at `rate_hz`."""
     speech = soxr.resample(samples, 16_000, rate_hz)
     whole = np.pad(speech, (rate_hz // 2, int(1.5 * rate_hz)))
     soundfile.write(path, whole, rate_hz, subtype="PCM_16")

@@ -1,5 +1,4 @@
-"""A module `sounddevice` that plays a recording, again and again, four times as fast as it was
-spoken; or fails."""
+"""A module `sounddevice` that repeats a recording at four times its speed, or fails."""
 
 import asyncio
 import os

@@ -1,9 +1,4 @@
-"""A toy model over a few tokens, and its drafters: honest, random and hostile.
-
-The toy stands for a thinker where thousands of runs are needed; the same properties are proved
-again on the shipped pair (tests/test_pair.py). Its logits are a pure function of the whole context,
-so any wrong id in it shows.
-"""
+"""A toy model over a few tokens, where thousands of runs are needed, and its drafters."""
 
 from __future__ import annotations
 
@@ -46,8 +41,7 @@ def toy_form(vocabulary: Vocabulary) -> SentenceForm:
 
 @dataclass(frozen=True)
 class ToyModel:
-    """Logits [V] as a hash of the last `order` ids and the length: a language model without a
-    network."""
+    """Logits [V] as a hash of the last `order` ids and the length of the context."""
 
     num_ids: int
     seed: int
@@ -62,8 +56,7 @@ class ToyModel:
 
 @dataclass
 class ToyStream:
-    """A stream on a toy model: feeds `sequence.pending` into a "cache" of (position, id) and keeps
-    its books."""
+    """Feeds `sequence.pending` into a "cache" of the ids at each position."""
 
     model: ToyModel
     sequence: Ids
@@ -112,8 +105,7 @@ class ToyVerifier:
 
 @dataclass
 class ToyDrafter:
-    """Drafts from a toy model by the rules ("model"), by chance ("random"), or to do harm
-    ("hostile")."""
+    """Drafts by the rules ("model"), by chance ("random"), or to do harm ("hostile")."""
 
     stream: ToyStream
     vocabulary: Vocabulary

@@ -1,5 +1,4 @@
-"""Verifiers elsewhere for tests of the link: real processes, liars, and the real server with judges
-that are slow."""
+"""Verifiers elsewhere: real processes, liars, and the real server with slow judges."""
 
 import contextlib
 import random
@@ -58,11 +57,7 @@ async def answering(handle, decide=None):
 
 @asynccontextmanager
 async def lying(reply, seed=0):
-    """A verifier that answers each message with `reply(message, chance)`; None: it closes at once.
-    Its port.
-
-    A reply with `repeats_s` also says every `repeats_s` that nothing was heard yet.
-    """
+    """The port of one that sends `reply(message, chance)`, and Heard each `reply.repeats_s`."""
     chance = random.Random(seed)
 
     async def handle(websocket):

@@ -1,5 +1,4 @@
-"""A program whose event loop runs in a thread of its own; it ends, and nobody closes anything. For
-test_batcher.py."""
+"""A program that ends while its event loop runs in another thread."""
 
 import asyncio
 import threading

@@ -61,8 +61,7 @@ class History:
 
 
 def attempts_of(history: History) -> list[Attempt]:
-    """Every turn of every session, in the order in which they were committed. Raises AssertionError
-    where the events of a session do not fit together."""
+    """Every turn of every session as committed, or an AssertionError."""
     session: _Session | None = None
     found = []
     for entry in history.entries:

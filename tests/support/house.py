@@ -1,9 +1,4 @@
-"""A whole house on toy models in one event loop: clients' server, edge, link, verifier, and a bad
-network before both servers. In: how it decodes. Out: a port, and ways to do it harm.
-
-All but the models is the real thing: sockets, servers, stages, the link and its protocol. A server
-that is killed says no goodbye and forgets everything, as a process does.
-"""
+"""A house on toy models in one loop: clients' server, edge, link, verifier, a bad network."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from sessions import Passing
 
 @dataclass(frozen=True)
 class NotedEngine(Passing):
-    """steps: the rows of each; batches: how many windows each encoding took. windows_at_once: in
-    place of its tower's."""
+    """Keeps the rows of each step, and how many windows each encoding took."""
 
     steps: list = field(default_factory=list)
     batches: list = field(default_factory=list)

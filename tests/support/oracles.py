@@ -1,5 +1,4 @@
-"""Slow and obviously right. In: a toy model. Out: what decoding must give, by the plainest loop
-there is."""
+"""What decoding must give, by the plainest loop there is: slow and obviously right."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ def in_form(
 
 
 def levels_said(text: str, language: str) -> dict[str, int]:
-    """The levels of a sentence of the training's words: an opening, then each attribute once
-    between the language's marks."""
+    """The levels of a sentence: an opening, then each attribute once between marks."""
     from pipelines.embedded.export import spoken  # it loads torch
 
     words, (comma, end, gap) = spoken(language), marks_of(language)

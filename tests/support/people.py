@@ -22,8 +22,7 @@ def git(folder, *arguments):
 
 
 def clone_into(clones, speakers=tuple(f"person{i}" for i in range(8))):
-    """(the folder, a row of the table) of speakers with three sentences each, one pointer, one that
-    is too soft."""
+    """(folder, row of the table): three sentences each, one a pointer, one too soft."""
     folder = clones / "someone+voices"
     (folder / "zh-CN" / "clips").mkdir(parents=True)
     rows = ["client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender"]

@@ -1,5 +1,4 @@
-"""Programs of ours for tests: services that listen, as processes of their own, and what `streamer
-describe` says."""
+"""Our programs as processes: services that listen, and what `describe` says."""
 
 import asyncio
 import contextlib
@@ -41,8 +40,7 @@ def python(code, *arguments, **options):
 
 @contextlib.contextmanager
 def listening(*arguments, **environment):
-    """`streamer` with these arguments: (its address, the process). It says what it loads, and
-    complains of nothing of its own."""
+    """`streamer` with these arguments: (its address, the process). It complains of nothing."""
     command = [sys.executable, "-m", "streamer", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as complaints:
         options = {"stderr": complaints, "text": True, "env": ENVIRONMENT | environment}
@@ -83,8 +81,7 @@ def memory_mb(process, line="VmRSS"):
 
 
 def begin(function, *arguments):
-    """The Future of what it returns, on a thread that no end waits for: take it with
-    `result(WITHIN_S)`, so that what hangs fails."""
+    """The Future of what it returns, on a thread that no end waits for."""
     found = Future()
 
     def work():
@@ -98,8 +95,7 @@ def begin(function, *arguments):
 
 
 def run_here(*arguments):
-    """(exit status, stdout, stderr) of a command in this process; on a thread of its own where the
-    caller's loop runs. A process of its own would take two seconds to load what is here."""
+    """(exit status, stdout, stderr) of a command in this process, which saves two seconds."""
     words, is_in_loop = [*map(str, arguments)], asyncio._get_running_loop() is not None
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

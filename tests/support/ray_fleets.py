@@ -57,8 +57,7 @@ def free_ports():
 
 @contextmanager
 def fleet_on(address, least):
-    """Run `streamer fleet` on the Ray at `address`; yield its director's address and the process.
-    least: servers and verifiers to keep."""
+    """(a director's address, the process) of `streamer fleet` on Ray; least: of each kind."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(TOML.format(address, *free_ports(), least=least))
         file.flush()

@@ -1,5 +1,4 @@
-"""A client that keeps what is not acknowledged and comes back: what clients/ do, in few lines. In:
-turns. Out: its History."""
+"""A client that keeps what is not acknowledged and comes back, and its History."""
 
 from __future__ import annotations
 

@@ -46,8 +46,7 @@ KINDS = ("exact", "cloud", "gated", "gated, all blocks")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens when the client has sent or seen `after` things more than before the last one,
-    for `for_s`."""
+    """It hits once the client has sent or seen `after` things more, for `for_s`."""
 
     after: int
     name: str
@@ -119,8 +118,7 @@ def draw(seed: int) -> Schedule:
 
 
 async def run(schedule: Schedule) -> Counter[str]:
-    """How often each fault hit, how often the client was cut, and the turns that were answered.
-    Raises AssertionError."""
+    """How often each fault hit, and the turns answered. Raises AssertionError."""
     done: Counter[str] = Counter()
     async with house(schedule.decoding, schedule.seed) as found:
         client = Returning(
@@ -148,8 +146,7 @@ async def run(schedule: Schedule) -> Counter[str]:
 
 @contextlib.asynccontextmanager
 async def within_ticks(num: int) -> AsyncIterator[None]:
-    """At most so many ticks of the loop. On a machine that is busy with other work a tick is longer,
-    so that only what hangs while the loop turns raises TimeoutError."""
+    """Raises TimeoutError after so many ticks: on a busy machine a tick is longer."""
     async with asyncio.timeout(None) as bound:
 
         async def count() -> None:

@@ -1,8 +1,4 @@
-"""Live sessions and their turns, on parts of a stream that a test may wrap.
-
-The stages know the models as Parts alone (streamer/stages/ports.py). So a wrapper between the two
-sees every call, and replaces no method of either.
-"""
+"""Live sessions whose Parts (streamer/stages/ports.py) a test may wrap."""
 
 from __future__ import annotations
 
@@ -53,8 +49,7 @@ def _wrapped(one: Any, wrap: Wrap | None) -> Any:
 
 @dataclass(frozen=True)
 class Passing:
-    """A drafter, target, batcher or engine that is handed on as it is; a subclass adds to
-    one method."""
+    """A drafter, target, batcher or engine as it is; a subclass adds to one method."""
 
     inner: Any
 

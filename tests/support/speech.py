@@ -1,5 +1,4 @@
-"""Sound to test with. In: seeds. Out: samples at 16 kHz, float32: real speech from samples/, joined
-and scaled."""
+"""Real speech from samples/, joined and scaled: samples at 16 kHz, float32."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ def recording(index: int) -> np.ndarray:
 
 
 def speech(seconds: float, seed: int = 0, crescendo: bool = False) -> np.ndarray:
-    """Bundled speech, joined in a random order to `seconds`; with `crescendo` it grows by 40 dB to
-    its end."""
+    """Bundled speech in a random order; with `crescendo` it grows by 40 dB."""
     chance = np.random.default_rng(seed)
     pieces, n = [], int(seconds * RATE_HZ)
     while sum(map(len, pieces)) < n:

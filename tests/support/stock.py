@@ -17,8 +17,7 @@ def inputs_of(listener):
 
 @torch.inference_mode()
 def generated(stock, thinker, samples, rules, sampling):
-    """The ids of `generate()` for a turn, its own prefill and cache, with the rules as LogitsProcessor
-    and StoppingCriteria. It keeps the id that stopped it."""
+    """The ids of `generate()` with the rules as processors; it keeps the id that stopped it."""
     listener = hear_turn(thinker, on_grid(samples))
     told, n = inputs_of(listener), len(listener.sequence.ids)
     listener.close()

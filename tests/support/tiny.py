@@ -1,8 +1,4 @@
-"""Random Qwen2.5-Omni thinkers saved in the published layout. In: sizes and a seed. Out: model
-directories.
-
-The real architecture and the real file layout at a size that tests can afford; nothing is mocked.
-"""
+"""Random Qwen2.5-Omni thinkers in the published layout: real files, small sizes."""
 
 from __future__ import annotations
 
@@ -32,8 +28,7 @@ def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:
 
 
 def random_thinker(config: Any, seed: int) -> Any:
-    """Weights wide enough that random logits differ clearly: near ties would test the rounding, not
-    the rules."""
+    """Weights wide enough that logits differ clearly: no near ties."""
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 
     torch.manual_seed(seed)
@@ -71,8 +66,7 @@ def save_bilingual(home: Path) -> tuple[str, str]:
 
 
 def full_model(source, target, shards=2, **config):
-    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes,
-    shards, an index."""
+    """The same as the full model is published: `thinker.` prefixes, shards, an index."""
     shutil.copytree(source, target)
     thinker = json.loads((target / "config.json").read_text())
     whole = {"model_type": "qwen2_5_omni", "enable_audio_output": True}

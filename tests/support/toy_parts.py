@@ -1,8 +1,4 @@
-"""A toy pair as the stages and the verifier's server need it. In: a plan. Out: Parts and Judges
-without a network, a thread of an engine or a log-mel.
-
-The samples that a side heard begin its context: one lost, doubled or moved changes every id.
-"""
+"""A toy pair as Parts and Judges; the samples that were heard begin its context."""
 
 from __future__ import annotations
 

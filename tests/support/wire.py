@@ -1,5 +1,4 @@
-"""Real servers and what speaks to them, for tests of the wire: processes, HTTP, raw and strict
-clients."""
+"""Real servers and what speaks to them: processes, HTTP, strict clients."""
 
 import asyncio
 import contextlib
@@ -83,8 +82,7 @@ def session_update(rate=16_000, vad=None, **extensions):
 
 @contextlib.asynccontextmanager
 async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None, at=0, **more):
-    """A server in this process: (its websocket address, the server). at: its port; more: of its
-    Admission."""
+    """(websocket address, server) in this process. at: its port; more: of its Admission."""
     admission = Admission((PATH,), max_sessions, api_key, **more)
     server = RealtimeServer(open_session, admission, ServerTerms(hold_s))
     async with in_process(server, at) as port:

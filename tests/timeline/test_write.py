@@ -1,5 +1,4 @@
-"""`describe --timeline`: JSON, captions, a TextGrid and a picture of real recordings, with a Chinese
-font and without one; files that cannot be written are one line."""
+"""`describe --timeline`: JSON, captions, a TextGrid, a picture; what cannot be written is told."""
 
 import json
 from dataclasses import replace

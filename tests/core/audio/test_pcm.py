@@ -1,5 +1,4 @@
-"""Telephone codes against libsndfile; 0 Hz is removed, however the input was cut. A low rate's high
-band is guessed where there is a voice, and nothing else is touched."""
+"""Telephone codes, the filter of 0 Hz, and the high band that is guessed at a low rate."""
 
 import io
 

@@ -1,5 +1,4 @@
-"""The state machine on given blocks and verdicts: stops, loops, corrections, credits, counts, and how
-many ids it drafts at a time."""
+"""The state machine on given blocks and verdicts: stops, corrections, credits, counts, pace."""
 
 import random
 

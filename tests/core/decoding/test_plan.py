@@ -1,5 +1,4 @@
-"""The parts of the state machine: the gate's reasons to fire, the target's ledger, and the one owner of
-length."""
+"""The gate's reasons to fire, the target's ledger, and the one owner of length."""
 
 import pytest
 from hypothesis import given
@@ -97,8 +96,7 @@ def test_older_and_foreign_requests_are_refused():
 
 
 def test_commits_without_the_target_take_the_place_of_its_own():
-    """A verdict was lost and the edge went on unverified: the target rolls back to the agreed
-    prefix."""
+    """After a lost verdict the target rolls back to the agreed prefix."""
     book = ledger()
     first = ask(1, draft=[4, 5])
     book.begin(first)

@@ -1,9 +1,4 @@
-"""The state machine on toy models. Exact says what the target says alone, for any drafter.
-
-With verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer
-cancelled, an edge whose pace changes: whatever is called verified the target would have said, and
-every drafted id is counted once. Both sequences are kept in step.
-"""
+"""The state machine on toy models: exact says what the target says, under any fault of a link."""
 
 import heapq
 import random
@@ -57,8 +52,7 @@ class Traced(Sequence):
 
 
 class House:
-    """One machine, its edge, a target and a link between them that does what `chance` wants, on a
-    clock of its own."""
+    """A machine, its edge, a target and a link that does what `chance` wants, on its own clock."""
 
     def __init__(self, seed, faults=FAULTS, kind="model", mode=None, form=None):
         self.chance = chance = random.Random(seed)
@@ -205,8 +199,7 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed):
 @pytest.mark.parametrize("kind", ["model", "random", "hostile"])
 @pytest.mark.parametrize("seed", range(1_000, 1_020))
 def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, kind, form):
-    """Invariants 4 and 8: any k, ahead and credits, rules on and off, greedy and sampled; with fixed
-    k and no deadline missed, gated has the ids that it has without faults."""
+    """Invariants 4 and 8, for any k, ahead and credits; gated too, while no deadline is missed."""
     for faults in ((), ("twice", "restart")):
         house = House(seed, faults, kind, "exact", form)
         answer, reason, _ = answered(house)

@@ -1,5 +1,4 @@
-"""A turn's two ends, message by message: what is sent on each websocket, what ends a turn, and when a
-link tries again."""
+"""A turn's two ends, message by message, and when a link tries again."""
 
 import random
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Syllables counted in pieces equal those of the whole, at every moment; the NumPy network equals
-the one that was trained; its numbers are plausible where one can count."""
+"""Syllables in pieces equal those of the whole; NumPy's network equals the trained one."""
 
 import time
 

@@ -112,8 +112,7 @@ WEIGHTS = st.fixed_dictionaries({}, optional=EACH)
 
 @given(WEIGHTS, st.integers(0, 10_000))
 def test_an_id_has_the_best_weight_that_can_still_come(family, weights, seed):
-    """At the start of a clause, where every attribute's best level is open, an id's bias is the
-    best weight of a phrase that may follow it; and a phrase that is told by then costs it all."""
+    """At the start of a clause, a bias is the best weight of a phrase that may follow."""
     tokenizer, vocabulary, form = family
     held = form.weighted(weights)
     text = drawn(seed)

@@ -1,5 +1,4 @@
-"""The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked for;
-level weights are quantised once; each way an answer stops."""
+"""The noise of sampling, quantised level weights, and each way an answer stops."""
 
 import math
 
@@ -62,8 +61,7 @@ def test_neighbouring_seeds_places_and_ids_are_independent():
 
 
 def test_the_noise_is_part_of_the_wire_format():
-    """Edge and cloud of different versions must agree: a change of these numbers breaks exact
-    mode."""
+    """Other numbers would break exact mode between versions."""
     assert gumbel(0, 0, np.array([0, 1, 3837])) == pytest.approx(
         [-0.03276267412932252, 6.527609163978889, -0.811711363422554], rel=1e-12
     )

@@ -1,5 +1,4 @@
-"""The vocabulary's never-mask, fingerprint, and text as it grows; the rules on Qwen's
-real vocabulary, which the `dashscope` package carries (test-only)."""
+"""The vocabulary's never-mask, fingerprint and text; the rules on Qwen's real vocabulary."""
 
 import base64
 import importlib.util

@@ -1,5 +1,4 @@
-"""What steps of speech say of loudness, tempo and melody: however they are cut, whatever the gain;
-more where more moves."""
+"""Steps of loudness, tempo and melody: however they are cut, whatever the gain."""
 
 import hashlib
 import itertools
@@ -60,8 +59,7 @@ def spoken(samples):
 
 
 def test_a_session_hears_the_same_and_goes_on_when_it_forgets(samples, spoken, monkeypatch):
-    """Bands, level and speech belong to the same frames, also after some were dropped. F0's way may
-    yet change a little where it ends."""
+    """Bands, level and speech belong to the same frames; F0 may change where it ends."""
     kept = []
 
     class Watched(Voice):
@@ -87,8 +85,7 @@ def test_a_session_hears_the_same_and_goes_on_when_it_forgets(samples, spoken, m
 
 
 def test_new_weights_have_a_new_form():
-    """A baseline that was learnt with others would nudge for nothing. Raise FORM in network.py and
-    in the page's coach.js, and then write both here."""
+    """Raise FORM in network.py and coach.js, then write both here: older baselines are refused."""
     digest = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:12]
     page = (Path(streamer.__file__).parent / "net/page/coach.js").read_text("utf-8")
     assert f"const FORM = {FORM};" in page

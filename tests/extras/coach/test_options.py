@@ -1,5 +1,4 @@
-"""Profiles on disk and thresholds from everywhere: what is kept comes back, what cannot be is one
-line."""
+"""Profiles on disk and thresholds: what is kept comes back, what cannot be is one line."""
 
 import json
 

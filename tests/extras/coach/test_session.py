@@ -1,5 +1,4 @@
-"""The coach in a live session, with the real pair: a reading whose tempo changes; what is asked, and
-what is not."""
+"""The coach in a live session with the real pair: a reading whose tempo changes."""
 
 import gc
 import tracemalloc

@@ -1,5 +1,4 @@
-"""Decisions from the statuses of replicas alone: which one a client gets, how many there should be; and
-the options of a fleet."""
+"""Which replica a client gets, how many there should be, and the options of a fleet."""
 
 import itertools
 import math
@@ -118,8 +117,7 @@ def test_one_goes_when_the_others_had_places_to_spare_for_long_enough():
 
 
 def test_an_hour_up_and_down_again():
-    """1 to 8 and back: every client finds a place, and the number never goes down and up within
-    minutes."""
+    """1 to 8 and back: every client finds a place, and the number does not flap."""
     fleet = Fleet(Scaler(1, 8))
     for now in range(3_600):
         load = 80 * math.sin(math.pi * now / 3_600) ** 2

@@ -1,5 +1,4 @@
-"""A director before real servers with scripted sessions: where it sends clients, what it says about
-replicas, and other programs at their ports."""
+"""A director before real servers: where it sends clients, and what it says of replicas."""
 
 import asyncio
 import contextlib
@@ -216,8 +215,7 @@ async def test_a_session_outlives_its_director_and_another_one_sends_clients_on(
 
 
 def answering(with_bytes):
-    """A port where each connection gets these bytes, or is never accepted (None): (the listening
-    socket, its address)."""
+    """(socket, address) of a port that answers with these bytes, or never accepts (None)."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():

@@ -1,5 +1,4 @@
-"""The manager's loop over a placement that remembers: who is started, restarted and drained; and a
-replica's end of it."""
+"""The manager over a placement that remembers, and a replica's end of it."""
 
 import json
 import os

@@ -97,8 +97,7 @@ def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
 
 
 def test_without_ray_s_head_sessions_links_and_the_director_go_on():
-    """The manager waits for Ray, and delays no client. Ray's processes end themselves
-    after 60 s without a head where nothing tells them to wait."""
+    """The manager waits for Ray, and delays no client."""
     with ray_cluster() as (address, kill_head), fleet_on(address, 1) as (url, _):
         asyncio.run(_outlive(url, kill_head))
 

@@ -1,5 +1,4 @@
-"""Weights of 8 and 4 bits: as close as they can be, the same bits in any company, on any number of
-threads and however ids are cut."""
+"""Weights of 8 and 4 bits: as close as can be, and the same bits in any company."""
 
 import os
 import sys
@@ -42,8 +41,7 @@ def plain(matrix, form):
 
 
 def product(matrix, form, x, bias=0):
-    """As the kernel promises it, to the last bit: rounded groups, exact sums, one rounding of each
-    group's part."""
+    """As the kernel promises: rounded groups, exact sums, one rounding of each group's part."""
     f4, wide = np.float32, np.longdouble
     inner = x.shape[1]
     groups = F.pad(x, (0, -inner % form[1])).unflatten(1, (-1, form[1])).numpy()
@@ -166,8 +164,7 @@ def test_logits_are_the_same_bits_however_ids_are_cut(thinker, whole, cut, threa
 
 
 def test_it_hears_and_speaks_as_the_plain_weights_do(tiny_pair, thinker, engine):
-    """The tower's embeddings and the logits, in 8 bits within 3 %, in 4 within 30 %: random weights
-    have no structure that rounding would spare."""
+    """Within 3 % in 8 bits, 30 % in 4: random weights have no structure."""
     bound = 0.03 if engine == "int8" else 0.3
     plain = load(str(tiny_pair[1]), "cloud", num_slots=1)
     mel = drawn(2, 128, 200).numpy()
@@ -194,8 +191,7 @@ async def test_exact_equals_the_cloud_on_the_shipped_pair(samples, temperature, 
 
 
 def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
-    """Products of several sizes and forms, one after the other, from four threads with two helpers
-    each."""
+    """Products of several sizes, from four threads with two helpers each."""
     sizes = [(1_000, 96, "int8"), (70, 1_300, "int4"), (16, 40, "int8"), (3, 64, "int4")]
     cases = [(pack(drawn(n, k), *BITS[f]), drawn(i + 1, k)) for i, (n, k, f) in enumerate(sizes)]
     monkeypatch.setattr(kernel, "num_threads", lambda: 1)

@@ -1,5 +1,4 @@
-"""`streamer tune` as a user runs it: its refusals, its folder, and (long) a whole run that is
-killed."""
+"""`streamer tune`: its refusals, its folder, and (long) a run that is killed."""
 
 import os
 import signal
@@ -67,8 +66,7 @@ def started(*args):
 
 @pytest.mark.long
 def test_killed_and_run_again_it_gives_what_an_unbroken_run_gives(clips, tmp_path):
-    """And what comes of it is a model: it speaks, its card says what it is, its gate can be
-    calibrated."""
+    """The result is a model: it speaks, has a card, and can be calibrated."""
     usual = ("--batch", 2, "--epochs", 3, "--learning-rate", 0.001)
     args = (clips, "--cloud", EDGE, *usual)
     whole = started(*args, "--out", tmp_path / "whole")

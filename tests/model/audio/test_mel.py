@@ -1,5 +1,4 @@
-"""Streaming log-mel against the true values and transformers' extractor, its filters against
-librosa's; every cut gives the same bits, and stale windows are found."""
+"""Streaming log-mel against true values and transformers; every cut gives the same bits."""
 
 import functools
 import itertools
@@ -184,8 +183,7 @@ class Prefill:
 
 
 def growing(seconds, seed, shape):
-    """Noise whose level rises to the end, jumps about, falls, or stays near silence until one late
-    click."""
+    """Noise that rises, jumps, falls, or stays near silence until one late click."""
     rng, n = np.random.default_rng(seed), int(seconds * 16_000)
     t = np.linspace(0, 1, n)
     steps = np.repeat(rng.uniform(-6, 0, 1 + n // 4_000), 4_000)[:n]

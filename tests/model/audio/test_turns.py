@@ -1,5 +1,4 @@
-"""Turns of a session: the same items for every cut of its bytes, turns where voice activity or the
-client says."""
+"""Turns of a session: the same for every cut, where voice activity or the client says."""
 
 import numpy as np
 import pytest

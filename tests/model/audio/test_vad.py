@@ -1,5 +1,4 @@
-"""Voice activity: streamed == whole, silero's own front end as the oracle, what is speech and what
-is not, turns."""
+"""Voice activity: streamed == whole, silero's front end, what is speech, turns."""
 
 import functools
 import io

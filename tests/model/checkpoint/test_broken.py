@@ -1,5 +1,4 @@
-"""A model directory with something broken in it is refused in one clear line that names it: from
-its configuration and headers before a tensor is read, else from the tensors."""
+"""A broken model directory is refused in a line, mostly before a tensor is read."""
 
 import json
 import math
@@ -65,8 +64,7 @@ def cut_short(directory):
 
 
 def saved_twice(directory):
-    """Two files with the same tensors under two naming schemes, as two runs leave them: neither is
-    the right one."""
+    """Two files with the same tensors under two naming schemes."""
     weights = load_file(directory / WEIGHTS)
     again = {"thinker." + n.replace("language_model.", ""): w for n, w in weights.items()}
     save_file(again, directory / "other.safetensors")
@@ -174,8 +172,7 @@ def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path, harm, reason):
 
 
 def test_a_config_as_transformers_4_wrote_it():
-    """A long dump of the 7B: both spellings of the audio layers, `rope_scaling` with its type
-    twice, nulls where nothing is set."""
+    """Of the 7B: audio layers spelled twice, `rope_scaling`, nulls."""
     text = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28}
     text |= {"vocab_size": 152_064, "num_key_value_heads": 4, "intermediate_size": 18_944}
     text |= {"hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "head_dim": None}

@@ -1,5 +1,4 @@
-"""A card is refused with the entry that is wrong, not with what Python thought of it; none at all
-gives the defaults."""
+"""A card is refused with the entry that is wrong; no card gives the defaults."""
 
 import json
 import shutil
@@ -101,8 +100,7 @@ def test_a_model_without_a_card_gets_one(tmp_path):
 
 
 def test_defaults_that_stand_in_for_a_lost_card_are_told(tiny_pair, tmp_path):
-    """The published models come without a card, and the defaults are theirs; others lose prompt and
-    language with it."""
+    """Published models have no card; others lose prompt and language with it."""
     copy = shutil.copytree(tiny_pair[0], tmp_path / "edge")
     (copy / FILE).unlink()
     with pytest.warns(ModelWarning) as told:

@@ -1,5 +1,4 @@
-"""Real checkpoints: the published layout in all its forms loads and gives the stock model's logits;
-bad ones tell."""
+"""The published layout in all its forms gives the stock model's logits; bad ones tell."""
 
 import json
 import shutil
@@ -62,8 +61,7 @@ def test_a_pair_with_two_tokenizers_is_refused(tiny_pair, tmp_path):
 
 
 def test_the_published_sizes_ask_for_the_published_tensors():
-    """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers'
-    modules have."""
+    """3B and 7B: the tensors and shapes of transformers' modules."""
     from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
     from streamer.model.checkpoint.layout import expected

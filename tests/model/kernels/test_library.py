@@ -30,8 +30,7 @@ DOORS = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_of_the_working_directory_is_read(door, tmp_path):
-    """numba fails on a settings file that is a list, and matplotlib would wait for the pipe; a
-    module would leave its mark."""
+    """No settings of numba or matplotlib, and no module."""
     os.mkfifo(tmp_path / "matplotlibrc")
     (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
     for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):

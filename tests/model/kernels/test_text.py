@@ -1,5 +1,4 @@
-"""The compiled kernels and torch's stable products: equal to torch's plain ones, and one numeric
-class: a row's bits depend on nothing but its own ids."""
+"""The kernels equal torch, and a row's bits depend on nothing but its own ids."""
 
 import numpy as np
 import pytest
@@ -78,8 +77,7 @@ def small(request):
 @settings(max_examples=12, deadline=None)
 @given(cut=st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_every_cut_gives_the_same_bits(small, cut):
-    """One id at a time, a block, a window: a draft's step and its verification compute the same
-    numbers."""
+    """A draft's step and its verification compute the same numbers."""
     ids = ids_of(sum(cut), 3, small.text.shape.vocab)
     assert np.array_equal(logits_of(small, ids, cut), logits_of(small, ids, [1] * len(ids)))
 

@@ -117,8 +117,7 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
     ("status", "is_final"), [(400, True), (404, True), (401, True), (503, False), (500, False)]
 )
 async def test_an_address_that_was_right_is_tried_again(status, is_final):
-    """404 and 400 at first mean a wrong address; after a connection they may pass: the
-    address may be that of a proxy."""
+    """404 and 400 are final at first only: the address may be that of a proxy."""
     is_refusing, open_ones = True, []
 
     async def decide(websocket, request):
@@ -165,8 +164,7 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
 
 
 async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
-    """A turn of 60 s is heard at a quarter of real time. A deadline that the turn misses before its
-    request could leave is not blamed on the verifier."""
+    """It hears 60 s at a quarter of real time, and is not blamed for what was never sent."""
     judges = []
 
     def open_judge(turn):
@@ -203,8 +201,7 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
 
 
 async def test_a_thin_link_is_not_blamed_on_the_verifier(monkeypatch):
-    """At 15 kB/s a request waits in the link after the turn's own audio, before and after the first
-    piece is heard. A verifier that stops is blamed."""
+    """A request waits at 15 kB/s after the turn's audio; a verifier that stops is blamed."""
     monkeypatch.setattr(client, "STUCK_S", 1.5 * PATIENCE_S)
     async with serving_judges() as (far, _), Proxy(far) as proxy, linked(proxy.port) as link:
         await until(lambda: link.is_up)
@@ -244,8 +241,7 @@ async def test_a_verifier_that_hangs_is_noticed_by_its_spare():
 
 @pytest.mark.parametrize(("goes_on", "waits_s", "share"), [(True, 2.9, 0.9), (False, 7.8, 1.0)])
 async def test_a_verifier_slower_than_speech_is_waited_for(goes_on, waits_s, share):
-    """At 3/8 of real time: gated goes on when a live turn would be over, exact when all is
-    heard."""
+    """Gated until a live turn would be over, exact until all is heard."""
     async with (
         serving_judges(lambda turn: Slow(6_000)) as (port, _),
         linked(port, goes_on=goes_on) as link,

@@ -53,8 +53,7 @@ async def test_each_turn_names_what_it_is_asked_for(verifier):
 
 
 async def test_each_turn_has_its_language(tmp_path):
-    """One link, turns in two languages: exact equals cloud in both. A verifier that lacks one
-    refuses its turns in a line, and goes on with the others."""
+    """Exact equals cloud in both; a verifier that lacks one refuses those turns alone."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     source, languages = (speech(4, 3), RATE_HZ), ("zh", "en", "zh")
     async with Describer.open(mode="cloud", edge=edge, cloud=cloud) as near:
@@ -77,8 +76,7 @@ async def test_each_turn_has_its_language(tmp_path):
 
 
 async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
-    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole
-    turn, once."""
+    """Eager crosses during speech, lazy as a whole after the first request."""
     pcm = SAMPLES[0].read_bytes()[44:]
     heard = 2 * len(trimmed(from_pcm16(pcm)))  # bytes; silence at its ends stays here
     port = int(verifier.rsplit(":", 1)[1])

@@ -1,9 +1,4 @@
-"""Real processes under faults: verifiers hung, killed, restarted, gone, and edges killed. Links that
-are cut after any number of bytes: tests/net/test_history.py.
-
-Exact says what it says without faults, or why not within its limit; gated goes on within its
-budget; committed text stands; no slot is lost.
-"""
+"""Real processes under faults; links cut after any byte: tests/net/test_history.py."""
 
 import contextlib
 import random
@@ -36,8 +31,7 @@ def near(port, **options):
 
 
 async def turn(describer, file, found, name):
-    """One turn through a session: (deltas' text, deltas' ids, whether each was verified, the last
-    event)."""
+    """(deltas' text, deltas' ids, whether each was verified, the last event) of one turn."""
     text, ids, verified = "", [], []
     async with describer.session() as session:
         await session.feed(file.read_bytes()[44:])
@@ -140,8 +134,7 @@ async def test_without_a_verifier_a_turn_costs_one_budget_and_the_next_one_nothi
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=LONG)])
 async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenizer):
-    """Without a goodbye, in audio, prefill or decoding. Every slot comes back; memory after the
-    first few stays what it is."""
+    """In audio, prefill or decoding: every slot comes back, and memory stays."""
     chance, sizes = random.Random(times), []
     rules = wire_rules(read_card(EMBEDDED / "cloud").phrases)
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):

@@ -1,5 +1,4 @@
-"""A verifier that is wrong: bad ids, garbage, silence. Gated goes on within its budget, exact ends
-with an error within its limit, and what was committed stays."""
+"""A verifier that lies: gated goes on within its budget, exact ends with an error in time."""
 
 import anyio
 import pytest
@@ -114,9 +113,7 @@ async def test_gated_goes_on_and_exact_says_so(lie, wanted):
 
 
 async def test_what_never_left_was_not_uploaded(verifier, wanted):
-    """A link so thin that the turn's audio is still on its way when its verdict is given up: no
-    call, no upload, and no blame for the verifier; the turn does not stall again for each further
-    block."""
+    """On a thin link: no call, no upload, no blame, and no further stall."""
     options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": BUDGET_S}
     pcm = SAMPLES[3].read_bytes()[44:]
     async with (

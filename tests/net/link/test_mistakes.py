@@ -1,5 +1,4 @@
-"""Permanent mistakes in --cloud end at once with one line that names the way out; what may pass is
-tried again; metrics and notices tell it."""
+"""Permanent mistakes in --cloud end at once in one line; others are tried again, and told."""
 
 import re
 import signal

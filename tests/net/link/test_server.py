@@ -1,5 +1,4 @@
-"""The verifier's server: who may connect, which turns find a place, what a resumed turn finds, and
-how it goes down."""
+"""The verifier's server: who may connect, places, resumed turns, and its end."""
 
 import contextlib
 import signal

@@ -115,8 +115,7 @@ async def test_an_item_goes_where_the_client_says():
 
 
 async def test_a_response_without_a_turn():
-    """Nothing to answer: an empty response, as clients' receive loops end with any error. A
-    forgotten commit: a failed one that says so, and the turn can still be answered."""
+    """It is empty, as clients' loops end with any error; after a forgotten commit it fails."""
     async with talking() as talk:
         *_, done = responses_of(await talk.say(BINARY, item(), CREATE))
         assert (done["status"], done["output"], done["metadata"]) == ("completed", [], MINE)
@@ -128,8 +127,7 @@ async def test_a_response_without_a_turn():
 
 
 async def test_one_response_is_in_progress_until_it_is_cancelled():
-    """One that has not begun, by its id or without; not another one, and not a finished one. A
-    second request, which may be for the commit itself, is taken; a third one is refused."""
+    """A second request is taken, a third refused; others cannot be cancelled."""
     async with talking(waits=True, is_slow=True) as talk:
         (error,) = await errors_of(talk, BINARY, SOUND, COMMIT, ANSWER, ANSWER, ANSWER)
         assert error["code"] == "conversation_already_has_active_response"

@@ -81,8 +81,7 @@ async def test_an_ended_session_is_freed_before_a_collection_of_garbage(is_goodb
     ids=["vanished", "silent", "waiting", "talking"],
 )
 async def test_a_client_that_does_not_read_is_cut_off(script, messages):
-    """Whether its connection waits for the client, for the events of the session's earlier options,
-    or for room for another error; also if there is nothing to read, and no pong comes."""
+    """Whatever its connection waits for; also if no pong comes."""
     sessions = []
     async with running(opening(sessions, **script), hold_s=0) as (url, server):
         ws = await connect(url, max_queue=1)
@@ -208,8 +207,7 @@ def many_files():
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
 def test_idle_connections_do_not_starve_the_port(is_secure, tmp_path):
-    """1,500 connections say nothing, not even the beginning of TLS: health is answered as before,
-    the oldest are closed, and after the deadline all are gone."""
+    """1,500 that say nothing delay no health check, and are gone after the deadline."""
     options, context = (), None
     if is_secure:
         chain, key, authority = certificate(tmp_path)

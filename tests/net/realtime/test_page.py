@@ -1,5 +1,4 @@
-"""The page in a real Chromium: a recording in the place of its microphone, files, parts, languages, a
-keyboard."""
+"""The page in a real Chromium: microphone, files, parts, languages, a keyboard."""
 
 import asyncio
 import contextlib
@@ -25,8 +24,7 @@ from streamer.net.realtime.server import PAGE
 
 @pytest.mark.parametrize("rate_hz", [8_000, 48_000])
 async def test_a_microphone_is_described(server, tmp_path, rate_hz):
-    """It shows, id for id, what the server says of the very bytes that the page sent to another
-    client; they are neither levelled nor filtered (test_page_words.py)."""
+    """It shows what the server says of the same bytes from another client."""
     save_speech(tmp_path / "speech.wav", recording(2)[:40_000], rate_hz)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         await guest.page.click("#mic")
@@ -40,8 +38,7 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
 
 @LOOP
 async def test_files_say_what_describe_says(server, measured, tmp_path, browser):
-    """Chosen and dropped; two in a row; longer than a turn, in parts; a file without sound is
-    one line."""
+    """Chosen and dropped, two in a row, in parts; one without sound is one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
     for name in ("noise.mp3", "more.mp3"):
@@ -79,8 +76,7 @@ async def test_files_say_what_describe_says(server, measured, tmp_path, browser)
 
 
 async def test_a_keyboard_is_enough(server, measured, tmp_path):
-    """Tab to the button, Enter starts, Space stops and brings the sentence; a recording is chosen;
-    the history scrolls."""
+    """Tab to the button, Enter starts, Space stops; a recording is chosen; the history scrolls."""
     save_speech(tmp_path / "speech.wav", speech(10, 2), 16_000)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
@@ -171,8 +167,7 @@ def page(browser):
 
 @LOOP
 async def test_parts_have_their_times_and_a_recording_can_be_cancelled(page, sound):
-    """Each sentence says which part it is of. Those that wait are cancelled, too; the next one is
-    described."""
+    """Those that wait are cancelled too; the next one is described."""
     async with page(part_s=30, feed_s=0.005) as guest:
         await guest.page.set_input_files("#file", sound("long.wav", 75))
         await guest.until_said("#status", "Sending long.wav")

@@ -1,5 +1,4 @@
-"""The page in a real Chromium where something breaks or is missing, and its coach: links, the server, a
-key, the microphone, the verifier."""
+"""The page where a link, a server, a key, a microphone or a verifier fails; its coach."""
 
 import contextlib
 import json
@@ -61,8 +60,7 @@ async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path, browser):
 
 
 async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
-    """In the middle of a recording, and of speech: the sentence is whole, as if the link had
-    held."""
+    """In a recording and in speech: the sentence is whole."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
     async with (
         Proxy(urlsplit(server).port) as proxy,
@@ -85,8 +83,7 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
 
 
 async def test_a_server_that_died_is_found_again(tmp_path):
-    """Killed while someone speaks and started again: the page waits, says so, goes on with a new
-    session, which hears all of the turn. Its coach knows what was learnt."""
+    """The page says so, sends the whole turn again, and its coach keeps what it learnt."""
     save_speech(tmp_path / "speech.wav", speech(20, 2), 16_000)
     how = ("--mode", "edge", "--coach", "learn_s=5")
     with contextlib.ExitStack() as servers:
@@ -184,8 +181,7 @@ USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_jso
 
 
 async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
-    """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
-    enough; the report is one file that needs nothing else, in the page's language."""
+    """Gauges, words and a report in one file, in the page's language, on a phone."""
     spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
     async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:

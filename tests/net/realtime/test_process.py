@@ -44,8 +44,7 @@ async def to_the_end(ws):
 
 
 def test_turns_in_flight_are_answered_before_the_server_ends():
-    """SIGTERM while voice activity hears a turn; and in the middle of audio, before and after the
-    commit, and after the request. Each client gets its sentence and close 1012; exit 0."""
+    """Wherever SIGTERM comes in a turn: sentence, close 1012, exit 0."""
     data = pcm(speech(4, 1))
     with serving("--mode", "exact", "--max-sessions", 16) as (url, process):
 
@@ -133,8 +132,7 @@ async def say(url, seed):
 
 @pytest.mark.parametrize("times", [6, pytest.param(50, marks=pytest.mark.long)])
 async def test_clients_that_vanish_leave_nothing_behind(times):
-    """Cut off at any moment, without a goodbye: no sessions, no queues, no memory, and every slot
-    is free again."""
+    """Cut off at any moment: no sessions, queues, memory or slots stay."""
     with serving("--mode", "exact", "--resume-s", 0, "--max-sessions", 8) as (url, process):
 
         async def vanish(i):

@@ -1,5 +1,4 @@
-"""Sessions that are resumed: by many clients at once, by the official one, and by one that does not
-count. Links that are cut at any moment: tests/net/test_history.py."""
+"""Sessions that are resumed; links that are cut at any moment: tests/net/test_history.py."""
 
 import asyncio
 import base64
@@ -37,8 +36,7 @@ async def status_of(url):
 
 
 async def test_of_fifty_that_resume_at_once_the_newest_has_the_session():
-    """Each of the others is closed with 4409, also the first, which sends faster than it is
-    heard."""
+    """The others are closed with 4409, also the first, which still sends."""
     async with (
         running(opening(feed_s=0.01), max_sessions=1) as (url, _),
         anyio.create_task_group() as group,

@@ -53,8 +53,7 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
 
 @pytest.mark.parametrize("law", ["pcmu", "pcma"])
 async def test_telephone_audio_is_heard_as_its_levels(server, law):
-    """G.711 by both of its names, cut at any byte, gives the sentence of the same levels as
-    PCM16."""
+    """G.711 by both names, cut anywhere, gives the sentence of its levels as PCM16."""
     telephone = soxr.resample(0.5 * speech(3, 1), RATE_HZ, 8_000)
     raw = {"samplerate": 8_000, "format": "RAW", "subtype": {"pcmu": "ULAW", "pcma": "ALAW"}[law]}
     file = io.BytesIO()
@@ -104,8 +103,7 @@ def test_the_page_s_files_are_served_with_their_policy(server):
 
 
 async def test_voice_activity_answers_the_official_client_with_strict_types(server):
-    """Every event is valid under the client's types and in order. A commit of the silence after the
-    answer is an error, and a request then gets an empty response."""
+    """Valid events in order; then a commit of silence is an error, a request empty."""
     client = openai.AsyncOpenAI(api_key="none", base_url=http_base(server))
     quiet = np.zeros(24_000, np.float32)
     data = pcm(np.concatenate([quiet, np.repeat(speech(3, 1), 3)[::2], quiet, quiet]))
@@ -143,8 +141,7 @@ async def test_voice_activity_answers_the_official_client_with_strict_types(serv
 
 
 async def test_an_update_ends_the_turn_of_voice_activity(server):
-    """And answers it. Times count from the session's first sample; `cleared` comes after all that
-    is cleared."""
+    """And answers it. Times count from the first sample; `cleared` comes last."""
     async with connect(server) as ws:
         await ws.send(session_update(vad=VAD, binary=True))
         await ws.send(pcm(speech(4, 1)))
@@ -237,8 +234,7 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path)
 
 @own_warning
 def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
-    """The official sync client, unmodified but for the address. For a rate that is refused it says
-    why, and gives no sentence."""
+    """By the official sync client; a rate that is refused says why."""
     codes = block_of("README.md", "import openai\n"), block_of(PAGE, "import base64, openai")
     assert all(ADDRESS in code for code in codes)
     readme, code = (code.replace(ADDRESS, http_base(server)) for code in codes)
@@ -256,8 +252,7 @@ def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
 
 
 async def test_the_page_s_extensions_are_accepted(server):
-    """As the message stands; the description comes after response.done. The session may be sent
-    back as it came."""
+    """The description follows response.done; the session may be sent back."""
     message = block_of(PAGE, '{"type": "session.update"').strip()
     async with connect(server) as ws:
         await ws.send(message)

@@ -1,5 +1,4 @@
-"""Admission before the upgrade: keys and their shares, Origins, tickets, and the last moments of a
-service."""
+"""Admission: keys and their shares, Origins, tickets, and a service's last moments."""
 
 import asyncio
 
@@ -146,8 +145,7 @@ def test_a_changed_character_makes_a_ticket_worthless(at, character):
 
 
 async def test_after_a_run_is_cancelled_no_session_begins():
-    """Sockets are read until they are closed, when no task can be started any more: an edge that
-    opened a turn then was an error in the log. A schedule of tests/net/test_history.py found it."""
+    """Sockets are read until they are closed, when no task can be started."""
     admission = Admission((wire.PATH,), 2)
     server = VerifierServer(lambda turn: Slow(1e6), MODEL, admission)
     port = asyncio.get_running_loop().create_future()

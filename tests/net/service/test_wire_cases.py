@@ -1,5 +1,4 @@
-"""Both services by raw sockets, where we add to websockets: upgrades, refusals, subprotocols,
-no compression, closes, limits. After each case the service still serves."""
+"""Both services by raw sockets, where we add to websockets; each case leaves them serving."""
 
 import asyncio
 import base64
@@ -70,8 +69,7 @@ async def serves(port, service):
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_request_that_is_no_upgrade_is_refused_before_it(service):
-    """By plain HTTP in one line, or by the end of the socket if it cannot be read. None of them
-    holds a place: there are fewer places than cases."""
+    """By HTTP in one line, or by the end of the socket; none holds a place."""
     async with port_of(service) as port:
         for name, (changed, status) in WRONG.items():
             data = request(**{"path": PATHS[service], **changed})
@@ -159,8 +157,7 @@ async def test_closed_connections_leave_the_queue_of_upgrades():
 
 @pytest.mark.parametrize("path", ["/healthz", "/"])
 async def test_an_offer_of_http_2_is_ignored(path):
-    """Java's HttpClient, Ktor and curl --http2 make one with every request; HEAD is a GET without a
-    body."""
+    """Java's HttpClient, Ktor and curl --http2 make one; HEAD is a GET without a body."""
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAA"}
     async with port_of("realtime") as port:
         found = {}

@@ -1,5 +1,4 @@
-"""openai-agents' realtime session, unmodified: a turn by voice activity. In: the server's address, a
-recording. Out: a JSON object."""
+"""openai-agents' realtime session: a turn by voice activity, as a JSON object."""
 
 import asyncio
 import json

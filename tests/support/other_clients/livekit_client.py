@@ -1,5 +1,4 @@
-"""LiveKit's RealtimeModel, unmodified: two turns by generate_reply, one with nothing to answer, an
-interruption. In: the server's address, a recording. Out: a JSON object."""
+"""LiveKit's RealtimeModel: two turns, one with nothing to answer, an interruption."""
 
 import asyncio
 import json

@@ -1,5 +1,4 @@
-"""pipecat's OpenAIRealtimeLLMService, unmodified: initial messages with LLMRunFrame, then a turn by
-voice activity. In: the server's address, a recording. Out: a JSON object."""
+"""pipecat's OpenAIRealtimeLLMService: initial messages, then a turn by voice activity."""
 
 import asyncio
 import json

@@ -1,5 +1,4 @@
-"""The LiveKit plug-in around an STT that invents its words, the example in an agent, and the plug-in
-where the inner STT or the model fails. In: a recording. Out: a JSON object."""
+"""The LiveKit plug-in around an invented STT, the example's agent, and failures, as JSON."""
 
 import asyncio
 import json

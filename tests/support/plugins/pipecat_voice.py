@@ -1,5 +1,4 @@
-"""The pipecat processor in a pipeline, with voice activity as given. In: a recording. Out: a JSON
-object."""
+"""The pipecat processor in a pipeline, with voice activity as given, as JSON."""
 
 import asyncio
 import json
