@@ -2,7 +2,7 @@
 
 import torch
 
-from streamer.model.checkpoint.layout import TextShape, text_layout
+from streamer.model.checkpoint.layout import TextShape, expected
 
 
 def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
@@ -21,4 +21,4 @@ def random_weights(shape, dtype=torch.float32, seed=0):
         scale = 0.1 if len(size) == 1 else size[-1] ** -0.5
         return scale * torch.randn(size, generator=generator, dtype=dtype)
 
-    return {name: drawn(name, size) for name, size in text_layout(shape)}
+    return {name: drawn(name, size) for name, size in expected(shape)}

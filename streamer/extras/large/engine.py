@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from streamer.extras.large.layers import PHASES, feed
 from streamer.extras.large.matrix import Matrix, by_all, num_threads, room_for
 from streamer.extras.large.parts import REST, Part
-from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, TextShape
-from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
-from streamer.model.engines.models import AudioTower, Layer, TextModel, own_weights
+from streamer.model.checkpoint.layout import EMBEDDING, TextShape
+from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary
+from streamer.model.engines.models import AudioTower, TextModel
 from streamer.model.kernels.attention import COUNT, START
 from streamer.model.kernels.library import PANEL
 
@@ -34,12 +32,12 @@ class FewBitsText(TextModel):
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
-        self.layers = [Layer(**parts[f"text.{i}"]) for i in range(shape.layers)]  # they must stay
+        self.layers = [parts[f"text.{i}"] for i in range(shape.layers)]  # they must stay
         self._table = np.array(
             [
-                [of.norm_in.data_ptr(), of.norm_mlp.data_ptr()]
-                + of.qkv.addresses(of.qkv_bias)
-                + [at for each in (of.out, of.gate_up, of.down) for at in each.addresses()]
+                [of["norm_in"].data_ptr(), of["norm_mlp"].data_ptr()]
+                + of["qkv"].addresses(of["qkv_bias"])
+                + [at for name in ("out", "gate_up", "down") for at in of[name].addresses()]
                 for of in self.layers
             ]
         )
@@ -58,7 +56,7 @@ class FewBitsText(TextModel):
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """As `TextModel.forward`, in place."""
-        s, rows, first = self.shape, len(x), self.layers[0].qkv
+        s, rows, first = self.shape, len(x), self.layers[0]["qkv"]
         where = np.array([(at.slot, at.start, at.first, at.n, at.num_logits) for at in spans])
         angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
         inner = s.heads * s.head_dim
@@ -95,15 +93,5 @@ class FewBitsTower(AudioTower):
 
     windows_at_once = 1  # a window has rows enough for every thread
 
-    def __init__(self, parts: Parts, shape: AudioShape) -> None:
-        self.shape = shape
-        self.window_frames = 2 * shape.n_window
-        self._w = own_weights(parts[REST])
-        for i in range(shape.layers):
-            self._w |= {f"layers.{i}.{name}": of for name, of in parts[f"tower.{i}"].items()}
-        self._positions = torch.from_numpy(sinusoids(shape.n_window, shape.width))
-
-    def _linear(self, x: Tensor, weight: str, bias: str) -> Tensor:
-        matrix: Any = self._w[weight]
-        found: Tensor = matrix.times(x.flatten(0, -2), self._w[bias])
-        return found.view(*x.shape[:-1], -1)
+    def _linear(self, x: Tensor, weight: Matrix, bias: Tensor) -> Tensor:
+        return weight.times(x.flatten(0, -2), bias).view(*x.shape[:-1], -1)

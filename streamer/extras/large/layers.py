@@ -24,7 +24,15 @@ from numba.extending import intrinsic
 
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
 from streamer.model.kernels.arithmetic import f4, part
-from streamer.model.kernels.attention import COUNT, FIRST, SLOT, START, attend_head, store
+from streamer.model.kernels.attention import (
+    COUNT,
+    FIRST,
+    SLOT,
+    START,
+    attend_head,
+    attention_room,
+    store,
+)
 from streamer.model.kernels.layers import add, gated, normalise, rotate
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
 
@@ -227,13 +235,9 @@ def _attend(cells, phase, threads, qkv, spans, rows, sizes, keys, values, out):
         if first == last:
             break
         most = min(last - first, rows, QUERIES) * group
-        room = (
-            np.empty(most * BLOCK, np.float32),
-            np.empty(most * dim, np.float32),
-            np.empty(most * ((dim + PANEL - 1) // PANEL * PANEL), np.float32),
-            np.empty(most, np.float32),
-            np.empty(most, np.float32),
-        )
+        wide = (dim + PANEL - 1) // PANEL * PANEL
+        work = np.empty(most * (BLOCK + dim + wide + 2), np.float32)
+        room = attention_room(work, most, dim)
         for h in range(first // rows, (last - 1) // rows + 1):
             for r in range(len(spans)):
                 begins, n = spans[r, FIRST], spans[r, COUNT]

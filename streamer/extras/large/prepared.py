@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from streamer.extras.large.engine import FewBitsText, FewBitsTower
-from streamer.extras.large.parts import Part, flat, names_of, parts_of, whole
+from streamer.extras.large.parts import REST, Part, flat, names_of, parts_of, whole
 from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import Shapes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
@@ -27,7 +27,7 @@ from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.kernels.library import PANEL
 
-VERSION = 5  # of the layout; another one is not read
+VERSION = 6  # of the layout; another one is not read
 SPARE_BYTES = 500_000_000  # that a disk should keep
 
 
@@ -55,7 +55,8 @@ def load_few_bits(
             told(len(parts), len(names))
     # Products have threads of their own: torch's would stay on their cores, waiting for the next.
     torch.set_num_threads(1)
-    return FewBitsTower(parts, shapes.audio), FewBitsText(parts, shapes.text)
+    layers = [parts[f"tower.{i}"] for i in range(shapes.audio.layers)]
+    return FewBitsTower(dict(parts[REST]), shapes.audio, layers), FewBitsText(parts, shapes.text)
 
 
 def cache_home() -> Path:

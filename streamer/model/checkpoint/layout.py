@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -22,6 +22,11 @@ from safetensors import SafetensorError, safe_open
 
 from streamer.model.checkpoint.weights import ModelError, unreadable, wanted_name, weight_files
 
+EMBEDDING = "model.embed_tokens.weight"
+Sizes = dict[str, tuple[int, ...]]  # tensor -> its shape
+# An array of a layer, as engines hold it -> the tensors that it joins; in the order of use.
+Layer = dict[str, Sizes]
+ZEROS = ""  # in place of a tensor that no checkpoint has
 Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is none, and never stands for a default
 Theta = Annotated[float, Meta(ge=1, le=1e12)]
 Id = Annotated[int, Meta(ge=0, le=10**9)]
@@ -35,6 +40,8 @@ class _Rope(Struct, frozen=True):
 
 class TextShape(Struct, frozen=True, kw_only=True):
     """The language model: Qwen2; of audio alone its mrope is plain rope, all rows equal."""
+
+    prefix: ClassVar[str] = "model."  # of its tensors
 
     hidden: Size = field(name="hidden_size")
     layers: Size = field(name="num_hidden_layers")
@@ -58,9 +65,31 @@ class TextShape(Struct, frozen=True, kw_only=True):
         force_setattr(self, "kv_heads", self.kv_heads or self.heads)
         force_setattr(self, "head_dim", self.head_dim or self.hidden // self.heads)
 
+    def layer(self) -> Layer:
+        """The arrays of each layer."""
+        heads = {"q": self.heads, "k": self.kv_heads, "v": self.kv_heads}
+        rows = {f"self_attn.{p}_proj": num * self.head_dim for p, num in heads.items()}
+        return {
+            "norm_in": {"input_layernorm.weight": (self.hidden,)},
+            "qkv": {f"{name}.weight": (num, self.hidden) for name, num in rows.items()},
+            "qkv_bias": {f"{name}.bias": (num,) for name, num in rows.items()},
+            "out": {"self_attn.o_proj.weight": (self.hidden, self.heads * self.head_dim)},
+            "norm_mlp": {"post_attention_layernorm.weight": (self.hidden,)},
+            "gate_up": {f"mlp.{p}_proj.weight": (self.ffn, self.hidden) for p in ("gate", "up")},
+            "down": {"mlp.down_proj.weight": (self.hidden, self.ffn)},
+        }
+
+    def ends(self) -> Sizes:
+        """The tensors around the layers."""
+        table = (self.vocab, self.hidden)
+        head = {} if self.tied else {"lm_head.weight": table}
+        return {EMBEDDING: table, f"{self.prefix}norm.weight": (self.hidden,)} | head
+
 
 class AudioShape(Struct, frozen=True, kw_only=True):
     """The audio tower: windows of 2 * n_window mel frames, independent of each other."""
+
+    prefix: ClassVar[str] = "audio_tower."
 
     width: Size = field(name="d_model")
     layers: Size = field(default=0, name="encoder_layers")
@@ -78,6 +107,35 @@ class AudioShape(Struct, frozen=True, kw_only=True):
             raise ValueError("no `encoder_layers`")
         force_setattr(self, "layers", layers)
         force_setattr(self, "ffn", self.ffn or 4 * self.width)
+
+    def layer(self) -> Layer:
+        """The arrays of each layer."""
+        one, square, wide = (self.width,), (self.width, self.width), (self.ffn, self.width)
+        return {
+            "norm_in": {"self_attn_layer_norm.weight": one},
+            "norm_in_bias": {"self_attn_layer_norm.bias": one},
+            "qkv": {f"self_attn.{p}_proj.weight": square for p in "qkv"},
+            "qkv_bias": {"self_attn.q_proj.bias": one, ZEROS: one, "self_attn.v_proj.bias": one},
+            "out": {"self_attn.out_proj.weight": square},
+            "out_bias": {"self_attn.out_proj.bias": one},
+            "norm_mlp": {"final_layer_norm.weight": one},
+            "norm_mlp_bias": {"final_layer_norm.bias": one},
+            "up": {"fc1.weight": wide},
+            "up_bias": {"fc1.bias": wide[:1]},
+            "down": {"fc2.weight": wide[::-1]},
+            "down_bias": {"fc2.bias": one},
+        }
+
+    def ends(self) -> Sizes:
+        """The tensors around the layers."""
+        sizes = {
+            "conv1": (self.width, self.num_mels, 3),
+            "conv2": (self.width, self.width, 3),
+            "ln_post": (self.width,),
+            "proj": (self.output, self.width),
+        }
+        weights = {f"{self.prefix}{name}.weight": size for name, size in sizes.items()}
+        return weights | {f"{self.prefix}{name}.bias": size[:1] for name, size in sizes.items()}
 
 
 class Shapes(Struct, frozen=True):
@@ -196,7 +254,7 @@ def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
             raise ModelError(
                 directory, f"{entry.name!r} is there twice; keep the files of one save only"
             )
-    for name, shape in expected(shapes):
+    for name, shape in expected(shapes.text, shapes.audio):
         _check_entry(directory, name, shape, found.get(name))
     _check_depth(directory, shapes, found)
     return listed
@@ -225,67 +283,17 @@ def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
             raise ModelError(directory, f"{beyond}; config and weights belong to different models")
 
 
-def expected(shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, shape) of every tensor that is used."""
-    yield from text_layout(shapes.text)
-    yield from _audio_ends(shapes.audio)
-    for i in range(shapes.audio.layers):
-        yield from _audio_layer(f"audio_tower.layers.{i}.", shapes.audio)
+def expected(*parts: TextShape | AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(name, shape) of every tensor that these use."""
+    for part in parts:
+        yield from part.ends().items()
+        for i in range(part.layers):
+            for tensors in part.layer().values():
+                for name, size in tensors.items():
+                    if name != ZEROS:
+                        yield f"{part.prefix}layers.{i}.{name}", size
 
 
-def text_layout(text: TextShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, shape) of every tensor of the language model."""
-    yield "model.embed_tokens.weight", (text.vocab, text.hidden)
-    yield "model.norm.weight", (text.hidden,)
-    if not text.tied:
-        yield "lm_head.weight", (text.vocab, text.hidden)
-    for i in range(text.layers):
-        yield from _text_layer(f"model.layers.{i}.", text)
-
-
-def _text_layer(p: str, s: TextShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-        yield f"{p}self_attn.{name}_proj.weight", (heads * s.head_dim, s.hidden)
-        yield f"{p}self_attn.{name}_proj.bias", (heads * s.head_dim,)
-    yield p + "self_attn.o_proj.weight", (s.hidden, s.heads * s.head_dim)
-    yield p + "input_layernorm.weight", (s.hidden,)
-    yield p + "post_attention_layernorm.weight", (s.hidden,)
-    yield p + "mlp.gate_proj.weight", (s.ffn, s.hidden)
-    yield p + "mlp.up_proj.weight", (s.ffn, s.hidden)
-    yield p + "mlp.down_proj.weight", (s.hidden, s.ffn)
-
-
-def _audio_ends(s: AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    sizes = {
-        "conv1": (s.width, s.num_mels, 3),
-        "conv2": (s.width, s.width, 3),
-        "ln_post": (s.width,),
-        "proj": (s.output, s.width),
-    }
-    for name, size in sizes.items():
-        yield f"audio_tower.{name}.weight", size
-        yield f"audio_tower.{name}.bias", size[:1]
-
-
-def _audio_layer(p: str, s: AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    square = (s.width, s.width)
-    wide = (s.ffn, s.width)
-    sizes = {
-        "self_attn.q_proj": square,
-        "self_attn.v_proj": square,
-        "self_attn.out_proj": square,
-        "fc1": wide,
-        "fc2": wide[::-1],
-        "self_attn_layer_norm": (s.width,),
-        "final_layer_norm": (s.width,),
-    }
-    for name, size in sizes.items():
-        yield f"{p}{name}.weight", size
-        yield f"{p}{name}.bias", size[:1]
-    yield f"{p}self_attn.k_proj.weight", square  # the only one without a bias
-
-
-EMBEDDING = "model.embed_tokens.weight"
 # (bits, weights of a group) of the engines of few bits; each group has a scale in float32
 BITS = {"int8": (8, 128), "int4": (4, 64)}
 PEAK = 1.15  # of the weights, while they are loaded
@@ -309,9 +317,9 @@ def weight_bytes(shapes: Shapes, engine: str) -> int:
     """Bytes of a model's weights in an engine on the CPU; for int8 and int4 also those of the
     prepared model on disk, to some per mille."""
     if engine not in BITS:
-        return sum(4 * math.prod(size) for _, size in expected(shapes))
+        return sum(4 * math.prod(size) for _, size in expected(shapes.text, shapes.audio))
     total = 0
-    for name, size in expected(shapes):
+    for name, size in expected(shapes.text, shapes.audio):
         if name == EMBEDDING:  # in bfloat16; a tied one is the head as well
             total += 2 * math.prod(size)
         if len(size) != 2 or "audio_tower.proj" in name:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.checkpoint.layout import TextShape
+from streamer.model.checkpoint.layout import ZEROS, AudioShape, TextShape
 
 
 def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
@@ -146,6 +147,18 @@ def joined(parts: Seq[Any]) -> Any:
     import torch  # it is loaded: the parts are its own
 
     return torch.cat(list(parts))
+
+
+def arrays_of(
+    take: Callable[[str], Any], shape: TextShape | AudioShape, i: int
+) -> Iterator[tuple[str, Any]]:
+    """(name, array) of layer i as engines hold it, of either kind. take: a tensor by its name."""
+    for field, names in shape.layer().items():
+        parts: list[Any] = []
+        for name in names:
+            whole = f"{shape.prefix}layers.{i}.{name}"
+            parts.append(abs(0 * parts[-1]) if name == ZEROS else take(whole))
+        yield field, joined(parts)
 
 
 class Row(NamedTuple):

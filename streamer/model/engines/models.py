@@ -10,41 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streamer.model.checkpoint.layout import AudioShape, TextShape
-from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
+from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, TextShape
+from streamer.model.engines.engine import (
+    Audio,
+    Floats,
+    KVSlots,
+    Span,
+    arrays_of,
+    kv_sizes,
+    rotary,
+    sinusoids,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer of the text model; a subclass may keep its matrices in a form of its own."""
-
-    norm_in: Tensor
-    # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and
-    # down
-    qkv: Any
-    qkv_bias: Tensor
-    out: Any
-    norm_mlp: Tensor
-    gate_up: Any  # [2 * ffn, hidden]
-    down: Any
+Weights = dict[str, Tensor]
+Layer = Mapping[str, Any]  # of TextShape.layer or AudioShape.layer; matrices may have another form
 
 
 class TextModel:
     """Weights of the text model, fused per layer; `forward` feeds any number of rows at once."""
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
+    def __init__(self, weights: Weights, shape: TextShape) -> None:
         self.shape = shape
-        self.embedding = weights["model.embed_tokens.weight"]
+        self.embedding = weights[EMBEDDING]
         self.norm = weights["model.norm.weight"]
-        self.head = self._pack(self.embedding if shape.tied else weights["lm_head.weight"])
-        self.layers = [self._fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
+        self.head = self.embedding if shape.tied else weights["lm_head.weight"]
+        self.layers: list[Layer] = layers_of(weights, shape)
         self._group = shape.heads // shape.kv_heads
         self._cos, self._sin = self._rotary(0)
 
@@ -92,22 +88,19 @@ class TextModel:
         cos, sin = self._angles(spans)
         masks = [_mask(span, x, self._group) for span in spans]
         for i, layer in enumerate(self.layers):
-            normed = self._rms(x, layer.norm_in)
-            q, k, v = self._heads(self._linear(normed, layer.qkv, layer.qkv_bias), cos, sin)
+            normed = self._rms(x, layer["norm_in"])
+            qkv = self._linear(normed, layer["qkv"], layer["qkv_bias"])
+            q, k, v = self._heads(qkv, cos, sin)
             attended = [
                 self._attend(q, k, v, span, mask, slots.keys[i], slots.values[i])
                 for span, mask in zip(spans, masks, strict=True)
             ]
-            x = x + self._linear(
-                attended[0] if len(attended) == 1 else torch.cat(attended), layer.out
-            )
-            gate, up = self._linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
-            x = x + self._linear(F.silu(gate) * up, layer.down)
+            both = attended[0] if len(attended) == 1 else torch.cat(attended)
+            x = x + self._linear(both, layer["out"])
+            mixed = self._linear(self._rms(x, layer["norm_mlp"]), layer["gate_up"])
+            gate, up = mixed.chunk(2, dim=-1)
+            x = x + self._linear(F.silu(gate) * up, layer["down"])
         return x
-
-    def _pack(self, weight: Tensor) -> Any:
-        """A matrix [out, in] as `_linear` takes it."""
-        return weight
 
     def _linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
@@ -176,21 +169,10 @@ class TextModel:
         cos, sin = (torch.from_numpy(table).repeat(1, 2)[:, None] for table in tables)
         return cos.to(self.embedding), sin.to(self.embedding)
 
-    def _fuse(self, weights: dict[str, Tensor], prefix: str) -> Layer:
-        """One layer's weights; q, k, v and gate, up are one matrix each: fewer products."""
 
-        def take(*names: str) -> Tensor:
-            return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
-
-        return Layer(
-            norm_in=take("input_layernorm.weight"),
-            qkv=self._pack(take(*(f"self_attn.{p}_proj.weight" for p in "qkv"))),
-            qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),
-            out=self._pack(take("self_attn.o_proj.weight")),
-            norm_mlp=take("post_attention_layernorm.weight"),
-            gate_up=self._pack(take("mlp.gate_proj.weight", "mlp.up_proj.weight")),
-            down=self._pack(take("mlp.down_proj.weight")),
-        )
+def layers_of(weights: Weights, shape: TextShape | AudioShape) -> list[Layer]:
+    """Each layer's arrays; its tensors go from `weights` as they are joined."""
+    return [dict(arrays_of(weights.pop, shape, i)) for i in range(shape.layers)]
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -225,10 +207,10 @@ SIZES = (15, 7, 3)  # rows at once, tried in this order; one by one where none o
 class StableText(TextModel):
     """A row's bits depend on its own ids alone: not on their cut, nor on the rows beside it."""
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
+    def __init__(self, weights: Weights, shape: TextShape) -> None:
         super().__init__(weights, shape)
         first = self.layers[0]
-        products = (first.qkv, first.out, first.gate_up, first.down, self.head)
+        products = [*(w for w in first.values() if w.ndim == 2), self.head]
         self.rows_at_once = next((n for n in SIZES if all(agree(m, n) for m in products)), 1)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -270,67 +252,49 @@ def agree(weight: Tensor, most: int) -> bool:
     return all(torch.equal(F.linear(x[:n], weight), wanted[:n]) for n in range(2, most + 1))
 
 
-def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tower's among a model's, without their prefix."""
-    prefix = "audio_tower."
-    return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-
-
 class AudioTower:
     """`encode` turns windows into embeddings, 25 per second of audio. Windows never see each other,
     so they may be encoded as they come or in one batch."""
 
     windows_at_once = 8  # four cost 2.8 times one (2026-11, one thread)
 
-    def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
+    def __init__(
+        self, weights: Weights, shape: AudioShape, layers: Seq[Layer] | None = None
+    ) -> None:
+        """layers: those that are not in `weights`."""
         self.shape = shape
         self.window_frames = 2 * shape.n_window
-        self._w = own_weights(weights)
-        for i in range(shape.layers):
-            self._fuse(f"layers.{i}.self_attn.")
-        self._positions = torch.from_numpy(sinusoids(shape.n_window, shape.width)).to(
-            self._w["conv1.weight"]
-        )
+        self._ends = {name.removeprefix(shape.prefix): weights[name] for name in shape.ends()}
+        self._layers = layers or layers_of(weights, shape)
+        positions = torch.from_numpy(sinusoids(shape.n_window, shape.width))
+        self._positions = positions.to(self._ends["conv1.weight"])
 
     @torch.inference_mode()
     def encode(self, features: Floats) -> Tensor:
         """[B, mels, T] float32, T <= window_frames -> [B, n, output], on the model's device."""
-        w = self._w
+        w = self._ends
         x = torch.as_tensor(features).to(w["conv1.weight"])
         x = F.gelu(F.conv1d(x, w["conv1.weight"], w["conv1.bias"], padding=1))
-        x = F.gelu(F.conv1d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1)).transpose(
-            1, 2
-        )
+        x = F.gelu(F.conv1d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1))
+        x = x.transpose(1, 2)
         x = x + self._positions[: x.shape[1]]
-        for i in range(self.shape.layers):
-            x = self._layer(x, f"layers.{i}.")
+        for layer in self._layers:
+            x = self._layer(x, layer)
         n = x.shape[1] // 2
         x = (x[:, 0 : 2 * n : 2] + x[:, 1 : 2 * n : 2]) / 2
-        return F.linear(self._norm(x, "ln_post"), w["proj.weight"], w["proj.bias"])
+        x = F.layer_norm(x, x.shape[-1:], w["ln_post.weight"], w["ln_post.bias"])
+        return F.linear(x, w["proj.weight"], w["proj.bias"])
 
-    def _layer(self, x: Tensor, p: str) -> Tensor:
-        batch, length, _ = x.shape
-        normed = self._norm(x, p + "self_attn_layer_norm")
-        qkv = self._linear(normed, p + "self_attn.qkv", p + "self_attn.bias")
+    def _layer(self, x: Tensor, w: Layer) -> Tensor:
+        batch, length, width = x.shape
+        normed = F.layer_norm(x, (width,), w["norm_in"], w["norm_in_bias"])
+        qkv = self._linear(normed, w["qkv"], w["qkv_bias"])
         q, k, v = qkv.view(batch, length, 3, self.shape.heads, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
-        out = p + "self_attn.out_proj"
-        flat = attended.reshape(batch, length, -1)
-        x = x + self._linear(flat, out + ".weight", out + ".bias")
-        normed = self._norm(x, p + "final_layer_norm")
-        inner = F.gelu(self._linear(normed, p + "fc1.weight", p + "fc1.bias"))
-        return x + self._linear(inner, p + "fc2.weight", p + "fc2.bias")
+        x = x + self._linear(attended.reshape(batch, length, -1), w["out"], w["out_bias"])
+        normed = F.layer_norm(x, (width,), w["norm_mlp"], w["norm_mlp_bias"])
+        inner = F.gelu(self._linear(normed, w["up"], w["up_bias"]))
+        return x + self._linear(inner, w["down"], w["down_bias"])
 
-    def _linear(self, x: Tensor, weight: str, bias: str) -> Tensor:
-        return F.linear(x, self._w[weight], self._w[bias])
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, (x.shape[-1],), self._w[name + ".weight"], self._w[name + ".bias"])
-
-    def _fuse(self, p: str) -> None:
-        """q, k and v as one matrix; k has no bias in the checkpoint."""
-        w = self._w
-        q_bias = w.pop(p + "q_proj.bias")
-        v_bias = w.pop(p + "v_proj.bias")
-        w[p + "qkv"] = torch.cat([w.pop(f"{p}{name}_proj.weight") for name in "qkv"])
-        w[p + "bias"] = torch.cat([q_bias, torch.zeros_like(q_bias), v_bias])
+    def _linear(self, x: Tensor, weight: Any, bias: Tensor) -> Tensor:
+        return F.linear(x, weight, bias)

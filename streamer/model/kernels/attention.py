@@ -115,6 +115,17 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
 
 
 @part
+def attention_room(work, queries, dim):
+    """Work memory for `queries` at once, cut from `work`: the scores of a block, folded queries,
+    sums of values, totals, largest scores."""
+    folded = queries * BLOCK
+    sums = folded + queries * dim
+    totals = sums + queries * padded_to_panels(dim)
+    best = totals + queries
+    return work[:folded], work[folded:sums], work[sums:totals], work[totals:best], work[best:]
+
+
+@part
 def weigh(at, start, count, seen, sizes, cache, room):
     """Folded queries [group * count, dim] over key head `at`: sums of values, their totals."""
     group, dim, length = sizes

@@ -20,7 +20,15 @@ from streamer.model.kernels.arithmetic import (
     product,
     spread,
 )
-from streamer.model.kernels.attention import COUNT, FIRST, NUM_LOGITS, START, attend, store
+from streamer.model.kernels.attention import (
+    COUNT,
+    FIRST,
+    NUM_LOGITS,
+    START,
+    attend,
+    attention_room,
+    store,
+)
 from streamer.model.kernels.simd import fma, keep_apart, make_fold
 
 _squares = make_fold("squares")
@@ -74,33 +82,22 @@ def rotate(qkv, step, spans, heads, dim, cos, sin):
 
 
 @part
-def remember(x, rows, spans, sizes, eps, layer, angles, halves):
-    """A layer's first part: keys and values go into their slots, queries stay in b."""
-    heads, kv_heads, dim, hidden, length = sizes[1], sizes[2], sizes[3], sizes[4], sizes[6]
-    weights, at, vectors, keys, values = layer
-    a, b = halves
-    wide = padded_to_panels(hidden)
-    both = padded_to_panels((heads + 2 * kv_heads) * dim)
-    normalise(x, vectors, a, rows, hidden, wide, eps)
-    spread(vectors[wide:], b, rows, both)
-    product(a, wide, weights, at, b, rows, hidden, both)
-    rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
-    store(b, both, spans, heads, kv_heads, dim, length, keys, values)
-
-
-@part
-def respond(x, rows, spans, sizes, eps, layer, halves, room):
-    """The layer's rest over x [rows, padded hidden], in place: attention, gated product."""
+def text_layer(x, rows, spans, sizes, eps, layer, angles, room):
+    """A layer over x [rows, padded hidden], in place: attention, gated product."""
     heads, kv_heads, dim, hidden = sizes[1], sizes[2], sizes[3], sizes[4]
     ffn, length = sizes[5], sizes[6]
     weights, at, vectors, keys, values = layer
-    a, b = halves
+    a, b, own = room
     wide = padded_to_panels(hidden)
     inner = heads * dim
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
     mixed = padded_to_panels(2 * ffn)
-    at += both * hidden
-    attend(b, both, spans, at - at, heads, kv_heads, dim, length, keys, values, a, inner, room)
+    normalise(x, vectors, a, rows, hidden, wide, eps)
+    spread(vectors[wide:], b, rows, both)
+    at = product(a, wide, weights, at, b, rows, hidden, both)
+    rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
+    store(b, both, spans, heads, kv_heads, dim, length, keys, values)
+    attend(b, both, spans, at - at, heads, kv_heads, dim, length, keys, values, a, inner, own)
     at = product(a, inner, weights, at, x, rows, inner, wide)
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
     fill(b, rows * mixed, _ZERO)
@@ -110,7 +107,7 @@ def respond(x, rows, spans, sizes, eps, layer, halves, room):
 
 
 @part
-def layer_sizes(sizes):
+def text_sizes(sizes):
     """How many weights and how many numbers of `vectors` one layer has."""
     heads, kv_heads, dim, hidden, ffn = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
     wide = padded_to_panels(hidden)
@@ -218,35 +215,26 @@ def halve(hidden, x, rows, sizes, weights, vectors, places):
 
 
 @part
-def listen(x, rows, spans, sizes, layer, a, b):
-    """A layer's first part: keys and values of `rows` positions, the queries in b."""
-    heads, width = sizes[1], sizes[2]
-    weights, at, vectors, keys, values = layer
-    wide = padded_to_panels(width)
-    dim = width // heads
-    both = padded_to_panels(3 * width)
-    centre(x, vectors, vectors[wide:], a, rows, width, wide)
-    spread(vectors[2 * wide :], b, rows, both)
-    product(a, wide, weights, at, b, rows, width, both)
-    store(b, both, spans, heads, heads, dim, padded_to_panels(rows), keys, values)
-
-
-@part
-def understand(x, rows, spans, sizes, layer, a, b, room):
-    """The rest of the layer over x [rows, wide], in place; each position sees all."""
+def tower_layer(x, rows, spans, sizes, layer, room):
+    """A layer over x [rows, padded width], in place; each position sees all."""
     heads, width, ffn = sizes[1], sizes[2], sizes[3]
     weights, at, vectors, keys, values = layer
+    a, b, own = room
     wide = padded_to_panels(width)
     dim = width // heads
     both = padded_to_panels(3 * width)
     inner = padded_to_panels(ffn)
-    at += width * both
-    vectors = vectors[2 * wide :]
     length = padded_to_panels(rows)
-    attend(b, both, spans, rows, heads, heads, dim, length, keys, values, a, width, room)
-    add(x, vectors[both:], rows, wide)
+    centre(x, vectors, vectors[wide:], a, rows, width, wide)
+    vectors = vectors[2 * wide :]
+    spread(vectors, b, rows, both)
+    at = product(a, wide, weights, at, b, rows, width, both)
+    store(b, both, spans, heads, heads, dim, length, keys, values)
+    attend(b, both, spans, rows, heads, heads, dim, length, keys, values, a, width, own)
+    vectors = vectors[both:]
+    add(x, vectors, rows, wide)
     at = product(a, width, weights, at, x, rows, width, wide)
-    vectors = vectors[both + wide :]
+    vectors = vectors[wide:]
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
     vectors = vectors[2 * wide :]
     spread(vectors, b, rows, inner)
@@ -287,50 +275,33 @@ def tower_sizes(sizes):
 
 @part
 def run_text(
-    ids,
-    x,
-    spans,
-    sizes,
-    eps,
-    weights,
-    vectors,
-    embeddings,
-    head,
-    cos,
-    sin,
-    keys,
-    values,
-    a,
-    b,
-    scores,
-    folded,
-    sums,
-    totals,
-    best,
-    logits,
+    ids, x, spans, sizes, eps, weights, vectors, table, head, cos, sin, keys, values, work, logits
 ):
     """Feed packed rows through the language model.
 
     ids [rows]: -1 where an embedding stands in x [rows, padded hidden] already. spans [n, 5]: see
     attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn, positions of a slot, padded
-    vocab. weights of all layers in the order of use, in panels; vectors: norms and biases. cos and
-    sin [positions, head_dim / 2]. keys and values of all layers, flat. a, b and the five that
-    follow: work memory. logits [num_logits, padded vocab], flat, are written.
+    vocab, and of `work` what two parts and the queries at once take. weights of all layers in the
+    order of use, in panels; vectors: norms and biases; table: embeddings. cos and sin [positions,
+    head_dim / 2]. keys and values of all layers, flat. logits [num_logits, padded vocab], flat, are
+    written.
     """
-    layers = sizes[0]
-    rows = len(ids)
-    of_layer, small = layer_sizes(sizes)
-    room = (scores, folded, sums, totals, best)
-    angles = (cos, sin)
-    halves = (a, b)
+    layers, rows = sizes[0], len(ids)
+    of_layer, small = text_sizes(sizes)
+    room = work_room(work, sizes[8], sizes[9], sizes[10], sizes[3])
     keys_each, values_each = len(keys) // layers, len(values) // layers
-    look_up(ids, embeddings, x, padded_to_panels(sizes[4]))
+    look_up(ids, table, x, padded_to_panels(sizes[4]))
     for i in range(layers):
         kept = (keys[i * keys_each :], values[i * values_each :])
         layer = (weights, i * of_layer, vectors[i * small :], kept[0], kept[1])
-        remember(x, rows, spans, sizes, eps[0], layer, angles, halves)
-        respond(x, rows, spans, sizes, eps[0], layer, halves, room)
-    speak(x, spans, sizes, eps[0], head, vectors[layers * small :], a, logits)
+        text_layer(x, rows, spans, sizes, eps[0], layer, (cos, sin), room)
+    speak(x, spans, sizes, eps[0], head, vectors[layers * small :], room[0], logits)
+
+
+@part
+def work_room(work, a, b, queries, dim):
+    """`work` as two parts of these sizes, and what attention takes."""
+    return work[:a], work[a : a + b], attention_room(work[a + b :], queries, dim)
 
 
 @compiled
@@ -344,45 +315,24 @@ def look_up(ids, embeddings, x, wide):
 
 
 @part
-def run_tower(
-    frames,
-    spans,
-    sizes,
-    weights,
-    vectors,
-    places,
-    hidden,
-    keys,
-    values,
-    x,
-    a,
-    b,
-    scores,
-    folded,
-    sums,
-    totals,
-    best,
-    out,
-):
+def run_tower(frames, spans, sizes, weights, vectors, places, hidden, keys, values, x, work, out):
     """One window through the audio tower: out [positions // 2, padded output], flat.
 
     frames [T + 2, mels] and hidden [T + 2, padded width], flat, have zeros at both ends. spans:
-    one, of all positions. sizes: layers, heads, width, ffn, mels, output. weights and vectors in
-    the order of use; places: sinusoids [positions, padded width], flat. keys and values of one
-    layer. x, a, b and the five that follow: work memory.
+    one, of all positions. sizes: layers, heads, width, ffn, mels, output, and of `work` what two
+    parts and the queries at once take. weights and vectors in the order of use; places: sinusoids
+    [positions, padded width], flat. keys and values of one layer.
     """
     layers, width, mels = sizes[0], sizes[2], sizes[4]
     count = len(frames) // mels - 2
     rows = (count + 1) // 2
     wide = padded_to_panels(width)
-    room = (scores, folded, sums, totals, best)
+    room = work_room(work, sizes[6], sizes[7], sizes[8], width // sizes[1])
     at, of_layer, small = tower_sizes(sizes)
     convolve(frames, count, mels, hidden, wide, weights, vectors)
     halve(hidden, x, rows, sizes, weights, vectors, places)
     for i in range(layers):
         own = vectors[2 * wide + i * small :]
-        layer = (weights, at + i * of_layer, own, keys, values)
-        listen(x, rows, spans, sizes, layer, a, b)
-        understand(x, rows, spans, sizes, layer, a, b, room)
+        tower_layer(x, rows, spans, sizes, (weights, at + i * of_layer, own, keys, values), room)
     own = vectors[2 * wide + layers * small :]
-    pool(x, rows, sizes, weights, at + layers * of_layer, own, a, out)
+    pool(x, rows, sizes, weights, at + layers * of_layer, own, room[0], out)

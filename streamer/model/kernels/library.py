@@ -47,9 +47,8 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
 _TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
-_WORK = " f4" * 5  # attention's: scores, folded queries, sums, totals, best
-_TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4" + _WORK + " f4"
-_TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4" + _WORK + " f4"
+_TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4"
+_TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4"
 # Each kernel: where its function is, and its arrays' types, with their dimensions if more than one.
 KERNELS = {
     "text": ("layers.run_text", _TEXT.format(w="u2")),

@@ -8,15 +8,24 @@ same bits in any batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.checkpoint.layout import AudioShape, TextShape
-from streamer.model.engines.engine import Audio, Floats, KVSlots, Span, kv_sizes, rotary, sinusoids
+from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, TextShape
+from streamer.model.engines.engine import (
+    Audio,
+    Floats,
+    KVSlots,
+    Span,
+    arrays_of,
+    kv_sizes,
+    rotary,
+    sinusoids,
+)
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel, table_of
 
 SIZES = 3  # place among the arguments of `run_text`: these stay from step to step
@@ -28,18 +37,10 @@ class FastText:
     def __init__(self, weights: Mapping[str, Any], shape: TextShape) -> None:
         """weights: arrays by their names in the checkpoint, all float16 or all float32."""
         self.shape = shape
-        embedding = np.asarray(weights["model.embed_tokens.weight"])
+        embedding = np.asarray(weights[EMBEDDING])
         head = embedding if shape.tied else np.asarray(weights["lm_head.weight"])
-        matrices = []
-        vectors = []
-        for i in range(shape.layers):
-            of_layer, small = _take_layer(weights, f"model.layers.{i}.")
-            matrices += [panels(matrix) for matrix in of_layer]
-            vectors += [padded(vector) for vector in small]
-        vectors.append(padded(weights["model.norm.weight"]))
         self._tables = (
-            bits_of(np.concatenate(matrices)),
-            np.concatenate(vectors),
+            *tables_of([*layers_of(weights, shape), weights["model.norm.weight"]]),
             np.ascontiguousarray(embedding, np.float32),
             bits_of(panels(head)),
         )
@@ -92,8 +93,8 @@ class FastText:
             s = self.shape
             sizes = (s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn)
             length = slots.values.shape[3]
-            self._sizes = np.array([*sizes, length, self._columns], np.int64)
-            memory = slots.keys.reshape(-1), slots.values.reshape(-1), *self._halves, *self._room
+            self._sizes = np.array([*sizes, length, self._columns, *self._parts], np.int64)
+            memory = slots.keys.reshape(-1), slots.values.reshape(-1), self._work
             usual = self._sizes, self._eps, *self._tables, *self._angles, *memory
             given = self._run.numbers_of((self._given, self._x, self._where))
             self._table = table_of([*given, *self._run.numbers_of(usual, SIZES), 0, 0])
@@ -111,11 +112,9 @@ class FastText:
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
             self._given, self._where = np.zeros(rows, np.int64), np.zeros((rows, 5), np.int64)
             self._x = np.zeros(rows * self._wide, np.float32)
-            self._halves = (
-                np.zeros(rows * inner, np.float32),
-                np.zeros(rows * max(qkv, up(2 * s.ffn)), np.float32),
-            )
-            self._room = attention_room(rows, s.heads // s.kv_heads, s.head_dim)
+            queries = min(rows, QUERIES) * (s.heads // s.kv_heads)
+            self._parts = rows * inner, rows * max(qkv, up(2 * s.ffn)), queries
+            self._work = work_of(*self._parts, s.head_dim)
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = rotary(length, s.head_dim, s.rope_theta)
@@ -126,32 +125,33 @@ def kernel_for(name: str, weights: NDArray[Any]) -> Kernel:
     return kernel(name if weights.dtype == np.uint16 else f"{name} of float32")
 
 
-def attention_room(rows: int, group: int, dim: int) -> tuple[Floats, ...]:
-    """Work memory of attention.py, for a step of `rows` rows: the scores of a block, folded
-    queries, sums of values, totals, largest scores."""
-    queries = min(rows, QUERIES) * group
-    sizes = (queries * BLOCK, queries * dim, queries * up(dim), queries, queries)
-    return tuple(np.zeros(size, np.float32) for size in sizes)
+def work_of(a: int, b: int, queries: int, dim: int) -> Floats:
+    """Work memory of layers.py and attention.py: two parts, and that of `queries` at once."""
+    return np.zeros(a + b + queries * (BLOCK + dim + up(dim) + 2), np.float32)
 
 
-def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Any], list[Any]]:
-    """One layer's matrices and vectors, in the order in which layers.py reads them."""
+def layers_of(weights: Mapping[str, Any], shape: TextShape | AudioShape) -> Iterator[Any]:
+    """The arrays of all layers, in the order in which layers.py reads them."""
+    for i in range(shape.layers):
+        for _, array in arrays_of(weights.__getitem__, shape, i):
+            yield array
 
-    def take(*names: str) -> NDArray[Any]:
-        return np.concatenate([np.asarray(weights[p + name]) for name in names])
 
-    matrices = [
-        take(*(f"self_attn.{name}_proj.weight" for name in "qkv")),
-        take("self_attn.o_proj.weight"),
-        take("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-        take("mlp.down_proj.weight"),
-    ]
-    bias = take(*(f"self_attn.{name}_proj.bias" for name in "qkv"))
-    return matrices, [take("input_layernorm.weight"), bias, take("post_attention_layernorm.weight")]
+def tables_of(arrays: Iterable[Any]) -> tuple[NDArray[Any], Floats]:
+    """The matrices of a model in panels, one after another, and its vectors."""
+    found = [np.asarray(array) for array in arrays]
+    matrices = np.concatenate([panels(array) for array in found if array.ndim > 1])
+    return bits_of(matrices), np.concatenate([padded(array) for array in found if array.ndim == 1])
 
 
 def panels(matrix: NDArray[Any]) -> NDArray[Any]:
-    """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends."""
+    """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends. A convolution [out, in, 3] is
+    the product with three frames in a row, `in` padded."""
+    if matrix.ndim == 3:
+        out, depth, span = matrix.shape
+        rows = np.zeros((out, span, up(depth)), matrix.dtype)
+        rows[:, :, :depth] = matrix.transpose(0, 2, 1)
+        matrix = rows.reshape(out, -1)
     out, depth = matrix.shape
     padded = np.zeros((up(out), depth), matrix.dtype)
     padded[:out] = matrix
@@ -185,31 +185,18 @@ class FastTower:
         """weights: arrays by their names in the checkpoint, all float16 or all float32."""
         self.shape = shape
         self.window_frames = 2 * shape.n_window
-        w = {
-            k.removeprefix("audio_tower."): np.asarray(v)
-            for k, v in weights.items()
-            if k.startswith("audio_tower.")
-        }
         self._wide = up(shape.width)
-        matrices = [
-            _convolution(w["conv1.weight"], shape.num_mels),
-            _convolution(w["conv2.weight"], self._wide),
-        ]
-        vectors = [w["conv1.bias"], w["conv2.bias"]]
-        for i in range(shape.layers):
-            _take_window_layer(w, f"layers.{i}.", matrices, vectors)
-        matrices.append(panels(w["proj.weight"]))
-        vectors += [w["ln_post.weight"], w["ln_post.bias"], w["proj.bias"]]
+
+        def named(*names: str) -> Iterator[Any]:
+            for name in names:
+                yield weights[f"{shape.prefix}{name}.weight"]
+                yield weights[f"{shape.prefix}{name}.bias"]
+
+        begin, end = named("conv1", "conv2"), named("ln_post", "proj")
         places = np.zeros((shape.n_window, self._wide), np.float32)
         places[:, : shape.width] = sinusoids(shape.n_window, shape.width)
-        self._tables = (
-            bits_of(np.concatenate(matrices)),
-            np.concatenate([padded(vector) for vector in vectors]),
-            places.reshape(-1),
-        )
+        self._tables = (*tables_of([*begin, *layers_of(weights, shape), *end]), places.reshape(-1))
         self._run = kernel_for("tower", self._tables[0])
-        sizes = (shape.layers, shape.heads, shape.width, shape.ffn, shape.num_mels, shape.output)
-        self._sizes = np.array(sizes, np.int64)
 
     def encode(self, features: Floats) -> Floats:
         """[B, mels, T] float32 -> [B, n, output]. Raises ValueError for T > window_frames."""
@@ -226,37 +213,14 @@ class FastTower:
         keys = np.zeros(s.heads * length * dim, np.float32)
         values = np.zeros(s.heads * length * up(dim), np.float32)
         both = max(up(3 * s.width), up(s.ffn))
-        work = tuple(np.empty(rows * size, np.float32) for size in (self._wide, self._wide, both))
+        x = np.empty(rows * self._wide, np.float32)
+        parts = rows * self._wide, rows * both, min(rows, QUERIES)
+        work = work_of(*parts, dim)
+        sizes = s.layers, s.heads, s.width, s.ffn, s.num_mels, s.output, *parts
         spans = np.array([(0, 0, 0, rows, 0)], np.int64)
-        room = attention_room(rows, 1, dim)
         out = np.empty((batch, rows // 2, up(s.output)), np.float32)
         for window, embeddings in zip(np.asarray(features), out, strict=True):
             heard[1:-1] = window.T
-            given = heard.reshape(-1), spans, self._sizes, *self._tables
-            self._run(*given, hidden, keys, values, *work, *room, embeddings.reshape(-1))
+            given = heard.reshape(-1), spans, np.array(sizes), *self._tables
+            self._run(*given, hidden, keys, values, x, work, embeddings.reshape(-1))
         return out[..., : s.output]
-
-
-def _convolution(weight: NDArray[Any], channels: int) -> NDArray[Any]:
-    """[out, in, 3] -> panels of [3 * channels, out]: the three frames in a row, `in` padded."""
-    out, depth, _ = weight.shape
-    flat = np.zeros((out, 3, channels), weight.dtype)
-    flat[:, :, :depth] = weight.transpose(0, 2, 1)
-    return panels(flat.reshape(out, 3 * channels))
-
-
-def _take_window_layer(
-    w: Mapping[str, Any], p: str, matrices: list[Any], vectors: list[Any]
-) -> None:
-    """One layer's weights, in the order of layers.py; k has no bias."""
-    q_bias = w[p + "self_attn.q_proj.bias"]
-    bias = np.concatenate([q_bias, np.zeros_like(q_bias), w[p + "self_attn.v_proj.bias"]])
-    qkv = np.concatenate([w[f"{p}self_attn.{name}_proj.weight"] for name in "qkv"])
-    matrices += [
-        panels(m)
-        for m in (qkv, w[p + "self_attn.out_proj.weight"], w[p + "fc1.weight"], w[p + "fc2.weight"])
-    ]
-    first = p + "self_attn_layer_norm."
-    last = p + "final_layer_norm."
-    vectors += [w[first + "weight"], w[first + "bias"], bias, w[p + "self_attn.out_proj.bias"]]
-    vectors += [w[last + "weight"], w[last + "bias"], w[p + "fc1.bias"], w[p + "fc2.bias"]]

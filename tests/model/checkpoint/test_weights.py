@@ -81,7 +81,7 @@ def test_the_published_sizes_ask_for_the_published_tensors():
             state = Qwen2_5OmniThinkerForConditionalGeneration(config).state_dict()
         found = {known: tuple(w.shape) for key, w in state.items() if (known := wanted_name(key))}
         shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": config.to_dict()})
-        wanted = dict(expected(shapes))
+        wanted = dict(expected(shapes.text, shapes.audio))
         assert wanted == {key: found[key] for key in wanted}
         unused = set(found) - set(wanted) - {"lm_head.weight"}
         assert all("audio_bos_eos" in key or "positional" in key for key in unused), unused

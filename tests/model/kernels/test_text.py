@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tiny_text import random_weights, shape_of
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.layout import AudioShape, _audio_ends, _audio_layer
+from streamer.model.checkpoint.layout import AudioShape, expected
 from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
@@ -111,12 +111,9 @@ def audio_of(width, layers, heads, ffn, output):
     """(compiled, torch) towers of the same random weights."""
     shape = AudioShape(width=width, layers=layers, heads=heads, ffn=ffn, output=output)
     generator = torch.Generator().manual_seed(7)
-    names = dict(_audio_ends(shape))
-    for i in range(layers):
-        names |= dict(_audio_layer(f"audio_tower.layers.{i}.", shape))
     weights = {
         n: torch.randn(s, generator=generator) / np.prod(s[1:] or (4,)) ** 0.5
-        for n, s in names.items()
+        for n, s in expected(shape)
     }
     return FastTower(dict(weights), shape), AudioTower(dict(weights), shape)
 
