@@ -33,7 +33,8 @@ PATH = "/v1/realtime"
 HERE = ("127.0.0.1", "::1", "localhost")
 PIECE_S = 0.02
 CLEAR, DIM, PLAIN = "\r\x1b[K", "\x1b[2m", "\x1b[0m"
-LAST = "last"
+COMMIT = {"type": "input_audio_buffer.commit"}
+LAST = COMMIT | {"event_id": "last"}
 MAX_LAST_S = 10.0  # for the last sentence of the microphone
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # of a broken link
@@ -112,24 +113,26 @@ class Link:
     """A session that survives broken connections: no byte and no event is lost or repeated.
 
     The server acknowledges the messages it took. The link keeps the rest, and sends them again
-    after `?resume=ID&event=M`.
+    after `?resume=ID&event=M`. Subclass it, with `hear`.
     """
 
-    def __init__(self, options, sound, detection):
+    def __init__(self, options, rate, detection):
+        """rate: of the audio, in Hz. detection: of turns."""
         self.url = address_of(options.url)
-        # the environment's proxy is for the world outside
-        self.proxy = None if urlsplit(self.url).hostname in HERE else True
         key = options.api_key or os.environ.get("STREAMER_API_KEY")
-        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.connecting = CALM | {
+            "additional_headers": {"Authorization": f"Bearer {key}"} if key else {},
+            # the environment's proxy is for the world outside
+            "proxy": None if urlsplit(self.url).hostname in HERE else True,
+        }
         every_s = options.live_updates or None
         extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
         if options.language:
             extensions["language"] = options.language
-        audio = {"input": {"format": sound, "turn_detection": detection}}
-        session = {"type": "transcription", "audio": audio, "streamer": extensions}
+        heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": detection}
+        session = {"type": "transcription", "audio": {"input": heard}, "streamer": extensions}
         self.hello = json.dumps({"type": "session.update", "session": session})
         self.kept = collections.deque()  # the messages from number num_taken on
-        self.num_kept_bytes = 0
         self.has_more = asyncio.Event()
         self.broken_at = None
         self.is_told = False
@@ -143,25 +146,25 @@ class Link:
         self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
         self.session_id = None
 
+    def hear(self, event):
+        """True when all is described. Raises Failed."""
+        raise NotImplementedError
+
     @property
     def is_full(self):
-        return self.num_kept_bytes >= MAX_KEPT_BYTES
+        return sum(map(len, self.kept)) >= MAX_KEPT_BYTES
 
     def put(self, message):
         """Queue bytes of audio, or an event (a dict). Do not put audio while the link is full."""
         self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
-        self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
         self.has_more.set()
 
-    async def run(self, hear):
-        """Connect, and reconnect after each break, until `hear(event)` is true. Raises Failed and
-        Gone."""
+    async def run(self):
+        """Connect, and reconnect after each break, until `hear` is true. Raises Failed and Gone."""
         while True:
             try:
-                options = {"additional_headers": self.headers, "proxy": self.proxy, **CALM}
-                connecting = connect(self._address(), **options)
-                async with connecting as socket:
-                    return await self._converse(socket, hear)
+                async with connect(self._address(), **self.connecting) as socket:
+                    return await self._converse(socket)
             except ConnectionClosed as closed:
                 code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
                 if code in (1000, 1008) or code >= 4000:
@@ -180,25 +183,24 @@ class Link:
             query["bytes"] = self.num_taken_bytes
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
 
-    async def _converse(self, socket, hear):
-        sending = None
+    async def _converse(self, socket):
+        event = await self._next(socket)  # says where to go on
+        sending = asyncio.create_task(self._send(socket))
         try:
-            while True:
-                event = json.loads(await socket.recv())
-                self._note(event)
-                # the first event says where to go on
-                sending = sending or asyncio.create_task(self._send(socket))
-                if hear(event):
-                    return
+            while not self.hear(event):
+                event = await self._next(socket)
         finally:
-            if sending is not None:
-                sending.cancel()
+            sending.cancel()
 
-    def _note(self, event):
+    async def _next(self, socket):
+        event = json.loads(await socket.recv())
         self.num_events += 1
         kind = event["type"]
         if kind in ("streamer.ack", "streamer.resumed"):
-            self._forget(event["messages"])
+            while self.num_taken < event["messages"]:
+                message = self.kept.popleft()
+                self.num_taken += 1
+                self.num_taken_bytes += len(message) if isinstance(message, bytes) else 0
         if kind in ("session.created", "streamer.resumed"):
             self.num_sent = self.num_taken
             self.broken_at = None
@@ -209,14 +211,7 @@ class Link:
             self.num_events = event["event"]
             if lost := event["lost_events"]:
                 raise Failed(f"{lost} events are lost; the link was broken for too long")
-
-    def _forget(self, num_taken):
-        while self.num_taken < num_taken:
-            message = self.kept.popleft()
-            self.num_taken += 1
-            if isinstance(message, bytes):
-                self.num_kept_bytes -= len(message)
-                self.num_taken_bytes += len(message)
+        return event
 
     async def _send(self, socket):
         with contextlib.suppress(ConnectionClosed):  # the listening task reports it
@@ -241,17 +236,18 @@ class Link:
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
+        """The reason, if it may change. Raises Failed, and Gone for a session to resume."""
         status = response.status_code
         told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
-        reason = f"{self.url}: refused ({told})"
         if self.session_id is not None and status in (400, 404):
             raise Gone
-        if status == 401:
-            reason = f"{self.url}: refused ({told.partition(';')[0]})"
-            raise Failed(f"{reason}; give --api-key KEY or STREAMER_API_KEY")
         if status == 404 and "connect to /v1/verify" in told:
             ways = "give the address of a `streamer serve`"
             raise Failed(f"{self.url}: this is a `streamer verifier`; {ways}")
+        if status == 401:
+            told, way_out = told.partition(";")[0], "; give --api-key KEY or STREAMER_API_KEY"
+            raise Failed(f"{self.url}: refused ({told}){way_out}")
+        reason = f"{self.url}: refused ({told})"
         if status != 503:
             raise Failed(reason)
         return reason
@@ -277,6 +273,7 @@ class Recording:
         self.path = path
         self.num_samples = 0  # given so far
         self.cut = None  # a line, where it ends early
+        self.energies, self.heard = 0.0, None  # of the channels; the loudest one
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
@@ -286,9 +283,8 @@ class Recording:
             why = f"is no recording that libsndfile can read ({error.error_string.rstrip('.')})"
             raise Failed(f"{path}: {why}; convert it first") from None
         except IsADirectoryError:
-            raise Failed(
-                f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav"
-            ) from None
+            way_out = "name the files in it, e.g. DIRECTORY/*.wav"
+            raise Failed(f"{path}: is a directory; {way_out}") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise Failed(f"{path}: cannot be opened ({why})") from None
@@ -297,16 +293,15 @@ class Recording:
         # soundfile seeks after every read, and an MP3 decoder that seeks gives wrong samples.
         self.file.seekable = lambda: False
         self.rate = self.file.samplerate
-        self.size = int(self.rate * BLOCK_S)
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
             told = f"its rate of {self.rate} Hz is outside 8000..48000"
             raise Failed(f"{path}: {told}; resample it first")
 
     def pieces(self):
         """Pieces of 50 ms each. Raises Failed."""
-        np, mix = self.np, self._mixer()
+        np, size = self.np, int(self.rate * BLOCK_S)
         try:
-            while len(block := self.file.read(self.size, dtype="float32", always_2d=True)):
+            while len(block := self.file.read(size, dtype="float32", always_2d=True)):
                 good = np.isfinite(block).all(axis=1)
                 if not good.all():
                     at = int(np.argmin(good))
@@ -314,7 +309,7 @@ class Recording:
                     bad = block[at][~np.isfinite(block[at])][0]
                     raise Failed(f"{self.path}: {told}: sample value {bad}; give finite ones")
                 self.num_samples += len(block)
-                scaled = np.round(mix(block) * 32_768)
+                scaled = np.round(self._mixed(block) * 32_768)
                 yield np.clip(scaled, -32_768, 32_767).astype("<i2").tobytes()
         except (OSError, self.soundfile.SoundFileError) as error:
             raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
@@ -326,66 +321,58 @@ class Recording:
         if heard_s < of_s < 1e9 and "MPEG" not in self.file.subtype:
             self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
 
-    def _mixer(self):
-        """A function: block [n, channels] -> [n], the loudest of late. As streamer does it."""
-        np = self.np
-        energies, heard = 0.0, None
-
-        def mix(block):
-            nonlocal energies, heard
-            if block.shape[1] == 1:
-                return block[:, 0]
-            exact = block.astype("f8")
-            exact -= exact.mean(0)  # 0 Hz is no sound
-            energies = KEPT * energies + (exact**2).sum(0)
-            before, loudest = heard, int(energies.argmax())
-            if energies[loudest] > LOUDER * (0 if heard is None else energies[heard]):
-                heard = loudest
-            if heard is None:
-                return block[:, 0] * 0
-            begin = block[:, heard if before is None else before]
-            return begin + np.linspace(0, 1, len(block)) * (block[:, heard] - begin)
-
-        return mix
+    def _mixed(self, block):
+        """Of a block [n, channels] the loudest channel of late [n]. As streamer does it."""
+        if block.shape[1] == 1:
+            return block[:, 0]
+        exact = block.astype("f8")
+        exact -= exact.mean(0)  # 0 Hz is no sound
+        self.energies = KEPT * self.energies + (exact**2).sum(0)
+        before, loudest = self.heard, int(self.energies.argmax())
+        if self.energies[loudest] > LOUDER * (0 if before is None else self.energies[before]):
+            self.heard = loudest
+        if self.heard is None:
+            return block[:, 0] * 0
+        begin, end = block[:, self.heard if before is None else before], block[:, self.heard]
+        return begin + self.np.linspace(0, 1, len(block)) * (end - begin)
 
 
-class FileScreen:
-    """Prints the sentences of one recording as they come, or keeps them for --json."""
+class Player(Link):
+    """Plays one recording; prints its sentences as they come, or keeps them for --json."""
 
-    def __init__(self, recording, as_json):
-        self.recording = recording
-        self.as_json = as_json
+    def __init__(self, path, options):
+        self.recording = Recording(path)
+        super().__init__(options, self.recording.rate, None)
+        self.options = options
         self.parts = []
         self.is_all_sent = False
 
     def hear(self, event):
-        """True when the whole recording is described. Raises Failed."""
+        as_json = self.options.json
         match event["type"]:
-            case "streamer.live_update" if not self.as_json:
+            case "streamer.live_update" if not as_json:
                 show(f"  {event['heard_s']:.0f} s: {event['text']}")
-            case "streamer.delta" if not self.as_json:
+            case "streamer.delta" if not as_json:
                 put(event["text"], end="")
             case "streamer.description":
                 self.parts.append(event["description"])
-                put("", end="" if self.as_json else "\n")
+                put("", end="" if as_json else "\n")
             case "error" if event["error"]["code"] != "input_audio_buffer_commit_empty":
                 raise Failed(f"{self.recording.path}: {event['error']['message']}")
         # a long recording is described in parts, whose audio_s is rounded to milliseconds
         described_s = sum(part["audio_s"] for part in self.parts) + 0.002 * (1 + len(self.parts))
         return self.is_all_sent and described_s >= self.recording.num_samples / self.recording.rate
 
-    def finish(self):
-        """Print warnings and the JSON. Raises Failed where the recording is cut."""
+    async def describe(self):
+        """Play the recording to the session, and print what is described. Raises Failed and
+        Gone."""
+        await asyncio.gather(self.run(), self._play())
         recording, parts = self.recording, self.parts
         told = [part["warning"] for part in parts if part.get("warning")]
         more = f" (so in {len(told)} of {len(parts)} parts)" if len(parts) > 1 else ""
         told = ([told[0] + more] if told else []) + ([recording.cut] if recording.cut else [])
         warning = "; ".join(told) or None
-        if not (self.as_json or any(part["text"] for part in parts)):
-            tell(f"{recording.path}: no speech was heard, so there is no sentence")
-        if warning and not recording.cut:
-            tell(f"{recording.path}: {warning}")
-        if self.as_json:
+        if self.options.json:
             last = parts[-1] if parts else {"stop_reason": "no_speech"}
             text = "".join(part["text"] for part in parts)
             audio_s = round(sum(part["audio_s"] for part in parts), 3)
@@ -393,40 +380,38 @@ class FileScreen:
             row = {"file": recording.path, **last, "text": text, "audio_s": audio_s}
             row |= {"warning": warning, "is_cut": bool(recording.cut), "parts": several}
             put(json.dumps(row, ensure_ascii=False))
+        elif not any(part["text"] for part in parts):
+            tell(f"{recording.path}: no speech was heard, so there is no sentence")
         if recording.cut:
             raise Failed(f"{recording.path}: {warning}")
+        if warning:
+            tell(f"{recording.path}: {warning}")
+
+    async def _play(self):
+        """At --speed times real time; then end it."""
+        started = time.monotonic()
+        for i, piece in enumerate(self.recording.pieces()):
+            ahead_s = i * BLOCK_S / self.options.speed - (time.monotonic() - started)
+            if ahead_s > 0:
+                await asyncio.sleep(ahead_s)
+            while self.is_full:
+                await asyncio.sleep(PIECE_S)
+            self.put(piece)
+        self.is_all_sent = True
+        self.put(COMMIT)
 
 
-async def play(link, recording, screen, speed):
-    """Play the recording at `speed` times real time, then end it."""
-    started = time.monotonic()
-    for i, piece in enumerate(recording.pieces()):
-        ahead_s = i * BLOCK_S / speed - (time.monotonic() - started)
-        if ahead_s > 0:
-            await asyncio.sleep(ahead_s)
-        while link.is_full:
-            await asyncio.sleep(PIECE_S)
-        link.put(piece)
-    screen.is_all_sent = True
-    link.put({"type": "input_audio_buffer.commit"})
-
-
-async def describe(path, options, was_there):
-    """Describe one file. was_there: a server has answered before. Raises Failed and Gone."""
-    recording = Recording(path)
-    screen = FileScreen(recording, options.json)
-    sound = {"type": "audio/pcm", "rate": recording.rate}
-    link = Link(options, sound, None)
-    link.was_there = was_there
-    await asyncio.gather(link.run(screen.hear), play(link, recording, screen, options.speed))
-    screen.finish()
-
-
-def describe_again(path, options):
+def describe(path, options):
     """Describe one file; begin again if the server has lost the session. Raises Failed."""
+
+    async def attempt(num):
+        player = Player(path, options)
+        player.was_there = num > 0
+        await player.describe()
+
     for num in range(3):
         try:
-            return asyncio.run(describe(path, options, was_there=num > 0))
+            return asyncio.run(attempt(num))
         except Gone:
             tell(f"{path}: the server started anew; once more from the beginning")
     raise Failed(f"{path}: the server lost the session three times")
@@ -434,69 +419,70 @@ def describe_again(path, options):
 
 def describe_files(options):
     """The exit status."""
-    failures = 0
+    status = 0
     for path in options.files:
         try:
-            describe_again(path, options)
+            describe(path, options)
         except Failed as failed:
-            failures += 1
+            status = 1
             tell(failed)
-    return 1 if failures else 0
+    return status
 
 
-def open_microphone(device, heard):
-    """(rate in Hz, open stream). PortAudio's thread calls `heard` with 20 ms of PCM16 mono each.
-    Raises Failed."""
-    try:
-        (sounddevice,) = needed("sounddevice")
-    except OSError as error:  # the package is installed, the library is not
-        way_out = "install PortAudio (Debian: apt-get install libportaudio2)"
-        raise Failed(f"{error}; {way_out}") from None
-    try:
-        own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
-    except (sounddevice.PortAudioError, ValueError) as error:
-        told = str(error).partition("\n")[0]
-        raise Failed(f"there is no microphone ({told}); plug one in, or name a --device") from None
+class Microphone(Link):
+    """Prints sentences on stdout as they come; live updates and a level meter on stderr."""
 
-    rate = own if RATES_HZ[0] <= own <= RATES_HZ[1] else 16_000
-    try:
-        stream = sounddevice.RawInputStream(
-            rate,
-            int(rate * PIECE_S),
-            device,
-            1,
-            "int16",
-            callback=lambda data, *_: heard(bytes(data)),
-        )
-        stream.start()
-    except (sounddevice.PortAudioError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise Failed(
-            f"the microphone cannot be opened ({why}); is another program using it?"
-        ) from None
-    return rate, stream
-
-
-class MicScreen:
-    """Sentences on stdout as they come; live updates and a level meter on stderr."""
-
-    def __init__(self):
+    def __init__(self, options):
+        """Raises Failed."""
+        self.loop = asyncio.get_running_loop()
         self.has_meter = sys.stderr.isatty()
         self.is_writing = self.is_last_known = False
         self.num_open = 0  # turns to be answered
+        self.num_lost = 0  # pieces
+        try:
+            (sounddevice,) = needed("sounddevice")
+        except OSError as error:  # the package is installed, the library is not
+            way_out = "install PortAudio (Debian: apt-get install libportaudio2)"
+            raise Failed(f"{error}; {way_out}") from None
+        told, way_out = "there is no microphone", "plug one in, or name a --device"
+        try:
+            own = int(sounddevice.query_devices(options.device, "input")["default_samplerate"])
+            rate = own if RATES_HZ[0] <= own <= RATES_HZ[1] else 16_000
+            told, way_out = "the microphone cannot be opened", "is another program using it?"
+            size = int(rate * PIECE_S)
+            self.stream = sounddevice.RawInputStream(
+                rate, size, options.device, 1, "int16", callback=self._heard
+            )
+            self.stream.start()
+        except (sounddevice.PortAudioError, ValueError) as error:
+            why = str(error).partition("\n")[0]
+            raise Failed(f"{told} ({why}); {way_out}") from None
+        super().__init__(options, rate, {"type": "server_vad"})
 
-    def meter(self, piece):
+    def _heard(self, data, *_):
+        """In PortAudio's thread."""
+        self.loop.call_soon_threadsafe(self._take, bytes(data))
+
+    def _take(self, piece):
         if self.has_meter and not self.is_writing:
             samples = array.array("h", piece)
             power = sum(s * s for s in samples) / len(samples) / 32_768**2
             bar = "▮" * round(5 * math.log10(power + 1e-6) + 30)  # one for each 2 dB over -60
             show(f"{CLEAR}{DIM}{bar}{PLAIN}", end="")
+        if self.is_full:
+            self.num_lost += 1
+            return
+        self.put(piece)
+        if self.num_lost:
+            lost = f"{self.num_lost * PIECE_S:.1f} s are lost"
+            self.line(f"{NAME}: {lost}; the link was broken for too long")
+            self.num_lost = 0
 
     def line(self, text):
         show(f"{CLEAR if self.has_meter else ''}{text}")
 
     def hear(self, event):
-        """True when the last turn, ended by Ctrl-C, is answered. Raises Failed."""
+        """True when the last turn, ended by Ctrl-C, is answered."""
         match event["type"]:
             case "session.created":
                 self.line("listening; speak, pause, read. Ctrl-C ends it.")
@@ -510,79 +496,57 @@ class MicScreen:
                 self.is_writing = True
                 put(event["text"], end="")
             case "streamer.description":
-                self.end()
-                if warning := event["description"].get("warning"):
-                    self.line(f"{NAME}: {warning}")
+                self._end(event["description"].get("warning"))
             case "error":
-                self.error(event["error"])
+                self._error(**event["error"])
         return self.is_last_known and self.num_open <= 0
 
-    def end(self):
+    def _end(self, warning):
         """End a sentence on the screen."""
         self.num_open -= 1
         if self.is_writing:
             put("")
         self.is_writing = False
+        if warning:
+            self.line(f"{NAME}: {warning}")
 
-    def error(self, error):
-        if error["code"] == "turn_failed":
-            self.end()
-            self.line(f"{NAME}: {error['message']}")
-        elif error["code"] != "input_audio_buffer_commit_empty":
-            raise Failed(error["message"])
-        elif error["event_id"] == LAST:
-            self.is_last_known = True
+    def _error(self, code, message, event_id, **_):
+        if code == "turn_failed":
+            self._end(message)
+        elif code != "input_audio_buffer_commit_empty":
+            raise Failed(message)
+        self.is_last_known |= event_id == LAST["event_id"]
 
+    async def converse(self):
+        """Run until the last sentence. The next session of a restarted server gets the rest."""
+        while True:
+            try:
+                return await self.run()
+            except Gone:
+                self.num_open = 0
+                self.line(f"{NAME}: the server started anew; a sentence may miss its beginning")
+                self.anew()
 
-async def converse(link, screen):
-    """Run until the last sentence. The next session of a restarted server gets the rest."""
-    while True:
-        try:
-            return await link.run(screen.hear)
-        except Gone:
-            screen.num_open = 0
-            screen.line(f"{NAME}: the server started anew; a sentence may miss its beginning")
-            link.anew()
+    def finish(self):
+        """End the last turn. The first commit gets no answer if voice activity has just ended the
+        turn; the second one then says that nothing is left."""
+        self.put(COMMIT)
+        self.put(LAST)
 
 
 async def listen(options):
     """Describe the microphone until Ctrl-C. Raises Failed."""
-    loop = asyncio.get_running_loop()
-    screen = MicScreen()
-    num_lost = 0
-
-    def take(piece):
-        nonlocal num_lost
-        screen.meter(piece)
-        if link.is_full:
-            num_lost += 1
-            return
-        link.put(piece)
-        if num_lost:
-            lost = f"{num_lost * PIECE_S:.1f} s are lost"
-            screen.line(f"{NAME}: {lost}; the link was broken for too long")
-            num_lost = 0
-
-    def finish():
-        # The first commit gets no answer if voice activity has just ended the turn; the second
-        # one then says that nothing is left.
-        link.put({"type": "input_audio_buffer.commit"})
-        link.put({"type": "input_audio_buffer.commit", "event_id": LAST})
-
-    rate, stream = open_microphone(
-        options.device, lambda piece: loop.call_soon_threadsafe(take, piece)
-    )
-    sound = {"type": "audio/pcm", "rate": rate}
-    link = Link(options, sound, {"type": "server_vad"})
-    describing = asyncio.create_task(converse(link, screen))
+    microphone = Microphone(options)
+    describing = asyncio.create_task(microphone.converse())
     try:
         await asyncio.shield(describing)
         return
     except asyncio.CancelledError:  # the first Ctrl-C; asyncio.run raises at the second one
         asyncio.current_task().uncancel()
     finally:
-        stream.close()
-    loop.call_soon(finish)  # after the pieces that are on their way from the other thread
+        microphone.stream.close()
+    # after the pieces that are on their way from the other thread
+    microphone.loop.call_soon(microphone.finish)
     await asyncio.wait((describing,), timeout=MAX_LAST_S)
     if not describing.done():
         raise Failed(f"the last sentence did not come within {MAX_LAST_S:.0f} s")
