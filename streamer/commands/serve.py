@@ -27,13 +27,21 @@ from streamer.commands.process import (
 )
 from streamer.config import Config, ConfigError, combined
 from streamer.extras import load, missing
-from streamer.net.service.logs import log_errors_to
+from streamer.net.link.client import watch_link
+from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
+from streamer.net.service.admission import (
+    KEY_CHARACTERS,
+    Admission,
+    incarnation_of,
+    is_loopback,
+    keys_in,
+    origin_of,
+)
+from streamer.net.service.logs import log_to
+from streamer.net.service.service import Address, Service
 
 if TYPE_CHECKING:
     from streamer.net.link.server import VerifierServer
-    from streamer.net.realtime.server import RealtimeServer
-    from streamer.net.service.admission import Admission
-    from streamer.net.service.service import Service
 
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -43,8 +51,6 @@ HEARING_THREADS = 2  # of a verifier
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
     """Until SIGTERM: 0, or 1 without a free port. Raises ConfigError, ModelError."""
-    from streamer.net.realtime.server import PATH
-
     config = config_of(options, given)
     told = f"listening on ws{{s}}://{{at}}{PATH} (page: http{{s}}://{{at}}/)"
     tls, key = door_of(options)
@@ -67,8 +73,6 @@ async def run_opened(
 ) -> int:
     """Run the server of `opening`; its exit status. told: its first line, in which {server} stands
     for it, {s} for "s" with TLS and {at} for its address."""
-    from streamer.net.service.service import Address
-
     try:
         check_free(options)  # models may take minutes to load
         async with opening as server:
@@ -96,9 +100,6 @@ async def open_server(
     options: ServeOptions, config: Config, key: str | None
 ) -> AsyncIterator[RealtimeServer]:
     """Load the models and make their server, which does not run yet. Raises ModelError."""
-    from streamer.net.link.client import watch_link
-    from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
-
     origins = origins_of(options.allow_origin)  # before models are loaded
     tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
@@ -136,7 +137,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
 
     from streamer.assembly.link import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
-    from streamer.core.link.wire import PATH
+    from streamer.core.link import wire
     from streamer.model.offline import warm_up
     from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.net.link.server import VerifierServer
@@ -157,7 +158,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
         server = VerifierServer(
             partial(ModelJudge, thinker, side, threads=threads),
             verifier_model_of(thinker),
-            admission_of(options, PATH, key),
+            admission_of(options, wire.PATH, key),
             options.resume_s,
         )
         server.metrics.build(__version__)
@@ -169,8 +170,6 @@ def admission_of(
     options: DoorOptions, path: str, key: str | None, origins: tuple[str, ...] = ()
 ) -> Admission:
     """The rules of admission at `path`."""
-    from streamer.net.service.admission import Admission, incarnation_of
-
     name = incarnation_of(options.name or "")
     return Admission((path,), options.max_sessions, key, origins, options.max_per_key, name)
 
@@ -185,8 +184,6 @@ def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
 
 def origins_of(given: Iterable[str]) -> tuple[str, ...]:
     """The Origins of pages that may connect, as browsers send them. Raises ConfigError."""
-    from streamer.net.service.admission import origin_of
-
     found = []
     for text in given:
         try:
@@ -230,20 +227,15 @@ def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> s
 
 def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
-    from streamer.net.service.logs import notices_to
-
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)
     check_public(options.host, key)
-    log_errors_to(sys.stderr)
-    notices_to(sys.stderr)
+    log_to(sys.stderr)
     return tls, key
 
 
 def key_of(given: str | None) -> str | None:
     """The keys, one of which clients must send. An empty one would let everybody in."""
-    from streamer.net.service.admission import KEY_CHARACTERS, keys_in
-
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
     keys = keys_in(key) if key else (key,) if key is not None else ()
     if not all(KEY_CHARACTERS.fullmatch(each or "") for each in keys):
@@ -272,8 +264,6 @@ def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
 
 def check_public(host: str, key: str | None) -> None:
     """Anyone could use a public address without a key."""
-    from streamer.net.service.admission import is_loopback
-
     if not is_loopback(host) and not key:
         ways = "set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1"
         raise ConfigError(f"{host} is reachable by others; {ways}")

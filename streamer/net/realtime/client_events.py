@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -61,7 +62,7 @@ class AudioInput(Struct):
 
 
 class AudioConfig(Struct):
-    input: AudioInput | UnsetType = UNSET
+    input: AudioInput = msgspec.field(default_factory=AudioInput)
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
@@ -96,11 +97,15 @@ class SessionConfig(Struct):
     """The fields that a session.update may change. Absent fields keep their values."""
 
     type: Id | UnsetType = UNSET
-    audio: AudioConfig | UnsetType = UNSET
+    audio: AudioConfig = msgspec.field(default_factory=AudioConfig)
     streamer: Extensions | UnsetType = UNSET
     # the beta's, in place of audio.input.format and audio.input.turn_detection
     input_audio_format: Id | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
+    # set by the server, as `rate` above
+    id: Any = None
+    object: Any = None
+    model: Any = None
 
 
 class _Event(Struct):
@@ -174,15 +179,15 @@ class ItemCreate(_Event, tag="conversation.item.create"):
 
 
 class ItemDelete(_Event, tag="conversation.item.delete"):
-    item_id: Id = ""
+    pass
 
 
 class ItemRetrieve(_Event, tag="conversation.item.retrieve"):
-    item_id: Id = ""
+    pass
 
 
 class ItemTruncate(_Event, tag="conversation.item.truncate"):
-    item_id: Id = ""
+    pass
 
 
 ClientEvent = (
@@ -200,32 +205,20 @@ ClientEvent = (
 _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
 _id_decoder = msgspec.json.Decoder(_Event)
-
-
 _fields_decoder = msgspec.json.Decoder(dict[str, Any])
-_DETECTION = dict.fromkeys(Vad.__struct_fields__)
-# Fields of a session that have an effect, or whose real value is in the answer.
-SESSION: Mapping[str, Any] = {
-    **dict.fromkeys(("type", "id", "object", "model")),
-    "audio": {"input": {"format": {"type": None, "rate": None}, "turn_detection": _DETECTION}},
-    "input_audio_format": None,
-    "turn_detection": _DETECTION,
-    "streamer": None,
-}
-OBEYED = {"session": SESSION, "response": {"metadata": None}}
-EVENT = dict.fromkeys(("type", "event_id"))
+WITH_FIELDS = ("session", "response")
 MODALITIES = ("output_modalities", "modalities")  # text alone
 MOST_IGNORED = 32
 
 
-def _ignored(fields: Mapping[str, Any], obeyed: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """Names of `fields` that are not among `obeyed`; null has no effect anyway."""
-    for name, value in fields.items():
+def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """Names of `given` that decoding left out; null has no effect anyway."""
+    for name, value in given.items():
         is_real = value is None or (name in MODALITIES and value == ["text"])
-        if name not in obeyed and not is_real:
+        if name not in taken and not is_real:
             yield f"{at}{name[:64]}"
-        elif isinstance(value, dict) and obeyed.get(name):
-            yield from _ignored(value, obeyed[name], f"{at}{name}.")
+        elif isinstance(value, dict) and isinstance(taken.get(name), dict):
+            yield from _ignored(value, taken[name], "" if name in WITH_FIELDS else f"{at}{name}.")
 
 
 def decode(message: str | bytes) -> ClientEvent:
@@ -234,11 +227,8 @@ def decode(message: str | bytes) -> ClientEvent:
     try:
         event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
         if isinstance(event, SessionUpdate | ResponseCreate):
-            fields = _fields_decoder.decode(message)
-            name = "session" if isinstance(event, SessionUpdate) else "response"
-            own = fields.pop(name, None) or {}
-            ignored = [*_ignored(own, OBEYED[name]), *_ignored(fields, EVENT)]
-            event.ignored = tuple(ignored[:MOST_IGNORED])
+            ignored = _ignored(_fields_decoder.decode(message), msgspec.to_builtins(event))
+            event.ignored = tuple(islice(ignored, MOST_IGNORED))
         return event
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         why = str(error)
@@ -315,22 +305,17 @@ class Settings:
         options, extensions = self.options, self.extensions
         if config.streamer is not UNSET:
             options, extensions = _extended(options, config.streamer, terms)
-        heard = config.audio.input if config.audio is not UNSET else UNSET
-        if config.input_audio_format is not UNSET:
-            name = config.input_audio_format
-            options = _in_format(options, name or "pcm16", UNSET if name else PCM_RATE_HZ)
-        options = self._detecting(options, config.turn_detection)
-        if heard is not UNSET:
-            if heard.format is not UNSET:
-                format = heard.format or Format(rate=PCM_RATE_HZ)
-                options = _in_format(options, format.type, format.rate)
-            options = self._detecting(options, heard.turn_detection)
+        heard, name = config.audio.input, config.input_audio_format
+        if name is not UNSET:
+            options = _in_format(options, Format(name) if name else None)
+        if heard.format is not UNSET:
+            options = _in_format(options, heard.format)
+        for vad in (config.turn_detection, heard.turn_detection):
+            if vad is not UNSET:
+                options = self._detecting(options, vad)
         return replace(self, options=options, extensions=extensions)
 
-    def _detecting(self, options: SessionOptions, vad: Vad | UnsetType | None) -> SessionOptions:
-        """With this turn detection, if the update has one."""
-        if vad is UNSET:
-            return options
+    def _detecting(self, options: SessionOptions, vad: Vad | None) -> SessionOptions:
         found = None
         if vad is not None:
             if vad.type not in DETECTIONS:
@@ -352,10 +337,8 @@ def _extended(
     if asked.pitch_reference is not None and not asked.events:
         raise ValueError("pitch_reference needs events; set events to true as well")
     coach: CoachOptions | None = None
-    if not isinstance(asked.coach, bool):
-        coach = load("coach").of(asked.coach, terms.coach)
-    elif asked.coach:
-        coach = terms.coach or load("coach")()
+    if asked.coach is not False:
+        coach = load("coach").of({} if asked.coach is True else asked.coach, terms.coach)
     said = chosen(",".join(asked.attributes), terms.may_say) if asked.attributes else ""
     language = asked.language or ""
     if language and language not in terms.spoken:
@@ -375,8 +358,9 @@ def _extended(
     return options, in_force
 
 
-def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> SessionOptions:
-    """With audio of this format, and this rate if it is given. Raises ValueError."""
+def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions:
+    """With audio of this format; None for the default. Raises ValueError."""
+    name, rate = (format.type, format.rate) if format else ("audio/pcm", PCM_RATE_HZ)
     if name not in ENCODINGS:
         raise ValueError(_none_of("the audio's format", name, ENCODINGS))
     encoding = ENCODINGS[name]
@@ -384,8 +368,8 @@ def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> Ses
         if rate not in (UNSET, G711_RATE_HZ):
             raise ValueError(f"audio rate {rate} is none of {name}; it is {G711_RATE_HZ} Hz")
         return replace(options, sample_rate_hz=G711_RATE_HZ, encoding=encoding)
-    kept = options.sample_rate_hz if options.encoding == encoding else PCM_RATE_HZ
-    found = kept if rate is UNSET else rate
-    if not MIN_RATE_HZ <= found <= MAX_RATE_HZ:
-        raise ValueError(f"audio rate {found} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
-    return replace(options, sample_rate_hz=found, encoding=encoding)
+    if rate is UNSET:
+        rate = options.sample_rate_hz if options.encoding == encoding else PCM_RATE_HZ
+    if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
+        raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+    return replace(options, sample_rate_hz=rate, encoding=encoding)

@@ -54,14 +54,6 @@ class Lines(logging.StreamHandler[TextIO]):
                 super().handleError(record)
 
 
-def log_errors_to(stream: TextIO) -> None:
-    """Write our errors, with their traceback, to `stream`: one line of JSON each."""
-    handler = Lines(stream)
-    handler.setFormatter(JsonLines())
-    handler.setLevel(logging.ERROR)
-    _logger.addHandler(handler)
-
-
 class Notices:
     """Lines at WARNING, at most one in EVERY_S. Events in between are counted. The last change of a
     state is logged in the end, since `state` is called again and again while it lasts."""
@@ -117,8 +109,11 @@ def notice(told: str) -> None:
     _notices.warning(told)
 
 
-def notices_to(stream: TextIO) -> None:
-    """Write notices to `stream`, one plain line each."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("streamer: %(message)s"))
-    _notices.addHandler(handler)
+def log_to(stream: TextIO) -> None:
+    """Write to `stream`, a line each: our errors, as JSON with their traceback, and notices."""
+    errors, notices = Lines(stream), Lines(stream)
+    errors.setFormatter(JsonLines())
+    errors.setLevel(logging.ERROR)
+    _logger.addHandler(errors)
+    notices.setFormatter(logging.Formatter("streamer: %(message)s"))
+    _notices.addHandler(notices)
