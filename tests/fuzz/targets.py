@@ -27,7 +27,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import entries
 from streamer.model.checkpoint.weights import ModelError
-from streamer.net.realtime.client_events import BadEvent, decode
+from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import error
 from streamer.net.realtime.session import CannotResume, Resume
@@ -163,10 +163,10 @@ def read_client_events(data: bytes) -> None:
         try:
             found, _ = conversation.client(decode(line))
             out += found
-        except BadEvent as bad:
-            event = error(str(bad), "invalid_event", bad.event_id)
+            conversation.binary(line)
+        except Refused as why:
+            event = error(str(why), why.code, why.event_id, why.kind)
             told(ValueError(event["error"]["message"]))
-        conversation.binary(line)
         msgspec.json.encode(out)
 
 

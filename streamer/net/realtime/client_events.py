@@ -23,16 +23,19 @@ from streamer.extras import load
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 
 MAX_EVENT_BYTES = 1 << 20  # without audio; decoded values take many times the memory
+INVALID = "invalid_request_error"
 Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
-class BadEvent(ValueError):
-    """A message that is no event of the protocol; the session goes on. event_id: its own, if it
+class Refused(ValueError):
+    """A message that has no effect but an `error`; the session goes on. event_id: its own, if it
     can be read."""
 
-    def __init__(self, message: str, event_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, code: str, event_id: str | None = None, kind: str = INVALID
+    ) -> None:
         super().__init__(message)
-        self.event_id = event_id
+        self.code, self.event_id, self.kind = code, event_id, kind
 
 
 class Format(Struct):
@@ -178,18 +181,6 @@ class ItemCreate(_Event, tag="conversation.item.create"):
     previous_item_id: Id | None = None
 
 
-class ItemDelete(_Event, tag="conversation.item.delete"):
-    pass
-
-
-class ItemRetrieve(_Event, tag="conversation.item.retrieve"):
-    pass
-
-
-class ItemTruncate(_Event, tag="conversation.item.truncate"):
-    pass
-
-
 ClientEvent = (
     SessionUpdate
     | BufferAppend
@@ -198,17 +189,28 @@ ClientEvent = (
     | ResponseCreate
     | ResponseCancel
     | ItemCreate
-    | ItemDelete
-    | ItemRetrieve
-    | ItemTruncate
 )
+# events of the protocol without meaning here -> code of their error
+UNSUPPORTED = {
+    "conversation.item.delete": "unsupported",
+    "conversation.item.retrieve": "item_retrieve_invalid_item_id",
+    "conversation.item.truncate": "unsupported",
+}
+
+
+class _Head(Struct):
+    type: Any = None
+    event_id: Id | None = None
+
+
 _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
-_id_decoder = msgspec.json.Decoder(_Event)
+_head_decoder = msgspec.json.Decoder(_Head)
 _fields_decoder = msgspec.json.Decoder(dict[str, Any])
 WITH_FIELDS = ("session", "response")
 MODALITIES = ("output_modalities", "modalities")  # text alone
 MOST_IGNORED = 32
+UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 
 def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -> Iterator[str]:
@@ -222,7 +224,7 @@ def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -
 
 
 def decode(message: str | bytes) -> ClientEvent:
-    """Raises BadEvent."""
+    """Raises Refused."""
     is_long = len(message) > MAX_EVENT_BYTES
     try:
         event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
@@ -230,20 +232,20 @@ def decode(message: str | bytes) -> ClientEvent:
             ignored = _ignored(_fields_decoder.decode(message), msgspec.to_builtins(event))
             event.ignored = tuple(islice(ignored, MOST_IGNORED))
         return event
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except UNREADABLE as error:
         why = str(error)
-        if "unknown field" in why:
-            why += f"; known are {', '.join(OPTIONS)}"
-        if is_long and "$.type" in why:
-            why = f"only an append of audio may be longer than {MAX_EVENT_BYTES >> 20} MiB"
-        raise BadEvent(f"no event of the protocol: {why}", _id_of(message)) from None
-
-
-def _id_of(message: str | bytes) -> str | None:
     try:
-        return _id_decoder.decode(message).event_id
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
+        head = _head_decoder.decode(message)
+    except UNREADABLE:
+        head = _Head()
+    if isinstance(head.type, str) and (code := UNSUPPORTED.get(head.type)):
+        text = f"{head.type} is not supported; items are not kept"
+        raise Refused(text, code, head.event_id)
+    if "unknown field" in why:
+        why += f"; known are {', '.join(OPTIONS)}"
+    if is_long and "$.type" in why:
+        why = f"only an append of audio may be longer than {MAX_EVENT_BYTES >> 20} MiB"
+    raise Refused(f"no event of the protocol: {why}", "invalid_event", head.event_id)
 
 
 MIN_RATE_HZ = 8_000
@@ -251,16 +253,13 @@ MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
 MAX_UPDATE_S = 3600
 PCM_RATE_HZ = 24_000  # by default
-ENCODINGS: dict[str, Encoding] = {
-    "audio/pcm": "pcm16",
-    "pcm16": "pcm16",
-    "audio/pcmu": "pcmu",
-    "g711_ulaw": "pcmu",
-    "audio/pcma": "pcma",
-    "g711_alaw": "pcma",
+# encoding -> its name, and that of the beta
+FORMATS: dict[Encoding, tuple[str, str]] = {
+    "pcm16": ("audio/pcm", "pcm16"),
+    "pcmu": ("audio/pcmu", "g711_ulaw"),
+    "pcma": ("audio/pcma", "g711_alaw"),
 }
-
-
+ENCODINGS = {name: encoding for encoding, names in FORMATS.items() for name in names}
 DETECTIONS = ("server_vad", "semantic_vad")
 
 
@@ -299,7 +298,13 @@ class Settings:
         return cls(kind, options, Extensions(live_update_s=None))
 
     def updated(self, config: SessionConfig, terms: ServerTerms) -> Settings:
-        """The settings after an update. Raises ValueError with one line."""
+        """The settings after an update. Raises Refused."""
+        try:
+            return self._updated(config, terms)
+        except ValueError as wrong:
+            raise Refused(str(wrong), "invalid_value") from None
+
+    def _updated(self, config: SessionConfig, terms: ServerTerms) -> Settings:
         if config.type is not UNSET and config.type != self.kind:
             raise ValueError(f"this is a {self.kind} session; connect anew for another kind")
         options, extensions = self.options, self.extensions

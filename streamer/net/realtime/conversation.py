@@ -6,7 +6,6 @@ sends the events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,7 @@ from streamer.core.attributes import parse
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
-from streamer.net.realtime.client_events import ServerTerms, Settings
+from streamer.net.realtime.client_events import Refused, ServerTerms, Settings
 from streamer.net.realtime.server_events import Event as Out
 from streamer.stages.events import (
     Cleared,
@@ -35,17 +34,13 @@ MAX_APPEND_BYTES = 3 << 20
 MAX_ITEMS = 256  # the newest, which another one may follow; an id has up to 512 characters
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Call this method of the stream. `reopen`: go on with the options in force; a turn that voice
-    activity has begun ends here. cause: the client event's id."""
-
-    name: Literal["commit", "clear", "answer", "cancel", "reopen"]
-    cause: str | None
-
-
+# A method of the stream to call. `reopen`: go on with the options in force; a turn that voice
+# activity has begun ends here.
+Do = Literal["commit", "clear", "answer", "cancel", "reopen"]
 Action = Do | bytes  # audio to feed, in the encoding that is in force
 Result = tuple[list[Out], Action | None]
+BUFFER = "input_audio_buffer"
+NOTHING = "the input audio buffer is empty; append audio first"
 
 
 class Conversation:
@@ -98,50 +93,40 @@ class Conversation:
         return [{"type": "session.created", "session": self._session()}]
 
     def client(self, event: c.ClientEvent) -> Result:
-        """Handle a client event."""
+        """Handle a client event. Raises Refused."""
         match event:
             case c.SessionUpdate():
                 return self._update(event)
             case c.BufferAppend():
-                return self._append(event.audio, event.event_id)
+                return self._append(event.audio)
             case c.BufferCommit():
-                return [], Do("commit", event.event_id)
+                return [], "commit"
             case c.BufferClear():
                 self.turns.cleared()  # an update may follow at once
-                return [], Do("clear", event.event_id)
+                return [], "clear"
             case c.ResponseCreate():
                 return self._respond(event)
             case c.ResponseCancel():
                 return self._cancel(event)
-            case c.ItemCreate():
-                return self._create(event)
-        text = f"{event.__struct_config__.tag} is not supported; items are not kept"
-        if isinstance(event, c.ItemRetrieve):
-            return _refused(text, "item_retrieve_invalid_item_id", event.event_id)
-        return _refused(text, "unsupported", event.event_id)
+        return self._create(event), None
 
     def binary(self, pcm: bytes) -> Result:
-        """Handle a binary message: raw audio, if the client has asked for that."""
+        """Handle a binary message: raw audio, if the client has asked for that. Raises Refused."""
         if not self.wants.binary:
-            text = "binary messages need session.streamer.binary"
-            return _refused(text, "binary_not_enabled", None)
-        return self._append(pcm, None)
+            raise Refused("binary messages need session.streamer.binary", "binary_not_enabled")
+        return self._append(pcm)
 
     def fed(self, num_bytes: int) -> None:
         """These bytes of audio were taken."""
         self.turns.fed(num_bytes, self.options.turn_detection is not None)
 
-    def committed(self, turn: int, cause: str | None) -> list[Out]:
-        """The client has ended this turn, unless voice activity had and it was answered."""
+    def committed(self, turn: int) -> None:
+        """The client has ended this turn, unless voice activity had and it was answered. Raises
+        Refused."""
         if turn <= self.turns.done:
-            return self.nothing_to_commit(cause)
+            raise Refused(NOTHING, "input_audio_buffer_commit_empty")
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
-        return []
-
-    def nothing_to_commit(self, cause: str | None) -> list[Out]:
-        text = "the input audio buffer is empty; append audio first"
-        return [s.error(text, "input_audio_buffer_commit_empty", cause)]
 
     def reopened(self, num_bytes: int, before: SessionOptions) -> None:
         """Another stream goes on after this audio, which had the options `before`; its turns are
@@ -157,18 +142,21 @@ class Conversation:
         if isinstance(event, CoachEvent):
             return [s.extension("", event, self._before_ms / 1000)]
         item = self._item(event.turn)
+        place = {"item_id": item}
         match event:
             case SpeechStarted():
                 self.turns.is_speaking = True
-                return [s.speech("start", item, event.at_ms + self._before_ms)]
+                at_ms = event.at_ms + self._before_ms
+                return [{"type": f"{BUFFER}.speech_started", "audio_start_ms": at_ms, **place}]
             case SpeechStopped():
-                return [s.speech("end", item, event.at_ms + self._before_ms)]
+                at_ms = event.at_ms + self._before_ms
+                return [{"type": f"{BUFFER}.speech_stopped", "audio_end_ms": at_ms, **place}]
             case TurnCommitted():
                 self.turns.closed(event.turn, self.options.answers_itself)
                 return s.committed(item, self._add(item))
             case Cleared():
                 self.turns.cleared()
-                return [{"type": "input_audio_buffer.cleared"}]
+                return [{"type": f"{BUFFER}.cleared"}]
             case LiveUpdate():
                 spoken = self._terms.spoken
                 phrases = spoken.get(self.options.language or next(iter(spoken), ""), {})
@@ -195,7 +183,7 @@ class Conversation:
         out: list[Out] = []
         if answer.id != response:
             asked = self._asked.pop(event.turn, c.ResponseCreate())
-            answer = s.Answer(response, item, self._add(item), asked.metadata, asked.ignored)
+            answer = s.Answer(response, item, self._add(item), asked)
             self._answer = answer
             out += answer.begins()
         match event:
@@ -210,39 +198,34 @@ class Conversation:
         status, details = ("cancelled", s.CANCELLED) if is_cancelled else ("completed", None)
         return out + answer.ends(status, details, event.n_tokens)
 
-    def _append(self, pcm: bytes, cause: str | None) -> Result:
+    def _append(self, pcm: bytes) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:
             text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
-            return _refused(text, "append_too_large", cause)
+            raise Refused(text, "append_too_large")
         return [], pcm or None
 
     def _update(self, event: c.SessionUpdate) -> Result:
-        before = self.options
-        try:
-            settings = self.settings.updated(event.session, self._terms)
-        except ValueError as wrong:
-            return _refused(str(wrong), "invalid_value", event.event_id)
+        before, turns = self.options, self.turns
+        settings = self.settings.updated(event.session, self._terms)
         is_same = settings.options == before
-        is_waiting = self.turns.is_open or self.turns.is_unasked
-        if not is_same and not before.answers_itself and is_waiting:
+        if not (is_same or before.answers_itself) and (turns.is_open or turns.is_unasked):
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
-            return _refused(f"{text}; {ways}", "session_busy", event.event_id)
+            raise Refused(f"{text}; {ways}", "session_busy")
         self.settings = settings
         out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
-        return out, None if is_same else Do("reopen", event.event_id)
+        return out, None if is_same else "reopen"
 
     def _respond(self, event: c.ResponseCreate) -> Result:
         """Answer the last committed turn. If there is nothing to answer, send an empty response:
         some clients' receive loops end with any error."""
         if self.settings.kind == "transcription":
-            text = "a transcription session answers by itself"
-            return _refused(text, "unsupported", event.event_id)
+            raise Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
             turns.asked = turns.committed
-            return [], Do("answer", event.event_id)
+            return [], "answer"
         has_begun = self._place(turns.asked)[0] == self._answer.id
         may_ask, self._may_ask = self._may_ask, False
         if may_ask and not has_begun:
@@ -252,9 +235,8 @@ class Conversation:
             return [], None
         if turns.is_asked:
             text = "a response is in progress; wait for response.done, or cancel it"
-            return _refused(text, "conversation_already_has_active_response", event.event_id)
-        own = f"resp_{self.name}_own_{self._count_own()}"
-        answer = s.Answer(own, metadata=event.metadata, ignored=event.ignored)
+            raise Refused(text, "conversation_already_has_active_response")
+        answer = s.Answer(f"resp_{self.name}_own_{self._count_own()}", asked=event)
         return answer.empty(is_uncommitted=turns.is_open), None
 
     def _cancel(self, event: c.ResponseCancel) -> Result:
@@ -263,26 +245,26 @@ class Conversation:
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
             text = "Cancellation failed: no such response is in progress"  # as clients match it
-            return _refused(text, "response_cancel_not_active", event.event_id)
-        return [], Do("cancel", event.event_id)
+            raise Refused(text, "response_cancel_not_active")
+        return [], "cancel"
 
-    def _create(self, event: c.ItemCreate) -> Result:
+    def _create(self, event: c.ItemCreate) -> list[Out]:
         """Acknowledge a text. It changes no answer: answers are about audio alone."""
         item = event.item
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
             text = "only messages of text are taken as items; append audio, and commit it"
-            return _refused(text, "unsupported", event.event_id)
+            raise Refused(text, "unsupported")
         after = event.previous_item_id
         if after not in (None, "root", *self._items):
             text = f"the previous item {after!r:.80} does not exist, or is too old"
             code = "item_create_invalid_previous_item_id"
-            return _refused(f"{text}; name one of the last {MAX_ITEMS}", code, event.event_id)
+            raise Refused(f"{text}; name one of the last {MAX_ITEMS}", code)
         name = item.id or f"item_{self.name}_own_{self._count_own()}"
         if name in ("root", *self._items):
             text = f"an item {name!r:.80} exists; take another id"
-            return _refused(text, "item_create_duplicate_id", event.event_id)
+            raise Refused(text, "item_create_duplicate_id")
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        return s.item_added(name, item.role, content, self._add(name, after)), None
+        return s.item_added(name, item.role, content, self._add(name, after))
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
         extensions = msgspec.to_builtins(self.wants) | {"ignored": list(ignored)}
@@ -359,8 +341,3 @@ class Turns:
     def last_in_flight(self) -> int:
         """The last turn among those in progress now, with an open one."""
         return self.committed + self.is_open
-
-
-def _refused(text: str, code: str, cause: str | None) -> Result:
-    """An error event, and no action."""
-    return [s.error(text, code, cause)], None

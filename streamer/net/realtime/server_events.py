@@ -6,14 +6,14 @@ only to clients that asked for them. `to_beta` renames events for clients of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 from streamer.core.description import Description, TextDelta
+from streamer.net.realtime.client_events import FORMATS, INVALID, ResponseCreate
 from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOptions, TurnFailed
 
 Event = dict[str, Any]
-Metadata = dict[str, str] | None
 Ours = TextDelta | Description | Measures | CoachEvent
 MODEL = "streamer"
 CANCELLED: Event = {"type": "cancelled", "reason": "client_cancelled"}
@@ -45,11 +45,8 @@ def session(kind: str, session_id: str, options: SessionOptions, extensions: Eve
         }
     # The client's strict types allow 24000 alone, so any other rate stands in our extension.
     rate = options.sample_rate_hz
-    encoding = "audio/pcm" if options.encoding == "pcm16" else f"audio/{options.encoding}"
-    heard = {
-        "format": {"type": encoding} | ({"rate": rate} if rate == 24_000 else {}),
-        "turn_detection": detection,
-    }
+    format = {"type": FORMATS[options.encoding][0]} | ({"rate": rate} if rate == 24_000 else {})
+    heard = {"format": format, "turn_detection": detection}
     ours = extensions | {"rate": rate}
     if options.coach is not None:
         ours["coach"] = options.coach.as_json()  # with the thresholds in force
@@ -68,17 +65,10 @@ def cut(message: str) -> str:
     return line if len(line) <= most else line[: most - len(GAP)] + GAP
 
 
-def error(message: str, code: str, cause: str | None, kind: str = "invalid_request_error") -> Event:
+def error(message: str, code: str, cause: str | None, kind: str = INVALID) -> Event:
     """Every error event is made here, so every one is cut. cause: the client event's id."""
     found = {"message": cut(message), "type": kind, "code": code, "event_id": cause, "param": None}
     return {"type": "error", "error": found}
-
-
-def speech(which: Literal["start", "end"], item_id: str, at_ms: int) -> Event:
-    """Voice activity found the start or the end of a turn's speech."""
-    name = "started" if which == "start" else "stopped"
-    kind = f"input_audio_buffer.speech_{name}"
-    return {"type": kind, f"audio_{which}_ms": at_ms, "item_id": item_id}
 
 
 def committed(item_id: str, previous: str | None) -> list[Event]:
@@ -104,90 +94,79 @@ def _item(item_id: str, role: str, status: str, content: list[Event]) -> Event:
 
 @dataclass
 class Answer:
-    """A response and its one item while it is written. previous: the item before it. ignored: names
-    of the fields of response.create that had no effect."""
+    """A response and its one item while it is written. previous: the item before it. asked: by the
+    client. num_ids: its tokens, once it has ended."""
 
     id: str = ""
     item: str = ""
     previous: str | None = None
-    metadata: Metadata = None
-    ignored: tuple[str, ...] = ()
+    asked: ResponseCreate = field(default_factory=ResponseCreate)
     text: str = ""
+    status: str = "in_progress"
+    details: Event | None = None
+    num_ids: int = 0
 
     def begins(self) -> list[Event]:
         """The response and its item, both empty."""
-        item = self._as_item("in_progress")
-        added = {"type": "conversation.item.added", "previous_item_id": self.previous, "item": item}
-        part = {"part": {"type": "text", "text": ""}}
-        return [
-            {"type": "response.created", "response": self._as_response("in_progress", [])},
-            {"type": "response.output_item.added", **self._place, "item": item},
-            added,
-            {"type": "response.content_part.added", **self._part, **part},
-        ]
+        return [self._response("created", []), *self._places("added", [])]
 
     def continues(self, text: str) -> Event:
         return {"type": "response.output_text.delta", **self._part, "delta": text}
 
     def ends(self, status: str, details: Event | None, num_ids: int) -> list[Event]:
         """The whole text. status: completed, cancelled or failed, with its details."""
-        part = {"type": "text", "text": self.text}
-        item = self._as_item("completed" if status == "completed" else "incomplete")
-        done = {"type": "conversation.item.done", "previous_item_id": self.previous, "item": item}
-        response = self._as_response(status, [item], details, num_ids)
-        return [
-            {"type": "response.output_text.done", **self._part, "text": self.text},
-            {"type": "response.content_part.done", **self._part, "part": part},
-            {"type": "response.output_item.done", **self._place, "item": item},
-            done,
-            {"type": "response.done", "response": response},
-        ]
+        self.status, self.details, self.num_ids = status, details, num_ids
+        item, added, part = self._places("done", [{"type": "output_text", "text": self.text}])
+        text = {"type": "response.output_text.done", **self._part, "text": self.text}
+        return [text, part, item, added, self._response("done", [item["item"]])]
 
     def empty(self, is_uncommitted: bool) -> list[Event]:
         """There is nothing to answer. is_uncommitted: because the client did not commit."""
-        status, details = ("failed", UNCOMMITTED) if is_uncommitted else ("completed", None)
+        created = self._response("created", [])
+        self.status, self.details = "completed", None
+        if is_uncommitted:
+            self.status, self.details = "failed", UNCOMMITTED
+        return [created, self._response("done", [])]
+
+    def _places(self, step: str, content: list[Event]) -> list[Event]:
+        """Its item, the item in the conversation, and the item's text."""
+        is_whole = self.status in ("completed", "in_progress")
+        item = _item(self.item, "assistant", self.status if is_whole else "incomplete", content)
+        part = {"type": "text", "text": self.text}
+        place = {"response_id": self.id, "output_index": 0}
         return [
-            {"type": "response.created", "response": self._as_response("in_progress", [])},
-            {"type": "response.done", "response": self._as_response(status, [], details)},
+            {"type": f"response.output_item.{step}", **place, "item": item},
+            {"type": f"conversation.item.{step}", "previous_item_id": self.previous, "item": item},
+            {"type": f"response.content_part.{step}", **self._part, "part": part},
         ]
 
-    def _as_item(self, status: str) -> Event:
-        is_begun = status == "in_progress"
-        content = [] if is_begun else [{"type": "output_text", "text": self.text}]
-        return _item(self.item, "assistant", status, content)
-
-    def _as_response(
-        self, status: str, output: list[Event], details: Event | None = None, num_ids: int = 0
-    ) -> Event:
-        """num_ids: its tokens, once it has ended."""
+    def _response(self, step: str, output: list[Event]) -> Event:
         usage = {
-            "total_tokens": num_ids,
+            "total_tokens": self.num_ids,
             "input_tokens": 0,
-            "output_tokens": num_ids,
+            "output_tokens": self.num_ids,
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
-            "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
+            "output_token_details": {"text_tokens": self.num_ids, "audio_tokens": 0},
         }
         found = {
             "id": self.id,
             "object": "realtime.response",
-            "status": status,
-            "status_details": details,
+            "status": self.status,
+            "status_details": self.details,
             "output": output,
-            "usage": None if status == "in_progress" else usage,
+            "usage": None if self.status == "in_progress" else usage,
             "output_modalities": ["text"],
-            "metadata": self.metadata,
+            "metadata": self.asked.metadata,
         }
-        return found | ({"streamer": {"ignored": list(self.ignored)}} if self.ignored else {})
-
-    @property
-    def _place(self) -> Event:
-        """Where its item stands."""
-        return {"response_id": self.id, "output_index": 0}
+        if self.asked.ignored:
+            found["streamer"] = {"ignored": list(self.asked.ignored)}
+        return {"type": f"response.{step}", "response": found}
 
     @property
     def _part(self) -> Event:
         """Where its text goes."""
-        return {**self._place, "item_id": self.item, "content_index": 0}
+        place = {"response_id": self.id, "output_index": 0}
+        return {**place, "item_id": self.item, "content_index": 0}
 
 
 def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Event]:
@@ -263,7 +242,14 @@ def to_beta(event: Event) -> list[Event]:
         row["modalities"] = row.pop("output_modalities")
         found["response"] = row | {"output": [_beta_item(item) for item in row["output"]]}
     if "session" in found:
-        found["session"] = _beta_session(found["session"])
+        row = dict(found["session"])
+        heard = row.pop("audio")["input"]
+        left_out = ("output_modalities", "type")
+        found["session"] = {name: value for name, value in row.items() if name not in left_out} | {
+            "modalities": ["text"],
+            "input_audio_format": dict(FORMATS.values())[heard["format"]["type"]],
+            "turn_detection": heard["turn_detection"],
+        }
     return [found]
 
 
@@ -273,14 +259,3 @@ def _beta_item(item: Event) -> Event:
         for part in item["content"]
     ]
     return item | {"content": content}
-
-
-def _beta_session(row: Event) -> Event:
-    names = {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw", "audio/pcma": "g711_alaw"}
-    heard = row["audio"]["input"]
-    left_out = ("audio", "output_modalities", "type")
-    return {name: value for name, value in row.items() if name not in left_out} | {
-        "modalities": ["text"],
-        "input_audio_format": names[heard["format"]["type"]],
-        "turn_detection": heard["turn_detection"],
-    }

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from typing import Annotated
 
 import anyio
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.measures.speech_measures import Voice
-from streamer.net.realtime.client_events import BadEvent, decode
-from streamer.net.realtime.conversation import Action, Conversation, Do
+from streamer.net.realtime.client_events import Refused, decode
+from streamer.net.realtime.conversation import NOTHING, Action, Conversation
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error, to_beta
 from streamer.net.service.http import ClientSocket
@@ -32,6 +32,7 @@ from streamer.stages.stream import LiveSession
 DRAIN_POLL_S = 0.02
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
 FAILED = (1011, "internal error; the server's log says more")
+Number = Annotated[int, msgspec.Meta(ge=0, lt=10**15)]
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession]]
 
 
@@ -175,66 +176,72 @@ class ClientSession:
             self._pumped.set()
 
     async def _take(self, message: str | bytes) -> None:
+        cause = None
         try:
             if isinstance(message, bytes):
                 out, action = self.conversation.binary(message)
             else:
-                out, action = self.conversation.client(decode(message))
-        except BadEvent as bad:
-            out, action = [error(str(bad), "invalid_event", bad.event_id)], None
-        if action is not None:
-            out += await self._perform(action)
-        if out:
-            self._send(out)
+                event = decode(message)
+                cause = event.event_id
+                out, action = self.conversation.client(event)
+            if action is not None:
+                await self._perform(action)
+            if out:
+                self._send(out)
+        except Refused as why:
+            self._send([error(str(why), why.code, why.event_id or cause, why.kind)])
 
     def _send(self, events: list[Event]) -> None:
         if self.conversation.is_beta:
             events = [renamed for event in events for renamed in to_beta(event)]
         self.journal.append(events)
 
-    async def _perform(self, action: Action) -> list[Event]:
+    async def _perform(self, action: Action) -> None:
+        """Raises Refused."""
         assert self._stream is not None
-        match action:
-            case bytes() as pcm:
-                # draining: nothing more is heard
-                with suppress(anyio.ClosedResourceError):
-                    await self._stream.feed(pcm)
-                    self.conversation.fed(len(pcm))
-            case Do("reopen"):
+        try:
+            if isinstance(action, bytes):
+                await self._stream.feed(action)
+                self.conversation.fed(len(action))
+            elif action == "reopen":
                 self._ready = anyio.Event()
                 self._change.set()
                 await self._ready.wait()
-            case Do(name, cause):
-                try:
-                    turn = await getattr(self._stream, name)()
-                    if name == "commit":
-                        return self.conversation.committed(turn, cause)
-                except NothingToCommit:
-                    return self.conversation.nothing_to_commit(cause)
-                except anyio.ClosedResourceError:
-                    text = "the server is going down; connect again"
-                    return [error(text, "draining", cause, "server_error")]
-        return []
+            else:
+                turn = await getattr(self._stream, action)()
+                if action == "commit":
+                    self.conversation.committed(turn)
+        except NothingToCommit:
+            raise Refused(NOTHING, "input_audio_buffer_commit_empty") from None
+        except anyio.ClosedResourceError:  # draining: nothing more is heard
+            if not isinstance(action, bytes):
+                text = "the server is going down; connect again"
+                raise Refused(text, "draining", kind="server_error") from None
 
 
 class CannotResume(ValueError):
     """A request to resume is wrong; one line for the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True):
     """A client's request to go on with its session; None for what it did not say."""
 
-    session_id: str
-    num_bytes: int | None = None
-    event: int | None = None
+    session_id: str = msgspec.field(name="resume")
+    num_bytes: Number | None = msgspec.field(name="bytes", default=None)
+    event: Number | None = None
 
     @classmethod
     def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
         """None if the query does not resume. Raises CannotResume."""
         if "resume" not in query:
             return None
-        return cls(query["resume"][0], _number(query, "bytes"), _number(query, "event"))
+        known = ("resume", "bytes", "event")
+        first = {name: query[name][0] for name in known if name in query}
+        try:
+            return msgspec.convert(first, cls, strict=False)
+        except (msgspec.ValidationError, UnicodeError):
+            told = "bytes or event is no number; leave it out if it is not known"
+            raise CannotResume(told) from None
 
     def check(self, session: ClientSession) -> None:
         """Raises CannotResume for an event that does not exist yet."""
@@ -253,15 +260,6 @@ class Resume:
         journal.confirm(first)
         head = {"event_id": f"event_resumed_{session.num_resumed}"}
         return first, msgspec.json.encode({**head, **told, "event": first, **lost})
-
-
-def _number(query: Mapping[str, Sequence[str]], name: str) -> int | None:
-    if name not in query:
-        return None
-    text = query[name][0]
-    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise CannotResume(f"{name} is no number; leave it out if it is not known")
-    return int(text)
 
 
 ACK_EVERY_S = 0.5
