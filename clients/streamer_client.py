@@ -322,7 +322,7 @@ class Recording:
             self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
 
     def _mixed(self, block):
-        """Of a block [n, channels] the loudest channel of late [n]. As streamer does it."""
+        """The loudest channel of late [n] in a block [n, channels]. As streamer does it."""
         if block.shape[1] == 1:
             return block[:, 0]
         exact = block.astype("f8")
