@@ -67,7 +67,9 @@ def measure(
     spoken = np.ones(len(raw), bool) if speech is None else speech
     if spoken.sum() < MIN_FRAMES:
         raise ValueError("no speech")
-    active_db, heard = frames.active_level(power, spoken)
+    level_db = frames.decibel(power)
+    active_db = frames.level_of_speech(power[spoken], level_db[spoken])
+    heard = spoken & (level_db > active_db - frames.SILENT_DB)
     talking = heard if speech is None else speech
     first, end = span_of(talking)
     paused = paused_frames(~talking[first:end])
@@ -75,7 +77,7 @@ def measure(
     if len(voiced) < MIN_FRAMES or (num_syllables is not None and num_syllables < 1):
         raise ValueError("no voiced speech")
     found = frames.pitch_stats(voiced)
-    pitch, variation = found.median_hz, found.sd_semitones
+    pitch, variation = found["pitch_median_hz"], found["pitch_sd_semitones"]
     span = end - first
     rate = float("nan") if num_syllables is None else FRAMES_PER_S * num_syllables / (span - paused)
     bands = (frames.VOICE_HZ, frames.BRIGHT_HZ)
@@ -134,5 +136,4 @@ def span_of(talking: np.ndarray) -> tuple[int, int]:
 
 def stretches(flags: np.ndarray) -> list[tuple[int, int]]:
     """(first frame, end) of each stretch of set `flags` [n_frames] bool."""
-    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
+    return frames.runs(flags)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.description import Description
+from streamer.core.measures.frames import runs, without_gaps
 from streamer.core.text.chinese import comma, told
 from streamer.core.timeline import Timeline
 
@@ -96,9 +97,9 @@ def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark
     if not len(spoken):
         return []
     first = int(spoken[0])
-    silent = [(a, b) for a, b in _runs(num[first : spoken[-1] + 1] == 0) if b - a >= 100 * DEAD_S]
+    silent = [(a, b) for a, b in runs(num[first : spoken[-1] + 1] == 0) if b - a >= 100 * DEAD_S]
     marks: list[tuple[float, float, Mark]] = [
-        *((a / 100, b / 100, "overlap") for a, b in _runs(num > 1)),
+        *((a / 100, b / 100, "overlap") for a, b in runs(num > 1)),
         *(((first + a) / 100, (first + b) / 100, "dead air") for a, b in silent),
     ]
     return sorted(marks)
@@ -117,12 +118,12 @@ def _of(flags: Flags, step_s: float) -> Conversation:
     stretches = sorted(
         (begin * step_s, end * step_s, channel)
         for channel, each in enumerate(flags)
-        for begin, end in _runs(_merged(each, round(MERGE_S / step_s)))
+        for begin, end in runs(without_gaps(each, round(MERGE_S / step_s)))
     )
     num = flags.sum(0)
     spoken = np.flatnonzero(num)
     anybody = float((num > 0).sum()) * step_s
-    silent = [(end - begin) * step_s for begin, end in _runs(num[spoken[0] : spoken[-1] + 1] == 0)]
+    silent = [(end - begin) * step_s for begin, end in runs(num[spoken[0] : spoken[-1] + 1] == 0)]
     dead = [seconds for seconds in silent if seconds >= DEAD_S]
     talk_s = tuple(float(each.sum()) * step_s for each in flags)
     overlap_s = float((num > 1).sum()) * step_s
@@ -162,19 +163,3 @@ def _interruptions(stretches: Sequence[Stretch], channel: int) -> int:
         for begin, end, own in stretches
         if own == channel and end - begin >= BACKCHANNEL_S
     )
-
-
-def _runs(flags: Flags) -> list[tuple[int, int]]:
-    """(first, end) of each run of True."""
-    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _merged(flags: Flags, most: int) -> Flags:
-    """The same with gaps of up to `most` steps filled."""
-    filled = flags.copy()
-    runs = _runs(flags)
-    for (_, end), (begin, _) in itertools.pairwise(runs):
-        if begin - end < most:
-            filled[end:begin] = True
-    return filled

@@ -6,6 +6,7 @@ docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel
+from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel, runs, without_gaps
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import Flags, Floats, Frames
 from streamer.core.text.chinese import comma, told
@@ -83,14 +84,8 @@ class Curves:
     @property
     def pauses_s(self) -> list[tuple[float, float]]:
         """(begin, end) of each stretch of 180 ms and more without speech that speech encloses."""
-        edges = np.flatnonzero(np.diff(self.speech.astype(np.int8), prepend=0, append=0))
-        ends, begins = edges[1:-1:2], edges[2::2]
-        least = PAUSE_FRAMES / FRAMES_PER_S / self.step_s
-        return [
-            (a * self.step_s, b * self.step_s)
-            for a, b in zip(ends.tolist(), begins.tolist(), strict=True)
-            if b - a >= least - 1e-6
-        ]
+        talking = itertools.pairwise(runs(self._talking()))
+        return [(end * self.step_s, begin * self.step_s) for (_, end), (begin, _) in talking]
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -125,13 +120,7 @@ class Curves:
 
     def _talking(self) -> Flags:
         """From the first speech to the last, without pauses."""
-        found = np.zeros(len(self), bool)
-        spoken = np.flatnonzero(self.speech)
-        if len(spoken):
-            found[spoken[0] : spoken[-1] + 1] = True
-        for begin_s, end_s in self.pauses_s:
-            found[round(begin_s / self.step_s) : round(end_s / self.step_s)] = False
-        return found
+        return without_gaps(self.speech, PAUSE_FRAMES / FRAMES_PER_S / self.step_s - 1e-6)
 
     def _halved(self) -> Curves:
         even = len(self) // 2 * 2

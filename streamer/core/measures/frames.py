@@ -7,7 +7,7 @@ peak they are a partition of unity, so Parseval holds.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import itertools
 from typing import Any
 
 import numpy as np
@@ -57,18 +57,9 @@ def smoothed(power: Floats, num: int) -> Floats:
     return found
 
 
-def active_level(power: Floats, spoken: Flags) -> tuple[float, Flags]:
-    """The level of the speech in dBFS, and which frames are heard in it [n_frames].
-
-    Frames within 25 dB of the 95th percentile count; the rest of `spoken` is silence or noise.
-    """
-    level_db = decibel(power)
-    active_db = level_of_speech(power[spoken], level_db[spoken])
-    return active_db, spoken & (level_db > active_db - SILENT_DB)
-
-
 def level_of_speech(power: Floats, level_db: Floats) -> float:
-    """The same of frames of speech alone, n > 0."""
+    """The level in dBFS of frames of speech [n], n > 0. Those within 25 dB of the 95th percentile
+    count; the rest is silence or noise."""
     loud = level_db > np.percentile(level_db, 95) - SILENT_DB
     return float(10 * np.log10(power[loud].mean() + 1e-12))
 
@@ -85,8 +76,23 @@ def speaking(probability: Floats, state: bool = False) -> Flags:
     return np.array(states, bool)
 
 
+def runs(flags: Flags) -> list[tuple[int, int]]:
+    """(first, end) of each run of True."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def without_gaps(flags: Flags, least: float) -> Flags:
+    """The same with the gaps filled that are shorter than `least`."""
+    filled = flags.copy()
+    for (_, end), (begin, _) in itertools.pairwise(runs(flags)):
+        if begin - end < least:
+            filled[end:begin] = True
+    return filled
+
+
 @functools.cache
-def _edges_hz() -> NDArray[np.float64]:
+def mel_edges_hz() -> NDArray[np.float64]:
     """Edges of Slaney's mel bands [130]: 200/3 Hz per mel below 1 kHz, then 27 per factor of
     6.4."""
     step = np.log(6.4) / 27.0
@@ -107,13 +113,13 @@ def _inside(low_hz: float, high_hz: float) -> Flags:
 @functools.cache
 def band_hz() -> Floats:
     """Centre of each mel band [128]."""
-    return _edges_hz()[1:-1].astype(np.float32)
+    return mel_edges_hz()[1:-1].astype(np.float32)
 
 
 @functools.cache
 def band_peak() -> Floats:
     """Height of each triangle [128]: 2 / its width in Hz."""
-    edges = _edges_hz()
+    edges = mel_edges_hz()
     return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
 
 
@@ -152,18 +158,6 @@ OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
 MIN_SEMITONES = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class PitchStats:
-    """For all voiced frames: median, mean and SD in Hz, SD and 5th to 95th percentile in
-    semitones."""
-
-    median_hz: float
-    sd_semitones: float
-    range_semitones: float
-    mean_hz: float
-    sd_hz: float
-
-
 def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
     """Between which frequencies a voice lies, of a first look at it [n], n > 0: what lies beyond
     are mostly errors of an octave (De Looze & Hirst, 2008)."""
@@ -171,18 +165,18 @@ def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
     return 0.75 * float(low), 1.6 * float(high)
 
 
-def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
-    """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
-    alone."""
+def pitch_stats(voiced_hz: NDArray[np.float32]) -> dict[str, float]:
+    """The fields of SpeechMeasures that are of pitch. `voiced_hz` [n], n > 0, all above 0. Frames
+    an octave off the median count for the median alone."""
     middle_hz = np.median(voiced_hz)
     semitones = 12 * np.log2(voiced_hz / middle_hz)
     is_near = np.abs(semitones) < OCTAVE
     near, hz = semitones[is_near], voiced_hz[is_near]
     low, high = np.percentile(near, (5, 95))
-    return PitchStats(
-        median_hz=float(middle_hz),
-        sd_semitones=max(MIN_SEMITONES, float(near.std())),
-        range_semitones=float(high - low),
-        mean_hz=float(hz.mean()),
-        sd_hz=float(hz.std()),
-    )
+    return {
+        "pitch_median_hz": float(middle_hz),
+        "pitch_sd_semitones": max(MIN_SEMITONES, float(near.std())),
+        "pitch_range_semitones": float(high - low),
+        "pitch_mean_hz": float(hz.mean()),
+        "pitch_sd_hz": float(hz.std()),
+    }

@@ -23,7 +23,6 @@ from streamer.core.measures.frames import (
     SPEECH_SAMPLES,
     VOICE_HZ,
     Growing,
-    PitchStats,
     decibel,
     frame_powers,
     level_of_speech,
@@ -145,14 +144,8 @@ class Frames(NamedTuple):
             max(p - n, LEAST_VOICE * p) for p, n in zip((low, high), noises, strict=True)
         )
         outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
-        found = self._pitch(heard)
         return SpeechMeasures(
             rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,
-            pitch_median_hz=found.median_hz if found else None,
-            pitch_sd_semitones=found.sd_semitones if found else None,
-            pitch_range_semitones=found.range_semitones if found else None,
-            pitch_mean_hz=found.mean_hz if found else None,
-            pitch_sd_hz=found.sd_hz if found else None,
             level_dbfs=active_db,
             level_range_db=float(level_high - level_low),
             dip_db=active_db - quietest_db,
@@ -165,6 +158,7 @@ class Frames(NamedTuple):
             audio_s=audio_s,
             snr_db=self._snr_db(at, gaps, whole),
             clipped_share=clipped,
+            **self._pitch(heard),
         )
 
     def counted(self) -> Flags:
@@ -177,16 +171,15 @@ class Frames(NamedTuple):
         """How many syllables each frame holds [n]; it may be a part of one."""
         return self.density * self.speech
 
-    def _pitch(self, heard: Indices) -> PitchStats | None:
-        """The pitch of frames that are heard and voiced; None for too few, and for a whisper."""
+    def _pitch(self, heard: Indices) -> dict[str, float]:
+        """Measures of frames that are heard and voiced; none for too few, and for a whisper."""
         f0 = self.f0[heard]
         is_voiced = f0 > 0
         num = int(is_voiced.sum())
         num_stretches = int(is_voiced[0]) + int((is_voiced[1:] & ~is_voiced[:-1]).sum())
-        if num < MIN_FRAMES:
-            return None
-        if num < WHISPER_FRAMES * num_stretches and num < WHISPER_SHARE * len(heard):
-            return None
+        is_whisper = num < WHISPER_FRAMES * num_stretches and num < WHISPER_SHARE * len(heard)
+        if num < MIN_FRAMES or is_whisper:
+            return {}
         return pitch_stats(f0[is_voiced])
 
     def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:

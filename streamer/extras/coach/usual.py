@@ -13,11 +13,12 @@ import numpy as np
 from streamer.core.measures.frames import (
     FRAMES_PER_S,
     PAUSE_FRAMES,
-    Flags,
     Floats,
     Growing,
-    active_level,
+    decibel,
+    level_of_speech,
     pitch_stats,
+    without_gaps,
 )
 from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import STEPS_PER_S, Heard
@@ -95,7 +96,7 @@ class Learner:
         if end == begin:
             return
         new = slice(begin, end)
-        filled, speech = without_gaps(frames.speech)[new], frames.speech[new]
+        filled, speech = without_gaps(frames.speech, PAUSE_FRAMES)[new], frames.speech[new]
         self._num_spoken += int(filled.sum())
         self._syllables += float(frames.syllables()[new].sum())
         self._power.append(frames.power[new][speech])
@@ -116,9 +117,9 @@ class Learner:
         pitch = pitch_stats(voiced)
         values = [
             self._syllables / self.speech_s,
-            pitch.median_hz,
-            pitch.sd_semitones,
-            float(active_level(power, np.ones(len(power), bool))[0]),
+            pitch["pitch_median_hz"],
+            pitch["pitch_sd_semitones"],
+            level_of_speech(power, decibel(power)),
             self._num_paused / (self._num_spoken + self._num_paused),
             self.speech_s,
             *(value for pair in usual if pair for value in pair),
@@ -126,13 +127,3 @@ class Learner:
         with suppress(BaselineError):
             return Baseline(*map(float, values))
         return None
-
-
-def without_gaps(speech: Flags) -> Flags:
-    """Speech with the gaps filled that are too short for a pause."""
-    edges = np.flatnonzero(np.diff(speech.astype(np.int8), prepend=0, append=0))
-    found = speech.copy()
-    for end, begin in zip(edges[1::2], edges[2::2], strict=False):
-        if begin - end < PAUSE_FRAMES:
-            found[end:begin] = True
-    return found

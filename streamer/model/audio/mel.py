@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
+from streamer.core.measures.frames import HOP_SAMPLES, NUM_MELS, mel_edges_hz
 from streamer.model.kernels.library import PANEL, kernel
 
 Floats = NDArray[np.float32]
-NUM_MELS = 128
 FFT_SAMPLES = 400
-HOP_SAMPLES = 160
 HALF_SAMPLES = FFT_SAMPLES // 2
 # All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
 # running maximum is known every 200 ms. It costs 2 ms per second of audio on one thread
@@ -95,15 +94,8 @@ def _panels() -> Floats:
 @functools.cache
 def _mel_filters() -> Floats:
     """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
-
-    The scale: 200/3 Hz per mel below 1 kHz (15 mel), then 27 mel per factor of 6.4; triangles have
-    area 1.
-    """
-    top = 15.0 + np.log(8000.0 / 1000.0) * (27.0 / np.log(6.4))
-    mels = np.linspace(0.0, top, NUM_MELS + 2)
-    edges = 200.0 * mels / 3.0
-    log_region = mels >= 15.0
-    edges[log_region] = 1000.0 * np.exp((np.log(6.4) / 27.0) * (mels[log_region] - 15.0))
+    The triangles have area 1."""
+    edges = mel_edges_hz()
     slopes = (
         edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
     )
