@@ -50,100 +50,53 @@ class Config:
     """
 
     language: str | None = option(
-        None,
-        "language of the sentence, such as zh or en; the model must speak it",
-        SENTENCE,
-        metavar="L",
-        unset="the model's first: zh, as shipped",
+        None, group=SENTENCE, metavar="L", unset="the model's first: zh, as shipped"
     )
-    attributes: str | None = option(
-        None,
-        "the sentence names these attributes only, with commas between them; acoustic: all but "
-        "arousal, which is close to a feeling",
-        SENTENCE,
-        metavar="NAMES",
-        unset="all",
-    )
-    words: Literal["measured", "models"] = option(
-        "measured",
-        "measured: what the models say, weighed with the measures; models: the models alone, "
-        "for comparison",
-        SENTENCE,
-    )
-    temperature: float = option(
-        0.0, "randomness in the choice of words, 0 to 1000000; 0: greedy", DECODING, metavar="T"
-    )
-    top_p: float = option(
-        1.0, "sample within this share of the probability; 1: all of it", DECODING, metavar="P"
-    )
+    """language of the sentence, such as zh or en; the model must speak it"""
+    attributes: str | None = option(None, group=SENTENCE, metavar="NAMES", unset="all")
+    """the sentence names these attributes only, with commas between them; acoustic: all but
+    arousal, which is close to a feeling"""
+    words: Literal["measured", "models"] = option("measured", group=SENTENCE)
+    """measured: what the models say, weighed with the measures; models: the models alone, for
+    comparison"""
+    temperature: float = option(0.0, group=DECODING, metavar="T")
+    """randomness in the choice of words, 0 to 1000000; 0: greedy"""
+    top_p: float = option(1.0, group=DECODING, metavar="P")
+    """sample within this share of the probability; 1: all of it"""
     seed: int = option(0, "the same seed gives the same sentence", DECODING)
     min_new_tokens: int | None = option(
-        None,
-        "least tokens of a sentence, for models without phrases",
-        DECODING,
-        ge=0,
-        le=128,
-        unset="16, or the maximum if that is less",
+        None, group=DECODING, ge=0, le=128, unset="16, or the maximum if that is less"
     )
+    """least tokens of a sentence, for models without phrases"""
     max_new_tokens: int = option(96, "most tokens of a sentence", DECODING, ge=1, le=128)
-    mode: Mode = option(
-        "gated",
-        "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
-        "edge, cloud: that model works alone",
-        DECODING,
-    )
-    preset: Literal["fluent", "quality"] = option(
-        "fluent",
-        "fluent: short drafts, few of them verified; quality: longer drafts, more verified",
-        DECODING,
-    )
+    mode: Mode = option("gated", group=DECODING)
+    """gated: the cloud verifies where the edge is unsure; exact: it verifies every block; edge,
+    cloud: that model works alone"""
+    preset: Literal["fluent", "quality"] = option("fluent", group=DECODING)
+    """fluent: short drafts, few of them verified; quality: longer drafts, more verified"""
     k: int | None = option(None, "tokens of a draft", DECODING, ge=1, le=64, unset="the preset's")
-    threshold: float | None = option(
-        None,
-        "verify drafts with more entropy than this, in nats",
-        DECODING,
-        ge=0,
-        unset="the preset's gate",
-    )
-    draft: Literal["incremental", "generate"] = option(
-        "incremental",
-        "how the edge drafts. generate: transformers' own, for comparison; slow, greedy "
-        "(temperature 0 only); our rules hold only for verified tokens",
-        DECODING,
-    )
+    threshold: float | None = option(None, group=DECODING, ge=0, unset="the preset's gate")
+    """verify drafts with more entropy than this, in nats"""
+    draft: Literal["incremental", "generate"] = option("incremental", group=DECODING)
+    """how the edge drafts. generate: transformers' own, for comparison; slow, greedy (temperature 0
+    only); our rules hold only for verified tokens"""
     edge: str = edge_option()
-    cloud: str = option(
-        "embedded",
-        "embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a "
-        "`streamer verifier`, or none",
-        MODELS,
-        metavar="SPEC",
-    )
+    cloud: str = option("embedded", group=MODELS, metavar="SPEC")
+    """embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a `streamer
+    verifier`, or none"""
     engine: EngineName = engine_option()
     device: DeviceName = device_option()
     cloud_key: str | None = option(
-        None,
-        "API key of the verifier",
-        ELSEWHERE,
-        repr=False,
-        metavar="K",
-        unset="STREAMER_CLOUD_KEY, if it is set",
+        None, group=ELSEWHERE, repr=False, metavar="K", unset="STREAMER_CLOUD_KEY, if it is set"
     )
-    cloud_audio: Literal["eager", "lazy"] = option(
-        "eager",
-        "eager: audio goes to the verifier during speech; lazy: only when a block is to be "
-        "verified",
-        ELSEWHERE,
-    )
+    """API key of the verifier"""
+    cloud_audio: Literal["eager", "lazy"] = option("eager", group=ELSEWHERE)
+    """eager: audio goes to the verifier during speech; lazy: only when a block is to be verified"""
     verify_budget_s: float | None = option(
-        None,
-        "seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud "
-        "end with an error",
-        ELSEWHERE,
-        ge=0.05,
-        le=600,
-        unset="5 in gated, 30 in exact and cloud",
+        None, group=ELSEWHERE, ge=0.05, le=600, unset="5 in gated, 30 in exact and cloud"
     )
+    """seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud end
+    with an error"""
     num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
 
     def __post_init__(self) -> None:

@@ -75,30 +75,20 @@ class DescribeOptions(Checked):
     files: tuple[str, ...] = files_option()
     json: bool = option(False, "one JSON object per recording; a failed one has `error`")
     quiet: bool = option(False, "the sentences only, without names and warnings")
-    measures: bool = option(
-        False, "also the numbers: a table below each sentence, or `measures` in each JSON object"
-    )
-    timeline: str | None = option(
-        None,
-        "pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png. "
-        ".png needs pip install '.[plot]'",
-        metavar="FILE",
-    )
-    verbose: bool = option(
-        False, "times, and how much of the sentence is verified, on stderr", short="-v"
-    )
-    intervals: str | None = option(
-        None,
-        "measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json",
-        metavar="FILE",
-    )
+    measures: bool = option(False)
+    """also the numbers: a table below each sentence, or `measures` in each JSON object"""
+    timeline: str | None = option(None, metavar="FILE")
+    """pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png. .png needs
+    pip install '.[plot]'"""
+    verbose: bool = option(False, short="-v")
+    """times, and how much of the sentence is verified, on stderr"""
+    intervals: str | None = option(None, metavar="FILE")
+    """measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json"""
     pitch_reference: str | None = reference_option()
-    filled_pauses: bool = option(
-        False, "count filled pauses (um, 嗯) by their sound; it misses up to half of them"
-    )
-    channels: Literal["mixed", "apart"] = option(
-        "mixed", "apart: each channel is a speaker with a description of their own"
-    )
+    filled_pauses: bool = option(False)
+    """count filled pauses (um, 嗯) by their sound; it misses up to half of them"""
+    channels: Literal["mixed", "apart"] = option("mixed")
+    """apart: each channel is a speaker with a description of their own"""
     track: int | None = option(None, "sound track of a film, from 0", unset="the default one", ge=0)
     jobs: int = option(1, "recordings at once; each is shown when it is done", ge=1, le=64)
     pipeline: str | None = pipeline_option()
@@ -116,12 +106,10 @@ class DescribeOptions(Checked):
 class CompareOptions(Checked):
     """Compare two recordings: both numbers of each attribute, and their difference."""
 
-    files: tuple[str, ...] = option(
-        REQUIRED, "two recordings: the first take, the second", metavar="FILE", positional=True
-    )
-    pitch_reference: float | None = option(
-        None, "a voice's usual pitch in Hz: also tell low and high for it", ge=30, le=1000
-    )
+    files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
+    """two recordings: the first take, the second"""
+    pitch_reference: float | None = option(None, ge=30, le=1000)
+    """a voice's usual pitch in Hz: also tell low and high for it"""
     json: bool = json_option()
 
     def __post_init__(self) -> None:
@@ -135,9 +123,8 @@ class ListenOptions(Checked):
     """Describe the microphone: gauges while you speak, a sentence at each pause. Needs
     `pip install '.[listen]'`."""
 
-    microphone: str | None = option(
-        None, "its number, or a part of its name", metavar="D", unset="the system's"
-    )
+    microphone: str | None = option(None, metavar="D", unset="the system's")
+    """its number, or a part of its name"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,18 +132,13 @@ class LabelOptions(Checked):
     """Label a corpus: one row for each recording, with its sentence and its measures."""
 
     files: tuple[str, ...] = files_option()
-    out: str = option(
-        REQUIRED,
-        "the table: .jsonl grows row by row; .csv and .parquet are written at the end. .parquet "
-        "needs pip install '.[parquet]'",
-        metavar="FILE",
-    )
+    out: str = option(REQUIRED, metavar="FILE")
+    """the table: .jsonl grows row by row; .csv and .parquet are written at the end. .parquet needs
+    pip install '.[parquet]'"""
     jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")
-    intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(
-        None,
-        "rows of measures of the intervals in the file of this kind beside each recording, in "
-        "place of sentences",
-    )
+    intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(None)
+    """rows of measures of the intervals in the file of this kind beside each recording, in place of
+    sentences"""
     pitch_reference: str | None = reference_option()
     pipeline: str | None = pipeline_option()
 
@@ -173,42 +155,23 @@ class LabelOptions(Checked):
 class CalibrateOptions(Checked):
     """Write thresholds that keep a stated risk into a model's card."""
 
-    files: tuple[str, ...] = option(
-        REQUIRED,
-        "recordings of the kind that the gate will meet, or directories of them",
-        metavar="FILE",
-        positional=True,
-    )
-    risk: float = option(
-        REQUIRED,
-        "expected share of blocks that the cloud would change but is not asked about",
-        gt=0,
-        lt=1,
-        metavar="R",
-    )
-    confidence: float = option(
-        0.0,
-        "keep the risk with this confidence, too, e.g. 0.9; 0: in expectation only",
-        ge=0,
-        le=0.999,
-        metavar="C",
-    )
-    language: str | None = option(
-        None,
-        "of the sentences; another language than the first gets thresholds of its own",
-        metavar="L",
-        unset="the edge's first",
-    )
+    files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
+    """recordings of the kind that the gate will meet, or directories of them"""
+    risk: float = option(REQUIRED, gt=0, lt=1, metavar="R")
+    """expected share of blocks that the cloud would change but is not asked about"""
+    confidence: float = option(0.0, ge=0, le=0.999, metavar="C")
+    """keep the risk with this confidence, too, e.g. 0.9; 0: in expectation only"""
+    language: str | None = option(None, metavar="L", unset="the edge's first")
+    """of the sentences; another language than the first gets thresholds of its own"""
     edge: str = edge_option()
-    cloud: str = option(
-        "embedded", "the model itself: embedded, a directory, or a hub id", metavar="SPEC"
-    )
+    cloud: str = option("embedded", metavar="SPEC")
+    """the model itself: embedded, a directory, or a hub id"""
     out: str | None = option(
         None,
-        "DIR: a copy of the edge with the new thresholds; FILE.json: its card alone",
         metavar="DIR_OR_FILE",
         unset="the edge's own streamer.json, except for the embedded one",
     )
+    """DIR: a copy of the edge with the new thresholds; FILE.json: its card alone"""
     json: bool = json_option()
 
     def __post_init__(self) -> None:
@@ -222,13 +185,9 @@ class CalibrateOptions(Checked):
 class ModelsOptions(Checked):
     """List the models and devices that can be used here."""
 
-    files: tuple[str, ...] = option(
-        (),
-        "also the model of this directory, or the models in it; the embedded pair and the hub's "
-        "cache are always listed",
-        metavar="DIR",
-        positional=True,
-    )
+    files: tuple[str, ...] = option((), metavar="DIR", positional=True)
+    """also the model of this directory, or the models in it; the embedded pair and the hub's cache
+    are always listed"""
     json: bool = json_option()
 
 
@@ -252,35 +211,25 @@ class WarmOptions(Checked):
 class SamplesOptions(Checked):
     """Show where the bundled recordings and the client are, or copy them."""
 
-    out: str | None = option(
-        None,
-        "copy recordings and the client into DIR, which is made if it does not exist",
-        metavar="DIR",
-        unset="none: only their paths are shown",
-    )
+    out: str | None = option(None, metavar="DIR", unset="none: only their paths are shown")
+    """copy recordings and the client into DIR, which is made if it does not exist"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddressOptions(Checked):
     """Options of every command that listens."""
 
-    host: str = option(
-        "127.0.0.1", "address to listen on; a public one needs --api-key", LISTEN, metavar="H"
-    )
+    host: str = option("127.0.0.1", group=LISTEN, metavar="H")
+    """address to listen on; a public one needs --api-key"""
     port: int = port_option(8765)
     api_key: str | None = option(
-        None,
-        "clients must send it; several, one for each tenant, with commas between them",
-        LISTEN,
-        metavar="K",
-        unset="STREAMER_API_KEY, if it is set",
+        None, group=LISTEN, metavar="K", unset="STREAMER_API_KEY, if it is set"
     )
-    cert: str | None = option(
-        None, "TLS certificate chain, PEM", LISTEN, metavar="FILE", unset="none: no TLS"
-    )
-    key: str | None = option(
-        None, "its private key, PEM without a password", LISTEN, metavar="FILE"
-    )
+    """clients must send it; several, one for each tenant, with commas between them"""
+    cert: str | None = option(None, group=LISTEN, metavar="FILE", unset="none: no TLS")
+    """TLS certificate chain, PEM"""
+    key: str | None = option(None, group=LISTEN, metavar="FILE")
+    """its private key, PEM without a password"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,18 +237,12 @@ class DoorOptions(AddressOptions):
     """Options of both servers."""
 
     max_sessions: int = option(16, "sessions at once; further ones get 503", LISTEN, ge=1, le=1_024)
-    max_per_key: int | None = option(
-        None, "the same for each API key", LISTEN, ge=1, le=1_024, unset="as many as in all"
-    )
-    name: str | None = option(
-        None,
-        "name of this process among its kind; its session ids begin with it",
-        LISTEN,
-        metavar="N",
-    )
-    resume_s: float = option(
-        30.0, "seconds in which a lost client may return", LISTEN, ge=0, le=300
-    )
+    max_per_key: int | None = option(None, group=LISTEN, ge=1, le=1_024, unset="as many as in all")
+    """the same for each API key"""
+    name: str | None = option(None, group=LISTEN, metavar="N")
+    """name of this process among its kind; its session ids begin with it"""
+    resume_s: float = option(30.0, group=LISTEN, ge=0, le=300)
+    """seconds in which a lost client may return"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -312,27 +255,13 @@ class DoorOptions(AddressOptions):
 class ServeOptions(DoorOptions):
     """Serve OpenAI Realtime at /v1/realtime: audio in, text out. The page is at /."""
 
-    allow_origin: tuple[str, ...] = option(
-        (),
-        "also accept pages of this Origin; may be repeated",
-        LISTEN,
-        metavar="O",
-        unset="its own page",
-    )
-    live_updates: float | None = option(
-        None,
-        "a sentence every S seconds of a turn, for clients that ask for events",
-        ge=0.5,
-        le=3600,
-        metavar="S",
-    )
-    coach: str | None = option(
-        None,
-        "thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with "
-        "commas between them",
-        metavar="HOW",
-        unset="its defaults",
-    )
+    allow_origin: tuple[str, ...] = option((), group=LISTEN, metavar="O", unset="its own page")
+    """also accept pages of this Origin; may be repeated"""
+    live_updates: float | None = option(None, ge=0.5, le=3600, metavar="S")
+    """a sentence every S seconds of a turn, for clients that ask for events"""
+    coach: str | None = option(None, metavar="HOW", unset="its defaults")
+    """thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with commas
+    between them"""
     pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
@@ -350,9 +279,8 @@ class VerifierOptions(DoorOptions):
 
     port: int = port_option(8766)
     max_sessions: int = option(32, "turns at once; further ones are rejected", LISTEN, ge=1, le=255)
-    cloud: str = option(
-        "embedded", "the model: embedded, a model directory, or a hub id", metavar="SPEC"
-    )
+    cloud: str = option("embedded", metavar="SPEC")
+    """the model: embedded, a model directory, or a hub id"""
     device: DeviceName = device_option()
     engine: EngineName = engine_option()
 

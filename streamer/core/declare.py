@@ -1,6 +1,8 @@
 """Options: fields of frozen dataclasses that carry help and bounds.
 
     k: int | None = option(None, "tokens of a draft", ge=1, le=64)
+    edge: str = option("embedded", metavar="SPEC")
+    \"""embedded, a model directory, or a hub id\"""
 
 The checks of keywords, the keys of a pipeline file, the command line (streamer/cli.py) and
 docs/options.md are made from these fields. msgspec checks types and bounds.
@@ -8,12 +10,16 @@ docs/options.md are made from these fields. msgspec checks types and bounds.
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -33,29 +39,37 @@ class ConfigError(ValueError):
 
 
 def option(
-    default: Any, help: str, group: str | None = "options", *, repr: bool = True, **more: Any
+    default: Any, help: str = "", group: str | None = "options", *, repr: bool = True, **more: Any
 ) -> Any:
     """A field of a dataclass that is an option.
 
-    group: the heading in `--help`; None: not on the command line. more: bounds of msgspec.Meta
-    (ge, gt, le, lt), metavar, short (of a switch, such as "-v"), positional, and unset (the
-    default in words where it is None).
+    help: given here, or as the text below the field. group: the heading in `--help`; None: not on
+    the command line. more: bounds of msgspec.Meta (ge, gt, le, lt), metavar, short (of a switch,
+    such as "-v"), positional, and unset (the default in words where it is None).
     """
-    return field(default=default, repr=repr, metadata={"help": help, "group": group, **more})
+    return field(default=default, repr=repr, metadata={"told": help, "group": group, **more})
 
 
 @dataclass(frozen=True)
 class Option:
-    """One declared option. type: without None. more: as `option` was given it."""
+    """One declared option of a dataclass. type: without None. more: as `option` was given it."""
 
+    owner: Any
     name: str
     type: Any
     default: Any
     more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """help, group, metavar, short, positional, unset; None if it was not given."""
+        """group, metavar, short, positional, unset; None if it was not given."""
         return self.more.get(name)
+
+    @property
+    def help(self) -> str:
+        """In words: given in the declaration, or below it, maybe in a base of the dataclass."""
+        owners = [each for each in self.owner.__mro__ if each is not object]
+        below = (_texts_in(each.__module__).get((each.__name__, self.name)) for each in owners)
+        return self.told or next(filter(None, below), "")
 
     @property
     def flag(self) -> str:
@@ -140,6 +154,18 @@ class Option:
 
 
 @functools.cache
+def _texts_in(module: str) -> Mapping[tuple[str, str], str]:
+    """(class, field) -> the text below the field, which Python keeps in the source alone."""
+    found = {}
+    for owner in ast.parse(inspect.getsource(sys.modules[module])).body:
+        for pair in pairwise(getattr(owner, "body", ())):
+            match pair:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[owner.name, name] = " ".join(text.split())  # type: ignore[attr-defined]
+    return found
+
+
+@functools.cache
 def options_of(owner: Any) -> tuple[Option, ...]:
     """The options of a dataclass, in order."""
     hints = get_type_hints(owner)
@@ -149,7 +175,7 @@ def options_of(owner: Any) -> tuple[Option, ...]:
         inner = [arg for arg in get_args(hint) if arg is not NoneType]
         is_optional = NoneType in get_args(hint)
         kind = inner[0] if is_optional else hint
-        found.append(Option(each.name, kind, each.default, each.metadata))
+        found.append(Option(owner, each.name, kind, each.default, each.metadata))
     return tuple(found)
 
 

@@ -106,30 +106,22 @@ class Coach:
     """
 
     baseline: Baseline | None = option(
-        None,
-        "how the speaker usually speaks",
-        None,
-        metavar="Baseline",
-        unset="learnt from their first speech",
+        None, group=None, metavar="Baseline", unset="learnt from their first speech"
     )
+    """how the speaker usually speaks"""
     learn_s: float = number(5, 120, 30.0, "seconds of speech that a baseline is learnt from")
-    fast_ratio: float = number(
-        0, 5, 1.8, "too fast: this many times the usual rate, above 1; 0: off"
-    )
-    slow_ratio: float = number(
-        0, 1, 0.5, "too slow: this many times the usual rate, below 1; 0: off"
-    )
+    fast_ratio: float = number(0, 5, 1.8)
+    """too fast: this many times the usual rate, above 1; 0: off"""
+    slow_ratio: float = number(0, 1, 0.5)
+    """too slow: this many times the usual rate, below 1; 0: off"""
     soft_db: float = number(0, 60, 9.0, "too soft: this many dB below the usual level; 0: off")
-    flat_ratio: float = number(
-        0, 1, 0.25, "flat: this many times the usual movement of pitch, below 1; 0: off"
-    )
+    flat_ratio: float = number(0, 1, 0.25)
+    """flat: this many times the usual movement of pitch, below 1; 0: off"""
     silence_s: float = number(0, 600, 5.0, "long silence: this many seconds without speech; 0: off")
-    breath_s: float = number(
-        0, 35, 15.0, "no pause: this many seconds of speech without one of 0.25 s; 0: off"
-    )
-    filled_per_min: float = number(
-        0, 60, 0.0, "filled pauses: this many (um, 嗯) in a minute; 0: off"
-    )
+    breath_s: float = number(0, 35, 15.0)
+    """no pause: this many seconds of speech without one of 0.25 s; 0: off"""
+    filled_per_min: float = number(0, 60, 0.0)
+    """filled pauses: this many (um, 嗯) in a minute; 0: off"""
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

@@ -22,9 +22,8 @@ class DirectorOptions(AddressOptions):
     """Send each client to a server or verifier with room. No Ray is needed."""
 
     port: int = port_option(8764)
-    replicas: tuple[str, ...] = option(
-        (), "ws://HOST:PORT of a replica, may be repeated", metavar="URL"
-    )
+    replicas: tuple[str, ...] = option((), metavar="URL")
+    """ws://HOST:PORT of a replica, may be repeated"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,9 +39,8 @@ class FleetOptions(Checked):
     """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them. Needs
     `pip install '.[scale]'`."""
 
-    pipeline: str = option(
-        REQUIRED, "fleet.toml: what runs, and how many replicas", metavar="FILE", positional=True
-    )
+    pipeline: str = option(REQUIRED, metavar="FILE", positional=True)
+    """fleet.toml: what runs, and how many replicas"""
     down: bool = option(False, "drain and stop the replicas of a cluster, then exit")
 
 
@@ -50,9 +48,8 @@ class FleetOptions(Checked):
 class RayOptions(Checked):
     """The table [ray] of fleet.toml."""
 
-    address: str = option(
-        LOCAL, "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's", None
-    )
+    address: str = option(LOCAL, group=None)
+    """local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +59,8 @@ class PlacingOptions(Checked):
 
     least: int = option(1, "fewest replicas", None, ge=0, le=1000)
     most: int = option(1, "most replicas", None, ge=1, le=1000)
-    port: int = option(
-        9100, "port of the first replica; each further one has the next port", None, ge=1, le=65_535
-    )
+    port: int = option(9100, group=None, ge=1, le=65_535)
+    """port of the first replica; each further one has the next port"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

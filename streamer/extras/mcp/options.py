@@ -12,9 +12,5 @@ class McpOptions(Checked):
     """Offer describe, measure and compare as tools, over stdin and stdout. Needs
     `pip install '.[mcp]'`."""
 
-    files: tuple[str, ...] = option(
-        REQUIRED,
-        "a folder whose recordings may be heard, with its subfolders",
-        metavar="DIR",
-        positional=True,
-    )
+    files: tuple[str, ...] = option(REQUIRED, metavar="DIR", positional=True)
+    """a folder whose recordings may be heard, with its subfolders"""
