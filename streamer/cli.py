@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -63,11 +62,9 @@ class Command:
 
     def run(self) -> Callable[..., Any]:
         if self.name in EXTRAS:
-            run: Callable[..., Any] = load(self.name)
-            return run
+            return load(self.name)
         module, _, name = PLACES.get(self.name, f"{self.name}:run").partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"streamer.commands.{module}"), name)
-        return found
+        return getattr(import_module(f"streamer.commands.{module}"), name)
 
 
 DIRECTED = "director --replicas ws://10.0.0.7:8765 --replicas ws://10.0.0.8:8765"
@@ -105,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.refuse(unknown)
     prepare()
     try:
-        with ends_by_ctrl_c(signal.default_int_handler):
+        with ends_by_ctrl_c():
             return _guarded(COMMANDS[given.pop("command")], given)
     finally:
         drop_stderr()
@@ -123,17 +120,12 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
         if is_interrupted():  # Python hides a KeyboardInterrupt that comes as a class is made
             return 130
         cause = _cause_of(error)
-        if isinstance(cause, ConfigError):
-            fail(str(cause))
-            return 2
-        told = told_of(cause)
         if isinstance(cause, StdoutLost):
             drop_stdout()
-            told = f"stdout cannot be written ({cause}); make room, or write elsewhere"
-        if told is None:
+        if (told := told_of(cause)) is None:
             raise
         fail(told)
-        return 1
+        return 2 if isinstance(cause, ConfigError) else 1
 
 
 def _cause_of(error: BaseException) -> BaseException:

@@ -73,10 +73,10 @@ async def describe_recording(
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise cause_of(errors) from None
-        described = [replace(one, file=audio.path, turn=0) for one in found]
-        described = described or [_nothing(parts, audio.path)]
-        result = join_parts(audio.path, described, audio.warning, audio.cut is not None)
-        return result if channel is None else of_channel(result, channel)
+        if not found:  # there was not a sample
+            found = [parts.describe(Closed(0, (), 0.0, 0, False, None), "no_speech", Counts())]
+        described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
+        return join_parts(audio.path, described, audio.warning, audio.cut is not None)
 
 
 async def _opened(source: Source, track: int | None) -> Audio:
@@ -94,11 +94,6 @@ async def _opened(source: Source, track: int | None) -> Audio:
     except anyio.get_cancelled_exc_class():
         is_over.set()
         raise
-
-
-def of_channel(result: Description, channel: int) -> Description:
-    parts = tuple(of_channel(part, channel) for part in result.parts)
-    return replace(result, channel=channel, parts=parts)
 
 
 def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
@@ -119,8 +114,9 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
         raise AudioError(audio.path, str(error)) from None
 
 
-def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
-    """The same samples as whole windows, the rest, and a last piece of 100 ms or less.
+def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
+    """The same samples as whole windows, the rest, and a last piece of 100 ms or less, which is
+    marked by True.
 
     The last piece is the one that a microphone would send last. When it comes, only the last
     window and the suffix are left to do. 100 ms pieces throughout would give the same ids and cost
@@ -131,13 +127,13 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
     for chunk in chunks:
         held = np.concatenate([held, chunk])
         while len(held) > window:
-            yield held[:window]
+            yield held[:window], False
             held = held[window:]
             window = WINDOW_SAMPLES
     last = max(0, len(held) - 1) // LIVE_SAMPLES * LIVE_SAMPLES
-    for piece in (held[:last], held[last:]):
+    for piece, is_last in ((held[:last], False), (held[last:], True)):
         if len(piece):
-            yield piece
+            yield piece, is_last
 
 
 async def _feed(
@@ -149,29 +145,21 @@ async def _feed(
 ) -> None:
     """Feed all, the last piece when everything before it is done. is_fed: set when all that is
     left to wait for is the models and the link."""
-    pieces = as_live(chunks)
-    num_heard = 0
-    held = await anyio.to_thread.run_sync(next, pieces, None)
-    while held is not None:
-        following = await anyio.to_thread.run_sync(next, pieces, None)
-        num_heard += len(held)
+    pieces, num_heard = as_live(chunks), 0
+    while (found := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
+        piece, is_last = found
+        num_heard += len(piece)
         heard_s = num_heard / SAMPLE_RATE_HZ
         listeners.on_heard(heard_s, max(audio.duration_s, heard_s))
-        if following is None:
-            break
-        await stream.feed(_bytes_of(held))
-        held = following
+        if is_last:
+            is_fed.set()
+            await stream.catch_up(len(piece))
+            listeners.on_prefilled()
+        await stream.feed(piece.astype("<f4").tobytes())
+        if is_last:
+            await stream.commit()
     is_fed.set()
-    if held is not None:
-        await stream.catch_up(len(held))
-        listeners.on_prefilled()
-        await stream.feed(_bytes_of(held))
-        await stream.commit()
     await stream.end()
-
-
-def _bytes_of(samples: Samples) -> bytes:
-    return samples.astype("<f4").tobytes()
 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
@@ -209,9 +197,3 @@ async def _collect(
         elif isinstance(event, TurnFailed):
             kind = TargetLost if event.is_target_lost else RuntimeError
             raise kind(f"{name}: {event.message}")
-
-
-def _nothing(parts: Parts, name: str) -> Description:
-    """The Description of a recording without a sample."""
-    closed = Closed(0, (), 0.0, 0, False, None)
-    return replace(parts.describe(closed, "no_speech", Counts()), file=name)

@@ -6,7 +6,6 @@ written unless everything could be certified.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -17,9 +16,8 @@ from typing import Any
 
 from streamer.assembly.models import Models
 from streamer.audio.file import AudioError, open_audio
-from streamer.audio.source import recordings_in
 from streamer.commands.options import CalibrateOptions
-from streamer.commands.process import Failed, fail, pass_over, put
+from streamer.commands.process import Failed, fail, put, put_json, recordings_of
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import (
@@ -63,8 +61,7 @@ def clips_of(options: CalibrateOptions) -> list[str]:
 
     Raises Failed for a missing file, and for too few files.
     """
-    found = (file for clip in options.files for file in recordings_in(clip, pass_over))
-    files = list(dict.fromkeys(found))
+    files = list(dict.fromkeys(recordings_of(options.files)))
     for file in files:
         if Path(file).is_dir():
             raise Failed(f"{file}: is a directory without recordings; give some")
@@ -229,8 +226,8 @@ def report(
     results: list[Certified], card: Path, copy: Path | None, options: CalibrateOptions
 ) -> None:
     if options.json:
-        rows = {"written": str(card), "presets": [asdict(result) for result in results]}
-        put(json.dumps(rows, ensure_ascii=False, indent=2))
+        rows = [asdict(result) for result in results]
+        put_json({"written": str(card), "presets": rows}, indent=2)
         return
     for line in aligned([HEAD, *map(_cells, results)]):
         put(line.removeprefix("  "))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from streamer.commands.options import CompareOptions
-from streamer.commands.process import fail, loading, models_of, put
+from streamer.commands.process import fail, opened, put, put_json, run_async
 from streamer.commands.screen import aligned, voice_lines
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
@@ -105,7 +104,17 @@ class Difference:
 
 def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
     """Print a table, or JSON. Raises ConfigError, AudioError, ModelError, TargetLost."""
-    found = _describe(options, combined(None, given))
+    return run_async(_compare, options, combined(None, given))
+
+
+async def _compare(options: CompareOptions, config: Config) -> int:
+    how: Any = {"measures": True, "pitch_reference": options.pitch_reference}
+    async with opened(config) as describer:
+        found = [await describer.describe(file, **how) for file in options.files]
+    for one in found:
+        warnings = [one.warning, *(one.measures.warnings if one.measures else ())]
+        for warning in filter(None, warnings):
+            fail(f"{one.file}: {warning}")
     differences = differences_of(*found)
     if options.json:
         texts: list[dict[str, Any]] = [{"file": one.file, "text": one.text} for one in found]
@@ -113,14 +122,13 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
             for text, one in zip(texts, found, strict=True):
                 text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
         rows = {each.first.attribute: each.as_json() for each in differences}
-        both = {"first": texts[0], "second": texts[1], "attributes": rows}
-        put(json.dumps(both, ensure_ascii=False))
+        put_json({"first": texts[0], "second": texts[1], "attributes": rows})
         return 0
     language = found[0].language
     for one in found:
         put(f"{one_line(one.file)}: {one_line(one.text) or told(language, 'no speech')}")
         if options.pitch_reference is not None:
-            put(voice_lines(one), end="")
+            put(voice_lines(one))
     put("\n".join(aligned([each.row(language) for each in differences])))
     return 0
 
@@ -128,16 +136,3 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
 def differences_of(first: Description, second: Description) -> list[Difference]:
     """One for each attribute. Both need measures."""
     return [*map(Difference.of, readings_of(first), readings_of(second))]
-
-
-def _describe(options: CompareOptions, config: Config) -> tuple[Description, Description]:
-    from streamer.blocking import describe
-
-    with loading(models_of(config)):
-        first = describe(options.files[0], config, pitch_reference=options.pitch_reference)
-    second = describe(options.files[1], config, pitch_reference=options.pitch_reference)
-    for one in (first, second):
-        warnings = [one.warning, *(one.measures.warnings if one.measures else ())]
-        for warning in filter(None, warnings):
-            fail(f"{one.file}: {warning}")
-    return first, second

@@ -11,9 +11,8 @@ import anyio
 import anyio.to_thread
 
 from streamer.audio.file import AudioError, open_audio
-from streamer.audio.source import recordings_in
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import StdoutLost, fail, opened, pass_over, run_async, told_of
+from streamer.commands.process import StdoutLost, fail, opened, recordings_of, run_async, told_of
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -26,7 +25,7 @@ from streamer.timeline import check_target, write_timeline
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
     config = combined(options.pipeline, given).for_jobs(options.jobs)
-    files = [file for path in options.files for file in recordings_in(path, pass_over)]
+    files = recordings_of(options.files)
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     if options.filled_pauses and "-" in files:

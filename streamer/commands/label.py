@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from streamer.audio.source import AudioError, recordings_in
+from streamer.audio.source import AudioError
 from streamer.commands.label_table import (
     INTERVAL_NAMES,
     NAMES,
@@ -34,7 +34,7 @@ from streamer.commands.process import (
     each_done,
     fail,
     interrupted_by_sigterm,
-    pass_over,
+    recordings_of,
     status_of,
     tell,
 )
@@ -110,8 +110,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     if not any(map(os.path.exists, options.files)):
         fail(f"{options.files[0]}: no such file")
         return 1
-    found = (file for path in options.files for file in recordings_in(path, pass_over))
-    files = list(dict.fromkeys(found))
+    files = list(dict.fromkeys(recordings_of(options.files)))
     names = (
         *(NAMES if options.intervals is None else INTERVAL_NAMES),
         *(OF_VOICE if options.pitch_reference else ()),

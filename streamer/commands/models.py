@@ -5,7 +5,6 @@ Listing reads configs and file headers only; no tensor and no torch model is loa
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.commands.options import FEW_BITS, ModelsOptions, SamplesOptions, WarmOptions
-from streamer.commands.process import Failed, fail, loading, put
+from streamer.commands.process import Failed, fail, loading, put, put_json
 from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
@@ -40,11 +39,10 @@ def run(options: ModelsOptions) -> int:
             fail(str(error))
             status = 1
     if options.json:
-        told = {"models": rows, "devices": [asdict(device) for device in devices()]}
-        put(json.dumps(told, ensure_ascii=False, indent=2))
+        put_json({"models": rows, "devices": [asdict(device) for device in devices()]}, indent=2)
         return status
     for row in rows:
-        _print(row)
+        put("\n  ".join(_lines_of(row)))
     for device in devices():
         put(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
     return status
@@ -61,15 +59,15 @@ def _prepare(spec: str, engine: str) -> int:
     return 0
 
 
-def _print(row: Mapping[str, Any]) -> None:
-    put(f"{row['spec']} ({row['role']})")
+def _lines_of(row: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{row['spec']} ({row['role']})"
     size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
-    lines = [f"{size}, fingerprint {row['fingerprint']}", f"engine on the CPU: {row['engine']}"]
-    lines += [f"gate {_told(name, preset)}" for name, preset in row["presets"].items()]
+    yield f"{size}, fingerprint {row['fingerprint']}"
+    yield f"engine on the CPU: {row['engine']}"
+    for name, preset in row["presets"].items():
+        yield f"gate {_told(name, preset)}"
     if not row["calibrated"]:
-        lines.append("gate: these are defaults; streamer calibrate finds this model's own")
-    for line in lines:
-        put(f"  {line}")
+        yield "gate: these are defaults; streamer calibrate finds this model's own"
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
@@ -165,8 +163,7 @@ def copy_samples(options: SamplesOptions) -> int:
     home = Path(str(files("streamer"))) / "data"
     found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
     if options.out is None:
-        for file in found:
-            put(str(file))
+        put("\n".join(map(str, found)))
         return 0
     directory = Path(options.out)
     try:
@@ -175,6 +172,5 @@ def copy_samples(options: SamplesOptions) -> int:
     except OSError as error:
         told = f"{directory}: cannot be written ({error.strerror})"
         raise Failed(f"{told}; choose another with --out") from None
-    for copy in copies:
-        put(str(copy))
+    put("\n".join(map(str, copies)))
     return 0

@@ -7,19 +7,20 @@ import errno
 import gc
 import io
 import itertools
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from streamer.config import Config
+from streamer.config import Config, ConfigError
 from streamer.core.description import one_line
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 END_S = 3.0  # for a command to end by itself after Ctrl-C
 _interrupts: list[int] = []  # Ctrl-C came
+_first: Callable[..., Any] = signal.default_int_handler  # what it does at first
 _as_python_does = warnings.formatwarning
 
 
@@ -55,7 +57,8 @@ def told_of(error: BaseException) -> str | None:
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.ports import TargetLost
 
-    return str(error) if isinstance(error, Failed | AudioError | ModelError | TargetLost) else None
+    ours = ConfigError, Failed, StdoutLost, AudioError, ModelError, TargetLost
+    return str(error) if isinstance(error, ours) else None
 
 
 def put(text: str, end: str = "\n") -> None:
@@ -70,7 +73,8 @@ def put(text: str, end: str = "\n") -> None:
         raise
     except OSError as error:
         lost = StdoutClosed if error.errno == errno.EBADF else StdoutLost
-        raise lost(error.strerror or str(error)) from None
+        told = f"stdout cannot be written ({error.strerror or error})"
+        raise lost(f"{told}; make room, or write elsewhere") from None
 
 
 def drop_stdout() -> None:
@@ -103,9 +107,20 @@ def fail(message: str) -> None:
     tell(f"streamer: {one_line(message)}")
 
 
-def pass_over(path: str) -> None:
-    """Report a file of a directory that is none."""
-    fail(f"{path}: is a pipe or a device, and passed over; name it by itself")
+def recordings_of(paths: Iterable[str]) -> list[str]:
+    """The recordings of all paths, which may be directories; reports what is passed over there."""
+    from streamer.audio.source import recordings_in
+
+    def pass_over(path: str) -> None:
+        fail(f"{path}: is a pipe or a device, and passed over; name it by itself")
+
+    return [file for path in paths for file in recordings_in(path, pass_over)]
+
+
+def put_json(row: Mapping[str, Any], indent: int | None = None) -> None:
+    """An object on stdout, on a line of its own unless it is indented."""
+    plain_row = {name: plain(value) for name, value in row.items()}
+    put(json.dumps(plain_row, ensure_ascii=False, indent=indent))
 
 
 def plain(value: Any) -> Any:
@@ -135,25 +150,15 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def ends_by_ctrl_c(first: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """The first Ctrl-C calls `first`, a handler. END_S later, or at a second one, the process ends,
-    whatever its threads wait for. On other threads than the main one it changes nothing."""
+def ends_by_ctrl_c() -> Iterator[None]:
+    """The first Ctrl-C raises KeyboardInterrupt, or cancels the work of `run_async`. END_S later,
+    or at a second one, the process ends, whatever its threads wait for. On other threads than the
+    main one, and in a job in the background, which ignores it, this changes nothing."""
     before = signal.getsignal(signal.SIGINT)
-    if _is_elsewhere() or not callable(before):  # SIG_IGN, as of a job in the background
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if _interrupts:
-            os._exit(128 + number)
-        _interrupts.append(number)
-        with suppress(RuntimeError):  # there may be no room for a thread
-            end = threading.Timer(END_S, os._exit, [128 + number])
-            end.daemon = True
-            end.start()
-        first(number, frame)
-
-    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
@@ -161,33 +166,46 @@ def ends_by_ctrl_c(first: Callable[[int, FrameType | None], Any]) -> Iterator[No
             signal.signal(signal.SIGINT, before)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _interrupts:
+        os._exit(128 + number)
+    _interrupts.append(number)
+    with suppress(RuntimeError):  # there may be no room for a thread
+        end = threading.Timer(END_S, os._exit, [128 + number])
+        end.daemon = True
+        end.start()
+    _first(number, frame)
+
+
 def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
-    """`anyio.run` for a command. The first Ctrl-C cancels the work, as asyncio has it."""
+    """`anyio.run` for a command, whose work the first Ctrl-C cancels."""
+    import asyncio
+
     import anyio
 
     async def work() -> int:
-        of_asyncio: Any = signal.getsignal(signal.SIGINT)
-        with ends_by_ctrl_c(of_asyncio):
-            return await function(*arguments)
+        global _first
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
 
-    if _is_elsewhere() or not callable(signal.getsignal(signal.SIGINT)):
-        return anyio.run(work)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio replaces this only
+        def cancel(*_: Any) -> None:
+            loop.call_soon_threadsafe(task.cancel)
+
+        _first = cancel
+        try:
+            return await function(*arguments)
+        finally:
+            _first = signal.default_int_handler
+
     try:
         return anyio.run(work)
-    finally:
-        if not _interrupts:
-            signal.signal(signal.SIGINT, before)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def is_interrupted() -> bool:
     """Whether Ctrl-C came: an error after it has no other cause."""
     return bool(_interrupts)
-
-
-def _is_elsewhere() -> bool:
-    """Not on the main thread, which alone receives signals."""
-    return threading.current_thread() is not threading.main_thread()
 
 
 def prepare() -> None:

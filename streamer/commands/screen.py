@@ -5,15 +5,14 @@ On a terminal a sentence grows as its tokens commit.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, plain, put, tell
+from streamer.commands.process import fail, put, put_json, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import (
@@ -59,7 +58,7 @@ class Screen:
         self._bar = bar
         self._name = f"{one_line(str(take))}: " if has_name else ""
         self._grows = options.jobs == 1 or num_takes == 1
-        self._held: list[str] = []  # text that does not grow
+        self._held = ""  # text that does not grow
         self._from_s: float | None = None
         self._is_begun = False
         self._is_open = False  # a line of text has begun
@@ -87,7 +86,7 @@ class Screen:
 
     def wait(self, why: str) -> None:
         """Explain a long pause on stderr, but never inside a line that grows."""
-        if not (self._options.json or self._options.quiet or self._is_begun):
+        if self._is_talkative and not self._is_begun:
             self._tell(why)
 
     def end(self) -> None:
@@ -99,32 +98,34 @@ class Screen:
         """Earlier text stays; the reason goes to stderr and into the recording's object."""
         self._flush()
         if self._options.json:
-            self._say(_as_json({**self._take.as_json(), "error": reason}))
-        self._bar.hide()
+            put_json({**self._take.as_json(), "error": reason})
         fail(line)
 
     def done(self, result: Description) -> None:
-        options = self._options
-        if options.json:
-            self._say(_as_json(result.as_json()))
-        elif not self._is_begun:  # no speech
-            self._say(self._name.rstrip() + "\n")
+        options, measures = self._options, result.measures
+        if not (options.json or self._is_begun):  # no speech
+            self._write(self._name.rstrip() + "\n")
         self._flush()
-        if result.measures is not None and options.measures and not options.json:
-            self._say(table_of(result))
-        elif result.measures is not None and not (options.json or options.quiet):
-            for fault in result.measures.faults:
+        if options.json:
+            put_json(result.as_json())
+        elif measures is not None and options.measures:
+            put(table_of(result))
+        elif measures is not None and self._is_talkative:
+            for fault in measures.faults:
                 self._tell(fault)
         if options.pitch_reference is not None and not options.json:
-            self._say(voice_lines(result))
-        if result.stop_reason == "no_speech" and not (options.json or options.quiet):
+            put(voice_lines(result))
+        if result.stop_reason == "no_speech" and self._is_talkative:
             self._tell("no speech was heard, so there is no sentence")
         # a cut file fails the command, so its reason is no mere warning
         if result.warning is not None and (result.is_cut or not options.quiet):
             self._tell(result.warning)
         if options.verbose:
-            self._bar.hide()
             tell(summary(result))
+
+    @property
+    def _is_talkative(self) -> bool:
+        return not (self._options.json or self._options.quiet)
 
     def _tell(self, why: str) -> None:
         """A line on stderr about the recording."""
@@ -133,20 +134,19 @@ class Screen:
 
     def _write(self, text: str) -> None:
         self._is_begun = True
+        self._held += text
         if self._grows:
-            self._say(text)
-        else:
-            self._held.append(text)
+            self._put_held()
 
     def _flush(self) -> None:
+        """Close the line, and show all; the bar is hidden then."""
         self.end()
-        if self._held:
-            self._say("".join(self._held))
-            self._held.clear()
+        self._put_held()
 
-    def _say(self, text: str) -> None:
+    def _put_held(self) -> None:
         self._bar.hide()
-        put(text, end="")
+        put(self._held, end="")
+        self._held = ""
 
 
 def show_call(file: str, channels: Sequence[Description], options: DescribeOptions) -> None:
@@ -154,7 +154,7 @@ def show_call(file: str, channels: Sequence[Description], options: DescribeOptio
     if (found := conversation(channels)) is None:
         return
     if options.json:
-        put(_as_json({"file": file, "conversation": found.as_json()}), end="")
+        put_json({"file": file, "conversation": found.as_json()})
         return
     put(f"  {found.told_in(channels[0].language)}")
 
@@ -179,7 +179,7 @@ def show_intervals(
             | ({} if (pitch := voice.of(found)) is None else {"voice_pitch": pitch.as_json()})
             for each, found in pairs
         ]
-        put(_as_json({"file": file, "intervals": each_json}), end="")
+        put_json({"file": file, "intervals": each_json})
         return
     rows = [
         (
@@ -196,7 +196,7 @@ def show_intervals(
 def show_filled(take: Take, found: FilledPauses, is_json: bool, language: str) -> None:
     """An object, or a line."""
     if is_json:
-        put(_as_json({**take.as_json(), "filled_pauses": found.as_json()}), end="")
+        put_json({**take.as_json(), "filled_pauses": found.as_json()})
         return
     times = ", ".join(f"{begin:.1f}" for begin, _ in found.times_s)
     parts = [told(language, "filled pauses: {}", len(found))]
@@ -205,15 +205,9 @@ def show_filled(take: Take, found: FilledPauses, is_json: bool, language: str) -
     put(f"  {comma(language).join(parts)}")
 
 
-def _as_json(row: Mapping[str, Any]) -> str:
-    plain_row = {name: plain(value) for name, value in row.items()}
-    return json.dumps(plain_row, ensure_ascii=False) + "\n"
-
-
 def table_of(result: Description) -> str:
     """One line for each attribute: its word, its number with the error to expect, how sure the word
-    is; then details and warnings, all in the sentence's language. Ends with a newline. Needs
-    measures."""
+    is; then details and warnings, all in the sentence's language. Needs measures."""
     found, language = result.measures, result.language
     assert found is not None
     rows = [
@@ -228,7 +222,7 @@ def table_of(result: Description) -> str:
     is_heard = result.stop_reason != "no_speech"
     lines = [*(aligned(rows) if is_heard else ()), f"  {_details(found, language)}"]
     warnings = [f"  ! {warning}" for warning in found.warnings_in(language) if is_heard]
-    return "\n".join([*lines, *warnings]) + "\n"
+    return "\n".join([*lines, *warnings])
 
 
 def voice_lines(result: Description) -> str:
@@ -238,11 +232,11 @@ def voice_lines(result: Description) -> str:
         pitch = result.voice_pitch
         has_pitch = result.measures is not None and result.measures.pitch_median_hz is not None
         why = told(language, NO_VOICE if has_pitch else NO_PITCH)
-        return f"  {pitch.told_in(language) if pitch else why}\n"
+        return f"  {pitch.told_in(language) if pitch else why}"
     begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
     pitches = [part.voice_pitch for part in result.parts]
     rows = zip(begins, (p.told_in(language) if p else ABSENT for p in pitches), strict=False)
-    return "".join(f"  [{clock(begin)}] {pitch}\n" for begin, pitch in rows)
+    return "\n".join(f"  [{clock(begin)}] {pitch}" for begin, pitch in rows)
 
 
 def _for_voice(pitch: VoicePitch | None, language: str) -> str:

@@ -242,6 +242,7 @@ def join_parts(
         mode=last.mode,
         counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
         audio_s=sum(p.audio_s for p in parts),
+        channel=last.channel,
         attributes={
             name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
         },
