@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -111,8 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guarded(command: Command, given: dict[str, Any]) -> int:
     try:
         return _run(command, given)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:  # its signal is named where it is not Ctrl-C
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:  # the reader closed the pipe (| head): not an error
         drop_stdout()
         return 0

@@ -5,7 +5,7 @@ No torch here: the command line builds a Config before it loads any model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -101,18 +101,14 @@ class Config:
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)
-        self._check_specs()
-        self._check_together()
+        check_engine(self.engine, self.device)
         try:
             self.sampling()
-            said = self.said
+            _ = self.said
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        if self.draft == "generate" and said != ALL:
-            raise ConfigError(
-                "draft generate follows no rule, so it names every attribute; take draft "
-                "incremental"
-            )
+        for fault in self._faults():
+            raise ConfigError(fault)
 
     @property
     def said(self) -> str:
@@ -129,39 +125,31 @@ class Config:
         """Whether `cloud` names a model that is loaded here if the mode needs it."""
         return self.cloud != "none" and not self.is_away
 
-    def _check_specs(self) -> None:
-        for name in ("edge", "cloud"):
-            if not (spec := getattr(self, name)).strip():  # a path to the current directory
-                ways = "give embedded, a model directory or a hub id"
-                raise ConfigError(f"{name} is {spec!r}; {ways}")
+    def _faults(self) -> Iterator[str]:
+        """A line for each address that cannot be, and each contradiction."""
+        for name, spec in (("edge", self.edge), ("cloud", self.cloud)):
+            if not spec.strip():  # a path to the current directory
+                yield f"{name} is {spec!r}; give embedded, a model directory or a hub id"
         for scheme, ours in (("http://", "ws://"), ("https://", "wss://")):
             if self.cloud.startswith(scheme):
-                told = f"a verifier elsewhere is {ours}HOST:PORT"
-                raise ConfigError(f"cloud is {self.cloud!r}; {told}")
+                yield f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT"
         if self.is_away and not has_host(self.cloud):
             told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
-            raise ConfigError(f"cloud is {self.cloud!r}, {told}")
-
-    def _check_together(self) -> None:
+            yield f"cloud is {self.cloud!r}, {told}"
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
-            raise ConfigError(
-                f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated"
-            )
-        check_engine(self.engine, self.device)
-        if self.draft == "generate" and self.device != "cpu":
-            raise ConfigError(
-                "draft generate runs on the CPU only; take --device cpu, or draft incremental"
-            )
-        if self.draft == "generate" and self.temperature != 0:
-            ways = "leave it at 0, or take draft incremental"
-            raise ConfigError(
-                f"temperature is {self.temperature}, but draft generate is greedy; {ways}"
-            )
-        if self.min_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise ConfigError(
-                f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}, "
-                "which is max_new_tokens"
-            )
+            yield f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated"
+        least, most = self.min_new_tokens, self.max_new_tokens
+        if least is not None and least > most:
+            yield f"min_new_tokens is {least}; it may be 0 to {most}, which is max_new_tokens"
+        if self.draft == "generate":
+            way = "draft incremental"
+            if self.device != "cpu":
+                yield f"draft generate runs on the CPU only; take --device cpu, or {way}"
+            if self.temperature != 0:
+                told = f"temperature is {self.temperature}, but draft generate is greedy"
+                yield f"{told}; leave it at 0, or take {way}"
+            if self.said != ALL:
+                yield f"draft generate follows no rule, so it names every attribute; take {way}"
 
     def sampling(self) -> Sampling:
         return Sampling(temperature=self.temperature, top_p=self.top_p, seed=self.seed)

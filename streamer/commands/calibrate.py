@@ -35,8 +35,10 @@ from streamer.recording import chunks_of
 
 CARD = "streamer.json"
 HEAD = ("preset", "threshold", "k", "risk", "loss", "skipped", "accepted / uploaded", "clips")
-
-
+PROMISE = (
+    "promise: of a clip like these, the expected share of blocks that are skipped though the cloud "
+    "would have changed them is at most the risk"
+)
 Clip = dict[str, list[Paths]]  # preset -> the paths of each turn, under every threshold
 
 
@@ -229,26 +231,16 @@ def report(
         rows = [asdict(result) for result in results]
         put_json({"written": str(card), "presets": rows}, indent=2)
         return
-    for line in aligned([HEAD, *map(_cells, results)]):
+    table = [HEAD]
+    for r in results:
+        shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.skipped:.3f}")
+        accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
+        table.append((r.preset, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips)))
+    for line in aligned(table):
         put(line.removeprefix("  "))
-    put(promise(results[0]))
+    sure = results[0].confidence
+    more = f"; with confidence {sure:g} so is the mean over all such clips" if sure else ""
+    put(f"{PROMISE}{more}")
     put(f"written: {card}")
     if copy is not None:
         put(f"a model of its own: streamer describe FILE --edge {copy}")
-
-
-def _cells(r: Certified) -> tuple[str, ...]:
-    shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.skipped:.3f}")
-    accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
-    return (r.preset, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
-
-
-def promise(result: Certified) -> str:
-    """The guarantee of a threshold, and for which clips, in one line."""
-    sure = ""
-    if result.confidence:
-        sure = f"; with confidence {result.confidence:g} so is the mean over all such clips"
-    blocks = "blocks that are skipped though the cloud would have changed them"
-    return (
-        f"promise: of a clip like these, the expected share of {blocks} is at most the risk{sure}"
-    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from streamer.audio.file import AudioError, open_audio
-from streamer.commands.options import DescribeOptions
+from streamer.commands.options import DescribeOptions, reference_of
 from streamer.commands.process import StdoutLost, fail, opened, recordings_of, run_async, told_of
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
@@ -43,7 +44,11 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
             told = f"{len(takes)} are given: give one file, mixed"
             raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
-        return _tell_missing(takes, options)
+        # mostly a typo: told at once, for models may take minutes to load
+        for take in takes:
+            screen = Screen(take, options, len(takes), Bar("", 1))
+            screen.failed(*_told(str(take), AudioError(take.file, "no such file")))
+        return 1
     return run_async(_describe_all, recordings, config, options)
 
 
@@ -55,52 +60,37 @@ def takes_of(file: str, options: DescribeOptions) -> list[Take]:
     return [Take(file)]
 
 
-def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
-    """That no file is there, mostly a typo: at once, for models may take minutes to load."""
-    for take in takes:
-        error = AudioError(take.file, "no such file")
-        screen = Screen(take, options, len(takes), Bar("", 1))
-        screen.failed(*_told(str(take), error))
-    return 1
-
-
 async def _describe_all(
     recordings: Sequence[Sequence[Take]], config: Config, options: DescribeOptions
 ) -> int:
+    num_takes = sum(map(len, recordings))
     async with opened(config) as describer:
-        with Bar("describing", sum(map(len, recordings)), beside_text=True) as bar:
-            return await _Batch(describer, recordings, options, bar).run()
+        with Bar("describing", num_takes, beside_text=True) as bar:
+            return await _Batch(describer, num_takes, options, bar).run(recordings)
 
 
+@dataclass
 class _Batch:
     """`options.jobs` recordings at once; one's failure never ends the run."""
 
-    def __init__(
-        self,
-        describer: Describer,
-        recordings: Sequence[Sequence[Take]],
-        options: DescribeOptions,
-        bar: Bar,
-    ) -> None:
-        self._describer = describer
-        self._recordings = recordings
-        self._num_takes = sum(map(len, recordings))
-        self._options = options
-        self._bar = bar
-        self._num_done = 0
-        self._has_failed = False
-        self._shares: dict[Take, float] = {}  # heard, of takes in hand
-        self._lost: Exception | None = None  # why stdout cannot be written
+    describer: Describer
+    num_takes: int
+    options: DescribeOptions
+    bar: Bar
+    num_done: int = 0
+    has_failed: bool = False
+    shares: dict[Take, float] = field(default_factory=dict)  # heard, of takes in hand
+    lost: Exception | None = None  # why stdout cannot be written
 
-    async def run(self) -> int:
-        todo = iter(self._recordings)
+    async def run(self, recordings: Sequence[Sequence[Take]]) -> int:
+        todo = iter(recordings)
         self.show_progress()
         async with anyio.create_task_group() as group:
-            for _ in range(min(self._options.jobs, len(self._recordings))):
+            for _ in range(min(self.options.jobs, len(recordings))):
                 group.start_soon(self._work, todo, group.cancel_scope)
-        if self._lost is not None:
-            raise self._lost
-        return 1 if self._has_failed else 0
+        if self.lost is not None:
+            raise self.lost
+        return 1 if self.has_failed else 0
 
     async def _work(self, todo: Iterator[Sequence[Take]], scope: anyio.CancelScope) -> None:
         for takes in todo:
@@ -108,49 +98,45 @@ class _Batch:
             try:
                 for take in takes:
                     found += await self._describe(take)
-                    self._shares.pop(take, None)
-                    self._num_done += 1
+                    self.shares.pop(take, None)
+                    self.num_done += 1
                     self.show_progress()
                 if len(found) == len(takes):
                     await anyio.to_thread.run_sync(self._show_together, found)
                 else:
-                    self._has_failed = True
+                    self.has_failed = True
             except (StdoutLost, BrokenPipeError) as error:  # nothing more can be shown
-                self._lost = error
+                self.lost = error
                 scope.cancel()
                 return
 
-    @property
-    def _wants_measures(self) -> bool:
-        options = self._options
-        return options.measures or bool(options.timeline or options.pitch_reference)
-
     async def _describe(self, take: Take) -> list[Description]:
         """Its description, or nothing where that failed."""
-        screen = Screen(take, self._options, self._num_takes, self._bar)
+        options = self.options
+        screen = Screen(take, self.options, self.num_takes, self.bar)
 
         def heard(heard_s: float, of_s: float) -> None:
             screen.where = f"{clock(heard_s)} of {clock(of_s)}"
-            self._shares[take] = heard_s / of_s
+            self.shares[take] = heard_s / of_s
             if not screen.blocks_bar:
                 self.show_progress(screen.where)
 
         try:
-            result = await self._describer.describe(
+            result = await self.describer.describe(
                 take.file,
                 screen.delta,
                 heard,
                 screen.wait,
-                measures=self._wants_measures,
+                measures=options.measures or bool(options.timeline or options.pitch_reference),
                 channel=take.channel,
-                track=self._options.track,
-                pitch_reference=self._options.reference,
+                track=options.track,
+                pitch_reference=reference_of(options.pitch_reference),
             )
         except anyio.get_cancelled_exc_class():
-            if self._lost is None:
+            if self.lost is None:
                 where = f" after {screen.where}" if screen.where else ""
                 screen.end()
-                rest = "it has no object" if self._options.json else "printed sentences remain"
+                rest = "it has no object" if self.options.json else "printed sentences remain"
                 fail(f"{take}: interrupted{where}; {rest}")
             raise
         except (StdoutLost, BrokenPipeError):
@@ -159,13 +145,13 @@ class _Batch:
             screen.failed(*_told(str(take), error))
             return []
         screen.done(result)
-        self._has_failed |= result.is_cut
+        self.has_failed |= result.is_cut
         await anyio.to_thread.run_sync(self._show_more, take, result.language)
         return [result]
 
     def _show_more(self, take: Take, language: str) -> None:
         """Show intervals and filled pauses, if they were asked for."""
-        options = self._options
+        options = self.options
         if options.intervals is not None:
             intervals = read_intervals(options.intervals)
             measures = measure_intervals(take.file, intervals, take.channel, options.track)
@@ -176,18 +162,18 @@ class _Batch:
 
     def _show_together(self, channels: Sequence[Description]) -> None:
         """Show the call and write the timeline, if they were asked for."""
-        options = self._options
+        options = self.options
         if len(channels) > 1 and options.measures:
             show_call(channels[0].file, channels, options)
         if options.timeline is not None:
-            self._has_failed |= not _write(channels, options.timeline)
+            self.has_failed |= not _write(channels, options.timeline)
 
     def show_progress(self, where: str = "") -> None:
         """Over all takes; of a single one, how far it is heard."""
-        done = self._num_done + sum(self._shares.values())
-        if where or self._num_takes > 1:
-            many = f"{self._num_done} of {self._num_takes}"
-            self._bar.show(done, many if self._num_takes > 1 else where)
+        done = self.num_done + sum(self.shares.values())
+        if where or self.num_takes > 1:
+            many = f"{self.num_done} of {self.num_takes}"
+            self.bar.show(done, many if self.num_takes > 1 else where)
 
 
 def _write(channels: Sequence[Description], out: str) -> bool:

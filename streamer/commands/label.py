@@ -35,7 +35,6 @@ from streamer.commands.process import (
     fail,
     interrupted_by_sigterm,
     recordings_of,
-    status_of,
     tell,
 )
 from streamer.config import Config, ConfigError, combined
@@ -108,14 +107,13 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         raise ConfigError(f"--{name} has no effect with --intervals, {why}; leave it out")
     config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
-        fail(f"{options.files[0]}: no such file")
-        return 1
+        raise Failed(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(recordings_of(options.files)))
     names = (
         *(NAMES if options.intervals is None else INTERVAL_NAMES),
         *(OF_VOICE if options.pitch_reference else ()),
     )
-    rows = Rows.open(Path(options.out), names)
+    rows = Rows(Path(options.out), names)
     work, jobs = Work.of(options, config), options.jobs or num_cores()
     todo = rows.left_of(files, work.made_with)
     if num_other := sum(map(rows.has, todo)):
@@ -129,14 +127,13 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     except BrokenProcessPool:
         told = "processes end as they work (too little memory?); take fewer --jobs to go on"
         raise Failed(told) from None
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt:
         there = sum(map(rows.has, files))
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
-        return status_of(error)
+        raise
     except OSError as error:
         told = f"{options.out} cannot be written ({error.strerror})"
-        fail(f"{told}; make room, run it again to go on")
-        return 1
+        raise Failed(f"{told}; make room, run it again to go on") from None
     finally:
         rows.close()
     return _report(rows, files, options.out)

@@ -158,30 +158,13 @@ class Rows:
     """The rows so far, on disk after each `add`: one for each recording, or one for each of its
     intervals. Only one run at a time has a file."""
 
-    def __init__(self, out: Path, path: Path, names: Sequence[str]) -> None:
-        """Raises OSError, and ConfigError for a file that is no table or another run's."""
-        self.path = path
-        self.names = names
-        self._out = out
-        self._file = path.open("a+", **TEXT)
-        try:
-            if is_ours(self._file) is False:
-                told = f"{path} is written by another run; wait for its end"
-                raise ConfigError(f"{told}, or give another --out")
-            whole = path.read_bytes()
-            whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
-            self.done = _read(whole, path)
-            self._file.truncate(len(whole))
-        except BaseException:
-            self._file.close()
-            raise
-
-    @classmethod
-    def open(cls, out: Path, names: Sequence[str] = NAMES) -> Rows:
+    def __init__(self, out: Path, names: Sequence[str] = NAMES) -> None:
         """names: the columns. Raises ConfigError if the table cannot be made, or belongs to another
         run or program."""
-        out = Path(os.path.realpath(out))  # a link stays a link
-        path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
+        self.names = names
+        self._out = out = Path(os.path.realpath(out))  # a link stays a link
+        is_grown = out.suffix.lower() == ".jsonl"
+        self.path = out if is_grown else out.with_name(out.name + ".rows.jsonl")
         if out.is_dir():
             raise ConfigError(f"--out {out} is a directory; give a file")
         if out.exists() and not out.is_file():  # a device would be replaced by the table
@@ -189,10 +172,26 @@ class Rows:
         if out.suffix.lower() == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
             raise ConfigError(why)
         try:
-            return cls(out, path, names)
+            self._file = self.path.open("a+", **TEXT)
+            self.done = self._taken_up()
         except OSError as error:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
+
+    def _taken_up(self) -> dict[str, list[Row]]:
+        """Rows of earlier runs. Raises ConfigError for a file that is no table or another run's."""
+        try:
+            if is_ours(self._file) is False:
+                told = f"{self.path} is written by another run; wait for its end"
+                raise ConfigError(f"{told}, or give another --out")
+            whole = self.path.read_bytes()
+            whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
+            found = _read(whole, self.path)
+            self._file.truncate(len(whole))
+        except BaseException:
+            self._file.close()
+            raise
+        return found
 
     def add(self, *rows: Row) -> None:
         """All rows of one recording. Raises OSError if the disk is full."""

@@ -83,13 +83,10 @@ async def _feed(session: LiveSession, pieces: MemoryObjectReceiveStream[bytes]) 
 
 async def _end_on_interrupt(end: Callable[[], None], scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        num = 0
-        async for _ in signals:
-            num += 1
-            if num == 1:
-                await anyio.to_thread.run_sync(end)
-            else:
-                scope.cancel()
+        await anext(signals)
+        await anyio.to_thread.run_sync(end)
+        await anext(signals)
+        scope.cancel()
 
 
 def open_microphone(
@@ -160,7 +157,7 @@ class Screen:
         self._language = language
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._nudge: tuple[str, float] | None = None  # a word, until when in the session
+        self._nudge = "", 0.0  # a word, until when in the session
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -194,11 +191,9 @@ class Screen:
 
     def _gauges(self, event: Measures) -> None:
         if self._live.is_started:
-            word = ""
-            if self._nudge is not None and event.heard_s < self._nudge[1]:
-                word = self._nudge[0]
+            word, until_s = self._nudge
             shown = event.last.get(SHOWN_S, event.so_far)
-            lines = [*gauges(shown, self._language), f"  {word}"]
+            lines = [*gauges(shown, self._language), f"  {word if event.heard_s < until_s else ''}"]
             self._live.update("\n".join(lines), refresh=True)
 
 

@@ -28,6 +28,26 @@ from streamer.stages.events import CoachOptions
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
 FEW_BITS = ("int8", "int4")
+
+
+def reference_of(text: str | None) -> PitchReference:
+    """--pitch-reference as the API takes it. Raises ConfigError."""
+    try:
+        found: PitchReference = "auto" if text == "auto" else None if text is None else float(text)
+    except ValueError:
+        raise ConfigError(f"pitch_reference is {text!r}; give Hz, or auto") from None
+    try:
+        Voice(found)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return found
+
+
+def coach_of(text: str | None) -> CoachOptions | None:
+    """--coach as the API takes it. Raises ConfigError."""
+    return load("coach").parse(text) if text is not None else None
+
+
 files_option = partial(
     option,
     REQUIRED,
@@ -48,24 +68,12 @@ reference_option = partial(
     "the turns of a recording over 60 s, or of --intervals",
     metavar="HZ",
     unset="none",
+    valid=reference_of,
 )
 json_option = partial(option, False, "JSON on stdout, nothing else")
 port_option = partial(
     option, help="port to listen on; 0: any free one", group=LISTEN, ge=0, le=65_535, metavar="P"
 )
-
-
-def reference_of(text: str | None) -> PitchReference:
-    """--pitch-reference as the API takes it. Raises ConfigError."""
-    try:
-        found: PitchReference = "auto" if text == "auto" else None if text is None else float(text)
-    except ValueError:
-        raise ConfigError(f"pitch_reference is {text!r}; give Hz, or auto") from None
-    try:
-        Voice(found)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +100,6 @@ class DescribeOptions(Checked):
     track: int | None = option(None, "sound track of a film, from 0", unset="the default one", ge=0)
     jobs: int = option(1, "recordings at once; each is shown when it is done", ge=1, le=64)
     pipeline: str | None = pipeline_option()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        reference_of(self.pitch_reference)
-
-    @property
-    def reference(self) -> PitchReference:
-        return reference_of(self.pitch_reference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,6 @@ class LabelOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        reference_of(self.pitch_reference)
         if not self.out.lower().endswith((".jsonl", ".csv", ".parquet")):
             raise ConfigError(f"--out is {self.out}; give a name in .jsonl, .csv or .parquet")
         if "-" in self.files:
@@ -259,18 +258,10 @@ class ServeOptions(DoorOptions):
     """also accept pages of this Origin; may be repeated"""
     live_updates: float | None = option(None, ge=0.5, le=3600, metavar="S")
     """a sentence every S seconds of a turn, for clients that ask for events"""
-    coach: str | None = option(None, metavar="HOW", unset="its defaults")
+    coach: str | None = option(None, metavar="HOW", unset="its defaults", valid=coach_of)
     """thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with commas
     between them"""
     pipeline: str | None = pipeline_option()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.coaching()
-
-    def coaching(self) -> CoachOptions | None:
-        """The coach of clients that ask for one. Raises ConfigError."""
-        return load("coach").parse(self.coach) if self.coach is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

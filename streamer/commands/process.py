@@ -144,11 +144,6 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def status_of(interrupt: KeyboardInterrupt) -> int:
-    """The exit status that shells know: 130 by Ctrl-C, 143 by SIGTERM."""
-    return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
-
-
 @contextmanager
 def ends_by_ctrl_c() -> Iterator[None]:
     """The first Ctrl-C raises KeyboardInterrupt, or cancels the work of `run_async`. END_S later,

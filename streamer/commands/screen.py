@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 from unicodedata import east_asian_width
 
-from streamer.commands.options import DescribeOptions
+from streamer.commands.options import DescribeOptions, reference_of
 from streamer.commands.process import fail, put, put_json, tell
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
@@ -168,7 +168,7 @@ def show_intervals(
 ) -> None:
     """An object, or a table with a line for each interval, which are turns of one voice. language:
     of the recording's sentence."""
-    voice = Voice(options.reference)
+    voice = Voice(reference_of(options.pitch_reference))
     for found in measures:
         voice.add(found)
     pairs = list(zip(intervals, measures, strict=True))
@@ -185,7 +185,7 @@ def show_intervals(
         (
             f"{each.start_s:.2f}-{each.end_s:.2f} s",
             *(_known(language, *measure) for measure in main_measures(found)),
-            *([] if options.reference is None else [_for_voice(voice.of(found), language)]),
+            *([] if options.pitch_reference is None else [_for_voice(voice.of(found), language)]),
             one_line(each.text),
         )
         for each, found in pairs

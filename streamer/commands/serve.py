@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamer import __version__
-from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
+from streamer.commands.options import (
+    AddressOptions,
+    DoorOptions,
+    ServeOptions,
+    VerifierOptions,
+    coach_of,
+)
 from streamer.commands.process import (
+    Failed,
     StdoutClosed,
     drop_stdout,
-    fail,
     loading,
     opened,
     put,
@@ -50,15 +56,18 @@ HEARING_THREADS = 2  # of a verifier
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
-    """Until SIGTERM: 0, or 1 without a free port. Raises ConfigError, ModelError."""
-    config = config_of(options, given)
+    """Until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
+    # A session has up to two turns: one that is heard and one that is answered. Most of many
+    # sessions are idle, and have none.
+    num_slots = min(2 * options.max_sessions, MAX_SLOTS)
+    config = replace(combined(options.pipeline, given), num_slots=num_slots)
     told = f"listening on ws{{s}}://{{at}}{PATH} (page: http{{s}}://{{at}}/)"
     tls, key = door_of(options)
     return run_async(run_opened, options, tls, open_server(options, config, key), told)
 
 
 def run_verifier(options: VerifierOptions) -> int:
-    """Until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError, ModelError."""
+    """Until SIGTERM. Raises ConfigError, ModelError, and Failed if the port is taken."""
     model = "{server.model_name}, fingerprint {server.fingerprint}"
     told = f"listening on ws{{s}}://{{at}} ({model})"
     tls, key = door_of(options)
@@ -71,10 +80,10 @@ async def run_opened(
     opening: AbstractAsyncContextManager[Service],
     told: str,
 ) -> int:
-    """Run the server of `opening`; its exit status. told: its first line, in which {server} stands
-    for it, {s} for "s" with TLS and {at} for its address."""
+    """Run the server of `opening`; 0. told: its first line, in which {server} stands for it, {s}
+    for "s" with TLS and {at} for its address. Raises Failed if it cannot listen."""
+    check_free(options)  # models may take minutes to load
     try:
-        check_free(options)  # models may take minutes to load
         async with opening as server:
             s, host = "s" if tls else "", shown_host(options.host)
             await server.run(
@@ -82,8 +91,7 @@ async def run_opened(
                 lambda port: _put_line(told.format(server=server, s=s, at=f"{host}:{port}")),
             )
     except OSError as error:
-        fail(cannot_listen(options, error))
-        return 1
+        raise cannot_listen(options, error) from None
     return 0
 
 
@@ -108,7 +116,7 @@ async def open_server(
             options.live_updates,
             {each: describer.attributes_in(each) for each in describer.languages},
             describer.said,
-            options.coaching(),
+            coach_of(options.coach),
         )
         admission = admission_of(options, PATH, key, origins)
         server = RealtimeServer(tracing(describer.stream), admission, terms)
@@ -125,8 +133,7 @@ def tracing_of_turns() -> Callable[[Any], Any]:
         return lambda stream: stream
     if (why := missing(COLLECTORS[0], *FOR_TRACES)) is not None:
         raise ConfigError(why)
-    found: Callable[[Any], Any] = load("otel")
-    return found
+    return load("otel")
 
 
 @asynccontextmanager
@@ -174,14 +181,6 @@ def admission_of(
     return Admission((path,), options.max_sessions, key, origins, options.max_per_key, name)
 
 
-def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
-    """Raises ConfigError."""
-    config = combined(options.pipeline, given)
-    # A session has up to two turns: one that is heard and one that is answered. Most of many
-    # sessions are idle, and have none.
-    return replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
-
-
 def origins_of(given: Iterable[str]) -> tuple[str, ...]:
     """The Origins of pages that may connect, as browsers send them. Raises ConfigError."""
     found = []
@@ -197,24 +196,24 @@ def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def check_free(options: AddressOptions) -> None:
-    """Raises OSError if the address is taken. Other errors come when the server listens."""
+def check_free(options: AddressOptions, table: str = "") -> None:
+    """Raises Failed if the address is taken or unknown. Other errors come when the server listens.
+    table: of fleet.toml, if there is one."""
     host, kind = options.host or None, socket.SOCK_STREAM
-    found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
-    for family, _, number, _, address in found:
+    try:
+        found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise cannot_listen(options, error, table) from None
+    for family, *_, address in found:
         try:
-            with socket.socket(family, kind, number) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio does
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(address)
+            socket.create_server(address, family=family).close()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise
+                raise cannot_listen(options, error, table) from None
 
 
-def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> str:
-    """Why listening failed, and the way out. table: of fleet.toml, if there is one."""
+def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> Failed:
+    """Why listening failed, and the way out."""
     number = error.errno or 0  # asyncio's text would name the address again
     why = os.strerror(number) if number > 0 else error.strerror or error
     is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
@@ -222,7 +221,7 @@ def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> s
     if table:
         way = f"{way[2:]} in [{table}]"
     place = f"{shown_host(options.host)}:{options.port}"
-    return f"cannot listen on {place} ({why}); choose another {way}"
+    return Failed(f"cannot listen on {place} ({why}); choose another {way}")
 
 
 def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:

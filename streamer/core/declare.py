@@ -45,7 +45,8 @@ def option(
 
     help: given here, or as the text below the field. group: the heading in `--help`; None: not on
     the command line. more: bounds of msgspec.Meta (ge, gt, le, lt), metavar, short (of a switch,
-    such as "-v"), positional, and unset (the default in words where it is None).
+    such as "-v"), positional, unset (the default in words where it is None), and valid (a function
+    that raises ConfigError for a value that cannot be).
     """
     return field(default=default, repr=repr, metadata={"told": help, "group": group, **more})
 
@@ -61,7 +62,7 @@ class Option:
     more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """group, metavar, short, positional, unset; None if it was not given."""
+        """group, metavar, short, positional, unset, valid; None if it was not given."""
         return self.more.get(name)
 
     @property
@@ -138,6 +139,8 @@ class Option:
             convert(value, Annotated[self.type, Meta(**bounds)])
         except (ValidationError, UnicodeEncodeError):
             raise ConfigError(f"{name} is {shown(value)}{self._way_out(value)}") from None
+        if self.valid is not None:
+            self.valid(value)
 
     def _way_out(self, value: Any) -> str:
         if self.choices:

@@ -87,16 +87,16 @@ def test_a_table_takes_up_any_name_and_what_a_killed_run_left(tmp_path):
     """A name that is no UTF-8, and line ends of Unicode; one run at a time."""
     names = [os.fsdecode(b"\xff.wav"), "a\u2028b.wav", "c\x85d.wav", "e\nf.wav", "中文.wav"]
     out = tmp_path / "labels.jsonl"
-    rows = Rows.open(out)
+    rows = Rows(out)
     with pytest.raises(ConfigError, match="is written by another run; wait for its end"):
-        Rows.open(out)
+        Rows(out)
     for name in names:
         rows.add({"file": name, "text": "x"})
     rows.add({"file": "b.wav", "error": "empty"})
     rows.close()
     with out.open("a", encoding="utf-8") as file:
         file.write('{"file": "c.wa')
-    found = Rows.open(out)
+    found = Rows(out)
     assert len(found.done) == len(names)
     assert found.left_of([*names, "b.wav"], "") == ["b.wav"]
     found.publish(names)
@@ -113,14 +113,14 @@ def test_a_file_that_is_no_table_of_ours_is_left_alone(tmp_path):
     out = tmp_path / "labels.jsonl"
     out.write_text('{"name": 1}\nsomething\n', "utf-8")
     with pytest.raises(ConfigError, match=r"line 1 of .* is no row of ours; give another --out"):
-        Rows.open(out)
+        Rows(out)
     assert out.read_text("utf-8") == '{"name": 1}\nsomething\n'
 
 
 def test_a_table_in_parquet(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "labels.parquet"
-    rows = Rows.open(out)
+    rows = Rows(out)
     rows.add({"file": "a.wav", "text": "x", "pause_count": 2, "snr": 31.5})
     rows.close()
     rows.publish(["a.wav"])

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamer.commands.options import AddressOptions
-from streamer.commands.process import fail, put, run_async, tell
-from streamer.commands.serve import cannot_listen, check_free, door_of, run_opened, shown_host
+from streamer.commands.process import put, run_async, tell
+from streamer.commands.serve import check_free, door_of, run_opened, shown_host
 from streamer.config import ConfigError
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
 
@@ -23,7 +23,7 @@ ANYWHERE = ("0.0.0.0", "::")
 
 
 def direct(options: DirectorOptions) -> int:
-    """`streamer director`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
+    """`streamer director`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
     import anyio
 
     from streamer.extras.fleet.replicas import Roster
@@ -37,7 +37,7 @@ def direct(options: DirectorOptions) -> int:
 
 
 def run(options: FleetOptions) -> int:
-    """`streamer fleet`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
+    """`streamer fleet`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
     from streamer.extras.fleet.on_ray import RayPlacement
 
     config = read(options.pipeline)
@@ -46,12 +46,8 @@ def run(options: FleetOptions) -> int:
     if options.down and where == LOCAL:
         told = "[ray] address is local: that fleet ends with the command that started it"
         raise ConfigError(f"{options.pipeline}: {told} (Ctrl-C); --down is for a cluster's")
-    try:
-        if not options.down:
-            check_free(config.director)  # before Ray is started
-    except OSError as error:
-        fail(cannot_listen(config.director, error, "director"))
-        return 1
+    if not options.down:
+        check_free(config.director, "director")  # before Ray is started
     tell("starting Ray ..." if where == LOCAL else f"joining Ray at {where} ...")
     placement = RayPlacement(where)
     try:
