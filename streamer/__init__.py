@@ -73,32 +73,28 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
 
 __version__ = "0.1.0"
 _HOMES = {  # module -> the public names that it has
-    "audio.source": ("AudioError",),
-    "background_session": ("BackgroundSession",),
-    "blocking": ("BlockingDescriber", "describe", "describe_many", "open"),
-    "config": ("Config", "ConfigError"),
-    "core.conversation": ("Conversation", "conversation"),
-    "core.description": ("Description", "TextDelta"),
-    "core.measures.speech_measures": ("Measures", "SpeechMeasures"),
-    "describer": ("Describer",),
-    "extras.coach.options": ("Baseline", "BaselineError", "Coach"),
-    "extras.coach.session": ("BaselineKnown", "CoachNews"),
-    "extras.coach.nudges": ("Nudge",),
-    "intervals": (
-        *("FilledPauses", "Interval", "filled_pauses", "measure_intervals", "read_intervals"),
-    ),
-    "model.audio.ear": ("syllable_rate",),
-    "model.checkpoint.weights": ("ModelError",),
-    "stages.events": (
-        *("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped"),
-        *("TurnCommitted", "TurnDetection", "TurnFailed"),
-    ),
-    "stages.ports": ("SlowReader", "TargetLost"),
-    "stages.stream": ("LiveSession",),
-    "timeline": ("write_timeline",),
-    "core.readings": ("voice_line", "voice_profile"),
+    "audio.source": "AudioError",
+    "background_session": "BackgroundSession",
+    "blocking": "BlockingDescriber describe describe_many open",
+    "config": "Config ConfigError",
+    "core.conversation": "Conversation conversation",
+    "core.description": "Description TextDelta",
+    "core.measures.speech_measures": "Measures SpeechMeasures",
+    "core.readings": "voice_line voice_profile",
+    "describer": "Describer",
+    "extras.coach.nudges": "Nudge",
+    "extras.coach.options": "Baseline BaselineError Coach",
+    "extras.coach.session": "BaselineKnown CoachNews",
+    "intervals": "FilledPauses Interval filled_pauses measure_intervals read_intervals",
+    "model.audio.ear": "syllable_rate",
+    "model.checkpoint.weights": "ModelError",
+    "stages.events": "Cleared LiveUpdate NothingToCommit SpeechStarted SpeechStopped "
+    "TurnCommitted TurnDetection TurnFailed",
+    "stages.ports": "SlowReader TargetLost",
+    "stages.stream": "LiveSession",
+    "timeline": "write_timeline",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted([*_HOME_OF, "__version__"])
 
 

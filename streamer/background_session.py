@@ -34,20 +34,14 @@ class _End:
     found: Description | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
-
-def _with_loss(found: Description, lost_s: float) -> Description:
-    """The same with a warning, where audio of its turn was left out."""
-    if not lost_s:
-        return found
-    told = f"{lost_s:.1f} s of audio were left out: feed frames no faster than they are spoken"
-    return replace(found, warning="; ".join(filter(None, (told, found.warning))))
-
-
-async def _found(end: _End | None) -> Description | None:
-    if end is None:
-        return None
-    await end.is_done.wait()
-    return end.found
+    async def wait(self) -> Description | None:
+        """The description, with a warning where audio was left out."""
+        await self.is_done.wait()
+        if self.found is None or not self.lost_s:
+            return self.found
+        told = f"{self.lost_s:.1f} s of audio were left out"
+        lines = f"{told}: feed frames no faster than they are spoken", self.found.warning
+        return replace(self.found, warning="; ".join(filter(None, lines)))
 
 
 class BackgroundSession:
@@ -122,8 +116,9 @@ class BackgroundSession:
         since the last one, or the turn failed. Its `warning` tells audio that was left out."""
         end = _End(self._lost_s)
         self._in_turn = False
-        is_taken = self._rate > 0 and self._put(end)
-        return _found(end if is_taken else None)
+        if not (self._rate and self._put(end)):
+            end.is_done.set()
+        return end.wait()
 
     def _change_rate(self, rate: int) -> None:
         SessionOptions(rate)  # raises ValueError
@@ -204,5 +199,5 @@ class BackgroundSession:
             self._early = event
             return
         if isinstance(event, Description):
-            end.found = _with_loss(event, end.lost_s)
+            end.found = event
         end.is_done.set()

@@ -37,6 +37,8 @@ from streamer.stages.stream import LiveSession, open_stream
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
 
+NOT_LOGGED = ("file", "text", "ids", "parts", "attributes")  # text only where logs are set to
+
 
 class Describer:
     """Describes how people speak. Open it with `Describer.open(...)`; models load when needed."""
@@ -163,7 +165,8 @@ class Describer:
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()
         result = for_voice(result, pitch_reference)
-        log("describe.done", stream, text=result.text, **_numbers(result))
+        numbers = {name: v for name, v in result.as_json().items() if name not in NOT_LOGGED}
+        log("describe.done", stream, text=result.text, **numbers)
         return result
 
     @asynccontextmanager
@@ -289,9 +292,3 @@ def _check_source(source: object) -> None:
 
 def _ignore(*_: object) -> None:
     """For callbacks that were not given."""
-
-
-def _numbers(result: Description) -> dict[str, Any]:
-    """The counts and times of a log line; text is logged only where logs are set to."""
-    left_out = ("file", "text", "ids", "parts", "attributes")
-    return {name: value for name, value in result.as_json().items() if name not in left_out}

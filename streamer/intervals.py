@@ -89,13 +89,11 @@ def measured_with_warning(
 
 def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
     if isinstance(interval, Interval):
-        start, end = interval.start_s, interval.end_s
-    else:
-        try:
-            start, end = map(float, interval)
-        except (TypeError, ValueError):
-            told = f"{interval!r} is no interval; give (start, end) in seconds"
-            raise ValueError(told) from None
+        interval = interval.start_s, interval.end_s
+    try:
+        start, end = map(float, interval)
+    except (TypeError, ValueError):
+        raise ValueError(f"{interval!r} is no interval; give (start, end) in seconds") from None
     if not 0 <= start <= end <= MOST_S:
         raise ValueError(f"the interval {start} to {end} s ends before it begins, or is no time")
     return start, end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from streamer.extras import missing
 KINDS = (".json", ".vtt", ".textgrid", ".png")  # of the suffix in lower case
 NAMES = ".json, .vtt, .TextGrid or .png"
 Interval = tuple[float, float, str]
+Entry = Mapping[str, float | str]  # of a tier: the names of its fields and their values
 SPEECH, PAUSE = "speech", "pause"
 
 
@@ -117,29 +118,43 @@ def textgrid(channels: Sequence[Timeline]) -> str:
     """
     end = max(each.duration_s for each in channels)
     is_call = len(channels) > 1
-    names = [f" {each.channel}" if is_call else "" for each in channels]
-    tiers = [
-        tier for each, name in zip(channels, names, strict=True) for tier in _tiers(each, name, end)
-    ]
+    tiers = []
+    for each in channels:
+        name = f" {each.channel}" if is_call else ""
+        points: list[Entry] = [{"number": t, "mark": ""} for t in each.curves.nuclei_s]
+        turns = [(turn.start_s, turn.end_s, turn.text) for turn in each.turns]
+        tiers += [
+            _tier("intervals", f"speech{name}", _speech(each, end), end),
+            _tier("points", f"syllables{name}", points, end),
+            _tier("intervals", f"sentence{name}", _filled(turns, end), end),
+        ]
     if is_call:
-        tiers.append(_intervals("between", _filled(marks_between(channels), end), end))
+        tiers.append(_tier("intervals", "between", _filled(marks_between(channels), end), end))
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
-    lines += [*_bounds(end), "tiers? <exists>", f"size = {len(tiers)}", "item []:"]
+    lines += [*_fields({"xmin": 0.0, "xmax": end}), "tiers? <exists>"]
+    lines += [f"size = {len(tiers)}", "item []:"]
     for number, tier in enumerate(tiers, 1):
         lines += [f"    item [{number}]:", *(f"        {line}" for line in tier)]
     return "\n".join(lines) + "\n"
 
 
-def _tiers(timeline: Timeline, name: str, end: float) -> list[Iterator[str]]:
-    turns = [(turn.start_s, turn.end_s, turn.text) for turn in timeline.turns]
-    return [
-        _intervals(f"speech{name}", _speech(timeline, end), end),
-        _points(f"syllables{name}", timeline.curves.nuclei_s, end),
-        _intervals(f"sentence{name}", _filled(turns, end), end),
-    ]
+def _tier(kind: str, name: str, entries: Sequence[Entry], end: float) -> Iterator[str]:
+    """The lines of a tier of "intervals" or of "points"."""
+    of = {"intervals": "IntervalTier", "points": "TextTier"}[kind]
+    yield from _fields({"class": of, "name": name, "xmin": 0.0, "xmax": end})
+    yield f"{kind}: size = {len(entries)}"
+    for number, entry in enumerate(entries, 1):
+        yield f"{kind} [{number}]:"
+        yield from (f"    {line}" for line in _fields(entry))
 
 
-def _speech(timeline: Timeline, duration_s: float) -> list[Interval]:
+def _fields(entry: Entry) -> Iterator[str]:
+    for name, value in entry.items():
+        quoted = '"' + value.replace('"', '""') + '"' if isinstance(value, str) else f"{value:.6f}"
+        yield f"{name} = {quoted}"
+
+
+def _speech(timeline: Timeline, duration_s: float) -> list[Entry]:
     """From the first speech to the last, with its pauses; "" before and after."""
     curves = timeline.curves
     if (span := curves.span_s) is None:
@@ -151,9 +166,10 @@ def _speech(timeline: Timeline, duration_s: float) -> list[Interval]:
     return _filled([*found, (at, span[1], SPEECH)], duration_s)
 
 
-def _filled(intervals: Sequence[Interval], end: float) -> list[Interval]:
+def _filled(intervals: Sequence[Interval], end: float) -> list[Entry]:
     """The intervals with empty ones between them, so that they fill 0 to `end`, as Praat wants."""
-    at, found = 0.0, []
+    at = 0.0
+    found: list[Interval] = []
     for begin, stop, text in intervals:
         begin, stop = max(at, begin), min(end, stop)
         if stop <= begin:
@@ -162,27 +178,5 @@ def _filled(intervals: Sequence[Interval], end: float) -> list[Interval]:
             found.append((at, begin, ""))
         found.append((begin, stop, text))
         at = stop
-    return [*found, (at, end, "")] if at < end else found
-
-
-def _bounds(end: float, begin: float = 0.0) -> list[str]:
-    return [f"xmin = {begin:.6f}", f"xmax = {end:.6f}"]
-
-
-def _intervals(name: str, intervals: Sequence[Interval], end: float) -> Iterator[str]:
-    yield from ('class = "IntervalTier"', f'name = "{name}"', *_bounds(end))
-    yield f"intervals: size = {len(intervals)}"
-    for number, (begin, stop, text) in enumerate(intervals, 1):
-        yield f"intervals [{number}]:"
-        yield from (f"    {line}" for line in (*_bounds(stop, begin), f'text = "{_quoted(text)}"'))
-
-
-def _points(name: str, times: Sequence[float], end: float) -> Iterator[str]:
-    yield from ('class = "TextTier"', f'name = "{name}"', *_bounds(end))
-    yield f"points: size = {len(times)}"
-    for number, time in enumerate(times, 1):
-        yield from (f"points [{number}]:", f"    number = {time:.6f}", '    mark = ""')
-
-
-def _quoted(text: str) -> str:
-    return text.replace('"', '""')
+    found += [(at, end, "")] if at < end else []
+    return [{"xmin": begin, "xmax": stop, "text": text} for begin, stop, text in found]

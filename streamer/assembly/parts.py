@@ -73,9 +73,7 @@ async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
 def saying(parts: Parts, models: Models, said: str, language: str) -> Parts:
     """The same for sentences in `language` that name the attributes `said`; "" stands for the
     describer's."""
-    if not said and not language:
-        return parts
-    plan = models.plan_in(language) if language else parts.plan
+    plan = models.plan_in(language or models.language)
     rules = plan.rules.saying(said) if said else plan.rules
     return replace(
         parts,

@@ -86,19 +86,10 @@ def tags_of(row: Row) -> dict[str, str | None]:
 
 
 def row_of(found: Description, made_with: str) -> Row:
-    m = found.measures
-    warnings = [found.warning, *(m.warnings if m is not None else ())]
-    row: Row = {
-        "file": found.file,
-        "text": found.text,
-        "duration": round(found.audio_s, 3),
-        "language": found.language if found.text else None,
-        "stop_reason": found.stop_reason,
-        "warning": _joined(*warnings),
-        "made_with": made_with,
-        **_measured(m),
-        **_voice(found.voice_pitch),
-    }
+    warnings = [found.warning, *(found.measures.warnings if found.measures else ())]
+    row = _row(found.file, found.audio_s, found.measures, found.voice_pitch, warnings, made_with)
+    row |= {"text": found.text, "stop_reason": found.stop_reason}
+    row["language"] = found.language if found.text else None
     for name, level in found.levels.items():
         row |= {f"{name}_{key}": told for key, told in (level or {}).items()}
     for name, p in (found.confidence or {}).items():
@@ -116,42 +107,35 @@ def rows_of_intervals(
 ) -> list[Row]:
     """A row for each interval of a recording. warning: about the recording."""
     voice = Voice(reference)
-    for each in found:
-        voice.add(each)
-    return [
-        {
-            "file": file,
-            "start_s": each.start_s,
-            "end_s": each.end_s,
-            "transcript": each.text,
-            "interval": i,
-            "num_intervals": len(intervals),
-            "duration": round(each.end_s - each.start_s, 3),
-            "warning": _joined(warning, _ends(each, measures)),
-            "made_with": made_with,
-            **_measured(measures),
-            **_voice(voice.of(measures)),
-        }
-        for i, (each, measures) in enumerate(zip(intervals, found, strict=True))
-    ]
+    for measures in found:
+        voice.add(measures)
+    rows = []
+    for number, (each, measures) in enumerate(zip(intervals, found, strict=True)):
+        seconds = each.end_s - each.start_s
+        warnings = [warning, ENDS if measures.audio_s < seconds - 0.02 else None]
+        row = _row(file, seconds, measures, voice.of(measures), warnings, made_with)
+        row |= {"start_s": each.start_s, "end_s": each.end_s, "transcript": each.text}
+        rows.append(row | {"interval": number, "num_intervals": len(intervals)})
+    return rows
 
 
-def _ends(interval: Interval, measures: SpeechMeasures) -> str | None:
-    return ENDS if measures.audio_s < interval.end_s - interval.start_s - 0.02 else None
-
-
-def _joined(*warnings: str | None) -> str | None:
-    return "; ".join(filter(None, warnings)) or None
-
-
-def _measured(found: SpeechMeasures | None) -> Row:
-    row = {} if found is None else found.as_json()
-    return {name: row[measure] for name, measure in MEASURED.items() if row}
-
-
-def _voice(pitch: VoicePitch | None) -> Row:
-    known = () if pitch is None else (round(pitch.semitones, 2), pitch.level)
-    return dict(zip(OF_VOICE, known, strict=False))
+def _row(
+    file: str,
+    seconds: float,
+    measures: SpeechMeasures | None,
+    pitch: VoicePitch | None,
+    warnings: Sequence[str | None],
+    made_with: str,
+) -> Row:
+    """The columns that rows of recordings and of intervals share."""
+    row: Row = {"file": file, "duration": round(seconds, 3), "made_with": made_with}
+    row["warning"] = "; ".join(filter(None, warnings)) or None
+    if measures is not None:
+        known = measures.as_json()
+        row |= {name: known[measure] for name, measure in MEASURED.items()}
+    if pitch is not None:
+        row |= zip(OF_VOICE, (round(pitch.semitones, 2), pitch.level), strict=True)
+    return row
 
 
 class Rows:
