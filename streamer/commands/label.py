@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from streamer.commands.label_table import (
 from streamer.commands.options import LabelOptions, reference_of
 from streamer.commands.process import (
     Failed,
-    Workers,
     each_done,
     fail,
     interrupted_by_sigterm,
@@ -199,7 +198,7 @@ def _in_processes(
 ) -> list[str]:
     """Label all. If a process ends: the recordings that were in progress."""
     in_hand: dict[Future[Labelled], str] = {}
-    with Workers(jobs) as pool, suppress(BrokenProcessPool):
-        for found in each_done(pool, jobs, work, todo, in_hand):
+    with suppress(BrokenProcessPool), closing(each_done(jobs, work, todo, in_hand)) as labelled:
+        for found in labelled:
             add(found)
     return list(in_hand.values())

@@ -14,9 +14,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -224,15 +232,6 @@ def _nowhere(flags: int) -> TextIO:
     return os.fdopen(os.open(os.devnull, flags), "w", encoding="utf-8")
 
 
-def models_of(config: Config) -> str:
-    """The models that are loaded here, for the line on stderr."""
-    needs_edge = config.mode != "cloud" or config.is_away
-    needs_cloud = config.mode != "edge" and config.has_cloud_here
-    edge = [f"edge {config.edge}"] if needs_edge else []
-    cloud = [f"cloud {config.cloud}"] if needs_cloud else []
-    return " and ".join(edge + cloud)
-
-
 @contextmanager
 def loading(what: str, is_service: bool = False) -> Iterator[None]:
     """Load modules and models: no garbage collection, and a line on stderr.
@@ -245,10 +244,7 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
         tell(f"loading {what} ...", end="" if passes else "\n")
     gc.disable()
     try:
-        with (
-            _memory_goes_back(),
-            _compiling_is_told(passes) if "embedded" in what else nullcontext(),
-        ):
+        with _memory_goes_back(), _compiling_is_told(passes):
             yield
     finally:
         gc.freeze()
@@ -264,8 +260,11 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
     """A describer whose models are loaded. Raises ModelError."""
     from streamer.describer import Describer
 
+    edge = [f"edge {config.edge}"] if config.mode != "cloud" or config.is_away else []
+    has_cloud = config.mode != "edge" and config.has_cloud_here
+    cloud = [f"cloud {config.cloud}"] if has_cloud else []
     async with Describer.open(config) as describer:
-        with loading(models_of(config), is_service=is_service):
+        with loading(" and ".join(edge + cloud), is_service=is_service):
             await describer.load()
         yield describer
 
@@ -316,45 +315,36 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Workers:
-    """`num` processes with one kernel thread each. After the block all work is done; after an
-    error the processes are terminated, since their results are not needed."""
-
-    def __init__(self, num: int) -> None:
-        self._others = set(multiprocessing.active_children())
-        spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(max(1, num), spawn, _begin)
-
-    def __enter__(self) -> ProcessPoolExecutor:
-        return self._pool
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for process in set(multiprocessing.active_children()) - self._others:
-                process.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
-
-
 def each_done(
-    pool: ProcessPoolExecutor,
     jobs: int,
     call: Callable[[Item], Result],
     items: Iterator[Item],
     in_hand: dict[Future[Result], Item],
-) -> Iterator[Result]:
-    """Results of `call` on each item, as they are done; a few items are handed over ahead.
+) -> Generator[Result, None, None]:
+    """Results of `call` on each item, as they are done, by `jobs` processes with one kernel thread
+    each; a few items are handed over ahead. Close it: processes that still work are terminated.
 
     in_hand: the items that are not done. Raises the errors of `call`, and BrokenProcessPool.
     """
-    while True:
-        for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
-            in_hand[pool.submit(call, item)] = item
-        if not in_hand:
-            return
-        for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
-            found = future.result()
-            del in_hand[future]
-            yield found
+    others = set(multiprocessing.active_children())
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(max(1, jobs), spawn, _begin)
+    try:
+        while True:
+            for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
+                in_hand[pool.submit(call, item)] = item
+            if not in_hand:
+                return
+            for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
+                found = future.result()
+                del in_hand[future]
+                yield found
+    except BaseException:  # also where it is closed
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin() -> None:

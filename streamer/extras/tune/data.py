@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
-from streamer.commands.process import Failed, Workers, each_done, fail
+from streamer.commands.process import Failed, each_done, fail
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
@@ -104,9 +105,10 @@ def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | 
     jobs = min(num_cores(), len(files))
     found: dict[str, list[Turn | None] | str] = {}
     try:
-        with Bar("listening", len(files)) as bar, Workers(jobs) as pool:
-            hear = partial(listen, folder=folder)
-            for file, turns in each_done(pool, jobs, hear, iter(files), {}):
+        hear = partial(listen, folder=folder)
+        heard = closing(each_done(jobs, hear, iter(files), {}))
+        with Bar("listening", len(files)) as bar, heard as results:
+            for file, turns in results:
                 found[file] = turns
                 bar.show(len(found), f"{len(found)} of {len(files)}")
     except BrokenProcessPool:
