@@ -1,5 +1,7 @@
 """A session beside another program: nothing waits, and a turn is the audio between two calls."""
 
+from contextlib import asynccontextmanager
+
 import anyio
 import numpy as np
 import pytest
@@ -21,6 +23,15 @@ def spoken():
     return samples
 
 
+@asynccontextmanager
+async def running(voice=None):
+    voice = voice or BackgroundSession(EDGE)
+    async with anyio.create_task_group() as group:
+        group.start_soon(voice.run)
+        yield voice
+        group.cancel_scope.cancel()
+
+
 def say(voice, samples):
     return [
         voice.feed(samples[at : at + FRAME].tobytes(), 16_000)
@@ -32,9 +43,7 @@ async def test_turn_is_that_of_a_session(spoken):
     """Two turns; silence of a minute between them belongs to neither."""
     async with Describer.open(EDGE) as describer:
         whole = await describer.describe((spoken, 16_000), measures=True)
-    voice = BackgroundSession(EDGE)
-    async with anyio.create_task_group() as group:
-        group.start_soon(voice.run)
+    async with running() as voice:
         voice.feed(bytes(640), 16_000)
         assert await voice.end() is None  # the models are loaded
         for _ in range(2):
@@ -52,7 +61,6 @@ async def test_turn_is_that_of_a_session(spoken):
         with pytest.raises(ValueError, match="language is 'fr'; voice_line speaks en and zh"):
             voice_line(found, "fr")
         assert await voice.end() is None
-        group.cancel_scope.cancel()
 
 
 async def test_frames_beyond_the_bound_are_left_out(spoken):
@@ -61,32 +69,28 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
     assert voice.begin()
     taken = say(voice, np.zeros(1_000 * FRAME, np.int16))
     assert taken == [True] * 999 + [False]
-    async with anyio.create_task_group() as group:
-        group.start_soon(voice.run)
+    async with running(voice):
         found = await voice.end()
         assert found.audio_s == pytest.approx(999 * FRAME / 16_000)
         assert "0.0 s of audio were left out: feed frames no faster" in found.warning
         assert voice.begin()
         assert all(say(voice, spoken))
         assert (await voice.end()).warning is None  # of this turn nothing was
-        group.cancel_scope.cancel()
 
 
 async def test_another_rate_is_converted(spoken):
     """Within a turn, too."""
     async with Describer.open(EDGE) as describer:
         whole = await describer.describe((spoken, 16_000), measures=True)
-    voice, at = BackgroundSession(EDGE), len(spoken) // 2 // FRAME * FRAME
+    at = len(spoken) // 2 // FRAME * FRAME
     high = np.clip(soxr.resample(spoken[at:].astype(np.float32), 16_000, 48_000), -32_768, 32_767)
-    async with anyio.create_task_group() as group:
-        group.start_soon(voice.run)
+    async with running() as voice:
         voice.begin()
         say(voice, spoken[:at])
         voice.feed(high.astype(np.int16).tobytes(), 48_000)
         found = await voice.end()
         assert found.audio_s == pytest.approx(whole.audio_s, abs=0.1)
         assert found.attributes == whole.attributes
-        group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -105,9 +109,7 @@ async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
 
 async def test_a_turn_without_a_frame_is_none(spoken):
     """And the next one is described."""
-    voice = BackgroundSession(EDGE)
-    async with anyio.create_task_group() as group:
-        group.start_soon(voice.run)
+    async with running() as voice:
         for _ in range(2):
             voice.begin()
             say(voice, spoken)
@@ -115,14 +117,11 @@ async def test_a_turn_without_a_frame_is_none(spoken):
             voice.begin()
             with anyio.fail_after(PATIENCE_S):
                 assert await voice.end() is None
-        group.cancel_scope.cancel()
 
 
 async def test_a_turn_ends_where_end_is_called(spoken):
     """Not where its description is awaited."""
-    voice = BackgroundSession(EDGE)
-    async with anyio.create_task_group() as group:
-        group.start_soon(voice.run)
+    async with running() as voice:
         waiting = []
         for _ in range(2):
             voice.begin()
@@ -130,7 +129,6 @@ async def test_a_turn_ends_where_end_is_called(spoken):
             waiting.append(voice.end())
         seconds = [(await each).audio_s for each in waiting]
         assert seconds == pytest.approx(2 * [len(spoken) / 16_000], abs=0.1)
-        group.cancel_scope.cancel()
 
 
 async def test_calls_in_hand_return_when_the_session_ends(spoken):

@@ -157,8 +157,7 @@ def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | No
 
 def bounded_mean(losses: Floats) -> Floats:
     """Conformal risk control's correction, [m]: the next clip counts with the worst loss."""
-    found: Floats = (losses.sum(axis=0) + 1.0) / (len(losses) + 1)
-    return found
+    return (losses.sum(axis=0) + 1.0) / (len(losses) + 1)
 
 
 def betting_capital(losses: Floats, risk: float, confidence: float) -> Floats:
@@ -175,8 +174,7 @@ def betting_capital(losses: Floats, risk: float, confidence: float) -> Floats:
     variances = (risk + np.cumsum((losses - means) ** 2, axis=0)) / (before + 2)
     known = np.vstack([np.full((1, losses.shape[1]), risk), variances[:-1]])
     stakes = np.minimum(1.0, np.sqrt(2 * math.log(1 / (1 - confidence)) / (n * known)))
-    capital: Floats = np.exp(np.cumsum(np.log1p(stakes * (risk - losses)), axis=0)).max(axis=0)
-    return capital
+    return np.exp(np.cumsum(np.log1p(stakes * (risk - losses)), axis=0)).max(axis=0)
 
 
 def num_needed(risk: float, confidence: float = 0.0) -> int:
@@ -207,8 +205,7 @@ def running_max(losses: Floats) -> Floats:
     Gated text depends on what was committed before, so a higher threshold can, rarely, lose less.
     Its running maximum is what the theorems need, and never less than the loss.
     """
-    found: Floats = np.maximum.accumulate(losses, axis=1)
-    return found
+    return np.maximum.accumulate(losses, axis=1)
 
 
 DIGITS = 4  # of a threshold
@@ -262,14 +259,7 @@ def _losses(turns: Turns, thresholds: Floats) -> Floats:
         which = np.searchsorted([path.least for path in rising], thresholds, side="right") - 1
         missed += np.array([path.num_missed for path in rising])[which]
         total += np.array([len(path.decisions) for path in rising])[which]
-    found: Floats = missed / total
-    return found
-
-
-def skipped_share(clips: Sequence[Turns], threshold: float) -> float:
-    """The share of skipped blocks, over all turns."""
-    paths = [at(of, threshold) for turns in clips for of in turns]
-    return 1 - sum(p.num_uploaded for p in paths) / sum(len(p.decisions) for p in paths)
+    return missed / total
 
 
 def certify(
@@ -287,13 +277,13 @@ def certify(
         raise Uncertifiable(f"no threshold keeps a risk of {risk:g} for preset {preset}")
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS
-    uploads = [
-        d.block
+    decisions = [
+        decision
         for turns in clips
         for paths in turns
-        for d in at(paths, threshold).decisions
-        if d.uploaded
+        for decision in at(paths, threshold).decisions
     ]
+    uploads = [decision.block for decision in decisions if decision.uploaded]
     num_ids = sum(len(block.ids) for block in uploads)
     return Certified(
         preset,
@@ -303,6 +293,6 @@ def certify(
         confidence,
         len(clips),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
-        skipped=skipped_share(clips, threshold),
+        skipped=1 - len(uploads) / len(decisions),
         accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
     )

@@ -59,8 +59,7 @@ class _Count:
         self._name = name
 
     def __get__(self, found: Description, owner: type | None = None) -> int:
-        count: int = getattr(found.counts, self._name)
-        return count
+        return getattr(found.counts, self._name)
 
 
 class Level(dict[str, Any]):
@@ -235,29 +234,22 @@ def join_parts(
         return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = _last_spoken(parts)
-    return Description(
+    return replace(
+        last,
         file=file,
         text=marks_of(last.language).gap.join(p.text for p in parts if p.text),
-        stop_reason=last.stop_reason,
-        mode=last.mode,
         counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
         audio_s=sum(p.audio_s for p in parts),
-        channel=last.channel,
         attributes={
             name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
         },
-        ttft_ms=last.ttft_ms,
-        total_ms=last.total_ms,
-        prefill_ms=last.prefill_ms,
-        ttft_from_speech_ms=last.ttft_from_speech_ms,
         ids=tuple(i for p in parts for i in p.ids),
         warning=_joined(parts, warning),
         is_cut=is_cut,
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
         confidence=_join_confidence(spoken),
-        language=last.language,
-        level_names=last.level_names,
+        curves=None,
     )
 
 

@@ -184,8 +184,7 @@ def _thinned(values: np.ndarray) -> np.ndarray:
     """At most MOST_POINTS values, each the largest of its stretch."""
     step = -(-len(values) // MOST_POINTS)
     padded = np.pad(values, (0, -len(values) % step), mode="edge")
-    found: np.ndarray = padded.reshape(-1, step).max(1)
-    return found
+    return padded.reshape(-1, step).max(1)
 
 
 def _places(values: np.ndarray, low: float, high: float) -> Iterator[tuple[float, float]]:

@@ -13,11 +13,11 @@ from streamer.core.calibration import (
     Decision,
     Path,
     at,
+    certify,
     least_risk,
     losses_of,
     num_needed,
     safe_index,
-    skipped_share,
     thresholds_of,
 )
 from streamer.core.decoding.machine import Speculator
@@ -197,5 +197,5 @@ def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
         losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
     )
     assert thresholds_of([long]).tolist() == [0.1, 0.2, 0.3, 0.4, 0.9]
-    assert skipped_share([long], 0.3) == pytest.approx(0.6)
+    assert certify([long], "fluent", 4, 0.65, 0.0).skipped == pytest.approx(0.4)
     assert at(long[0], 0.25).num_uploaded == 1
