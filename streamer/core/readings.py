@@ -168,15 +168,12 @@ def _curves(found: Any) -> str:
     pitch = _thinned(curves.f0_hz)
     voiced = pitch[pitch > 0]
     low, high = (60.0, 400.0) if len(voiced) == 0 else (voiced.min() * 0.9, voiced.max() * 1.1)
-    lines = "".join(
-        f'<polyline points="{points}" fill="none" stroke="{ACCENT}" stroke-width="2"/>'
-        for points in _strokes(pitch, float(low), float(high))
-    )
+    line = _line(pitch, float(low), float(high))
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" style="max-width:100%" role="img" '
         f'aria-label="level and pitch over time">'
         f'<polygon points="0,{HEIGHT} {area} {WIDTH},{HEIGHT}" fill="{GREY}"/>'
-        f"{lines}</svg>"
+        f'<path d="{line}" fill="none" stroke="{ACCENT}" stroke-width="2"/></svg>'
     )
 
 
@@ -192,15 +189,13 @@ def _places(values: np.ndarray, low: float, high: float) -> Iterator[tuple[float
         yield WIDTH * i / (len(values) - 1), HEIGHT * (1 - (value - low) / (high - low))
 
 
-def _strokes(pitch: np.ndarray, low: float, high: float) -> Sequence[str]:
-    """The points of each voiced stretch."""
-    found: list[list[str]] = [[]]
-    for hz, (x, y) in zip(pitch, _places(pitch, low, high), strict=True):
-        if hz > 0:
-            found[-1].append(f"{x:.0f},{y:.0f}")
-        elif found[-1]:
-            found.append([])
-    return [" ".join(points) for points in found if len(points) > 1]
+def _line(pitch: np.ndarray, low: float, high: float) -> str:
+    """The data of a path through each voiced stretch."""
+    before = np.concatenate([[0], pitch[:-1]])
+    places = zip(pitch, before, _places(pitch, low, high), strict=True)
+    return "".join(
+        f"{'L' if last > 0 else 'M'}{x:.0f},{y:.0f}" for hz, last, (x, y) in places if hz > 0
+    )
 
 
 Language = Literal["en", "zh"]
@@ -286,9 +281,7 @@ def voice_line(found: Any, language: Language = "en") -> str:
         raise ValueError(f"language is {language!r}; voice_line speaks {' and '.join(WORDS)}")
     profile, words = voice_profile(found, language), WORDS[language]
     manner = [
-        _manner(profile, name, words) + _number(profile, name, words, language)
-        for name in words.manner
-        if name in profile
+        _manner(profile[name], name, words, language) for name in words.manner if name in profile
     ]
     ends = [words.speaks.format(words.comma.join(manner))] if manner else []
     if "arousal" in profile:
@@ -296,19 +289,15 @@ def voice_line(found: Any, language: Language = "en") -> str:
     return words.line.format(words.semicolon.join(ends)) if ends else ""
 
 
-def _manner(profile: dict[str, dict[str, Any]], name: str, words: Words) -> str:
-    """The words of a level; a model of one's own may have more levels than words."""
-    level: int = profile[name]["level"]
-    known = words.manner[name]
-    return known[level] if level < len(known) else words.other.format(name, level)
-
-
-def _number(profile: dict[str, dict[str, Any]], name: str, words: Words, language: Language) -> str:
-    """The number in parentheses, for the rate and the loudness."""
-    value, unit = profile[name]["value"], profile[name]["unit"]
+def _manner(row: Mapping[str, Any], name: str, words: Words, language: Language) -> str:
+    """The words of a level, and for the rate and the loudness the number in parentheses. A model
+    of one's own may have more levels than words."""
+    level, value, known = row["level"], row["value"], words.manner[name]
+    said = known[level] if level < len(known) else words.other.format(name, level)
     if value is None or name not in ("rate", "loudness"):
-        return ""
-    return words.number.format(f"{value:.{UNITS[name][2]}f}", told(language, unit))
+        return said
+    number = f"{value:.{UNITS[name][2]}f}"
+    return said + words.number.format(number, told(language, row["unit"]))
 
 
 def _short(value: float | None, decimals: int) -> float | None:
