@@ -22,7 +22,7 @@ from streamer.core.link.wire import PATH as VERIFY
 from streamer.extras.fleet.replicas import SERVER, VERIFIER, Known, Roster, choose
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
-from streamer.net.service.http import ClientSocket, answer
+from streamer.net.service.http import ClientSocket, answer, answer_json
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.service import Query, Service
 
@@ -65,8 +65,8 @@ class Director(Service):
         num = {kind: partial(self._count, kind, lambda _: 1) for kind in KINDS}
         free = {kind: partial(self._count, kind, lambda k: k.num_free) for kind in KINDS}
         watch = self.metrics.watch_each
-        watch("streamer_fleet_replicas", "Replicas that answer", "kind", num)
-        watch("streamer_fleet_places_free", "Places of these", "kind", free)
+        watch("fleet_replicas", "Replicas that answer", "kind", num)
+        watch("fleet_places_free", "Places of these", "kind", free)
 
     def _count(self, kind: str, of: Callable[[Known], int]) -> int:
         return sum(of(known) for known in self._roster.answering if known.kind == kind)
@@ -122,7 +122,7 @@ class Director(Service):
             return answer(503, "no replica answers\n")
         if path in (LIST, TARGETS):
             found = self._list() if path == LIST else self._targets()
-            return answer(200, msgspec.json.encode(found), JSON)
+            return answer_json(found)
         page = choose(self._roster.answering, SERVER) if path == "/" else None
         if page is not None:
             where = f"{page.address.replace('ws', 'http', 1)}/"

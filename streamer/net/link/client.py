@@ -362,4 +362,4 @@ def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
         ("blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight),
         ("reconnects", "Connections that were lost", lambda: link.num_cuts),
     ):
-        metrics.watch(f"streamer_link_{name}", help, read)
+        metrics.watch(f"link_{name}", help, read)

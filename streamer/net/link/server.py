@@ -23,7 +23,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.plan import Refusal
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
-from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.http import ClientSocket
 from streamer.net.service.logs import Notices
 from streamer.net.service.metrics import VerifierMetrics
@@ -198,14 +198,11 @@ class VerifierServer(Service):
     def start(self, group: TaskGroup) -> None:
         self._group = group
         watch = self.metrics.watch
-        watch("streamer_links", "Websockets of edges", lambda: len(self._links))
-        watch("streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
-        watch("streamer_sessions_held", "Turns whose websocket was cut", lambda: self.num_held)
-        watch(
-            "streamer_audio_lag_seconds",
-            "Audio that arrived and is not heard, of the slowest turn",
-            lambda: self.lag_s,
-        )
+        watch("links", "Websockets of edges", lambda: len(self._links))
+        watch("sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
+        watch("sessions_held", "Turns whose websocket was cut", lambda: self.num_held)
+        told = "Audio that arrived and is not heard, of the slowest turn"
+        watch("audio_lag_seconds", told, lambda: self.lag_s)
 
     @property
     def num_held(self) -> int:
@@ -225,7 +222,7 @@ class VerifierServer(Service):
         admission = self._admission
         most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
         if sum(link.tenant == tenant for link in self._links) >= most:
-            return HttpRefusal(503, "too many websockets; close some", {"Retry-After": "5"})
+            return busy("too many websockets; close some")
         return None
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:

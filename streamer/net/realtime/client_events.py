@@ -267,6 +267,9 @@ def _none_of(name: str, value: str, known: Iterable[str]) -> str:
     return f"{name} is {value!r:.80}; it may be {', '.join(known)}"
 
 
+Kind = Literal["realtime", "transcription"]
+
+
 @dataclass(frozen=True)
 class ServerTerms:
     """Settings of a server that its sessions depend on."""
@@ -287,12 +290,12 @@ class ServerTerms:
 class Settings:
     """The settings in force in one session, whose kind never changes."""
 
-    kind: Literal["realtime", "transcription"]
+    kind: Kind
     options: SessionOptions
     extensions: Extensions
 
     @classmethod
-    def initial(cls, kind: Literal["realtime", "transcription"]) -> Settings:
+    def initial(cls, kind: Kind) -> Settings:
         """OpenAI's defaults, and no extension."""
         options = SessionOptions(PCM_RATE_HZ, TurnDetection())
         return cls(kind, options, Extensions(live_update_s=None))

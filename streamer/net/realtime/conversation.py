@@ -50,7 +50,7 @@ class Conversation:
     def __init__(
         self,
         session_id: str,
-        kind: Literal["realtime", "transcription"] = "realtime",
+        kind: c.Kind = "realtime",
         terms: ServerTerms | None = None,
         is_beta: bool = False,
     ) -> None:

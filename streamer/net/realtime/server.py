@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import level_names
 from streamer.core.text.chinese import texts
-from streamer.net.realtime.client_events import ServerTerms
+from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
 from streamer.net.realtime.session import (
@@ -28,7 +27,7 @@ from streamer.net.realtime.session import (
     Resume,
 )
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
-from streamer.net.service.http import ClientSocket, answer, read_page
+from streamer.net.service.http import ClientSocket, answer_json, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Query, Service
 
@@ -71,10 +70,7 @@ class RealtimeServer(Service):
             "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
             f"/v1/models/{MODEL}": MODEL_OBJECT,
         }
-        answers = {
-            path: answer(200, msgspec.json.encode(found), "application/json")
-            for path, found in told.items()
-        }
+        answers = {path: answer_json(found) for path, found in told.items()}
         self._files = read_page(PAGE) | answers
 
     @property
@@ -93,20 +89,13 @@ class RealtimeServer(Service):
 
     def start(self, group: TaskGroup) -> None:
         self._group = group
-        for name, help, read in (
-            ("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held),
-            ("sessions_held", "Sessions that wait for their client", lambda: self.num_held),
-            (
-                "audio_lag_seconds",
-                "Audio taken and not yet heard, of the slowest session",
-                lambda: self.lag_s,
-            ),
-        ):
-            self.metrics.watch(f"streamer_{name}", help, read)
-        depths = {queue: partial(self._depth, queue) for queue in QUEUES}
-        self.metrics.watch_each(
-            "streamer_queue_depth", "Waiting items, over all sessions", "queue", depths
-        )
+        watch, depths = self.metrics.watch, {queue: partial(self._depth, queue) for queue in QUEUES}
+        watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
+        watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
+        told = "Audio taken and not yet heard, of the slowest session"
+        watch("audio_lag_seconds", told, lambda: self.lag_s)
+        told = "Waiting items, over all sessions"
+        self.metrics.watch_each("queue_depth", told, "queue", depths)
 
     def check(self, query: Query, tenant: str) -> HttpRefusal | None:
         """Why there is no place for a new session, or no session to resume; or None."""
@@ -162,15 +151,12 @@ class RealtimeServer(Service):
         if self._admission.is_draining or self._admission.why_full(tenant) is not None:
             return None
         self._admission.enter(tenant)  # before anything is awaited: others come at the same moment
-        is_transcription = list(query.get("intent", ())) == ["transcription"]
-        conversation = Conversation(
-            new_session_id(self._admission.name),
-            "transcription" if is_transcription else "realtime",
-            self._terms,
-            _is_beta(socket),
-        )
+        is_transcription = query.get("intent") == ["transcription"]
+        kind: Kind = "transcription" if is_transcription else "realtime"
+        name = new_session_id(self._admission.name)
+        conversation = Conversation(name, kind, self._terms, _is_beta(socket))
         session = ClientSession(conversation, self._open_session, self.metrics)
-        self._sessions[conversation.id] = session
+        self._sessions[name] = session
         self._group.start_soon(self._run, session, tenant)
         return session
 

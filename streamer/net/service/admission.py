@@ -64,7 +64,6 @@ class Admission:
     max_per_key: int | None = None
     name: str = ""
     is_draining: bool = False
-    num_sessions: int = 0
     num_admitted: int = 0  # since the start
     num_refused: int = 0  # with a key, but without a place
     _by_tenant: Counter[str] = field(default_factory=Counter)
@@ -76,18 +75,18 @@ class Admission:
         self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
         self._tickets = Tickets(self.replica)
 
+    @property
+    def num_sessions(self) -> int:
+        return self._by_tenant.total()
+
     def enter(self, tenant: str = NO_TENANT) -> None:
         """A session begins."""
-        self.num_sessions += 1
         self.num_admitted += 1
         self._by_tenant[tenant] += 1
 
     def leave(self, tenant: str = NO_TENANT) -> None:
         """A session has ended."""
-        self.num_sessions -= 1
-        self._by_tenant[tenant] -= 1
-        if not self._by_tenant[tenant]:
-            del self._by_tenant[tenant]
+        self._by_tenant -= Counter((tenant,))
 
     def check(
         self, path: str, headers: Headers, query: Mapping[str, Sequence[str]] | None = None

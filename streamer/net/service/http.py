@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidMessage
@@ -74,6 +75,11 @@ def answer(
     data = body.encode() if isinstance(body, str) else body
     headers = {"Content-Type": mime, "Content-Length": str(len(data)), **ALWAYS, **(more or {})}
     return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
+
+
+def answer_json(found: object) -> Response:
+    """The object as JSON."""
+    return answer(200, msgspec.json.encode(found), MIME[".json"])
 
 
 def for_method(method: str, found: Response) -> Response:
@@ -136,8 +142,11 @@ class ClientSocket(ServerConnection):
         return num if num > LARGE_BYTES else 0
 
     async def turn_to_end(self) -> None:
-        """Wait while others end: a thousand that end in one round would keep the loop for 0.2 s."""
-        await self._service.turn_to_end()
+        """Wait for the upgrades and the ends of connections before this one: a thousand that end
+        in one round would keep the loop for 0.2 s."""
+        turn = asyncio.Event()
+        self._service.in_turn(turn, turn.set)
+        await turn.wait()
 
     def connection_made(self, transport: Any) -> None:
         self._service.handshake_begins(self, transport)
@@ -171,7 +180,7 @@ class ClientSocket(ServerConnection):
                 data, self._drops_rest = bare or head, True
             elif head:
                 self.transport.pause_reading()
-                self._service.upgrade_in_turn(self, partial(self._upgrade, data))
+                self._service.in_turn(self, partial(self._upgrade, data))
                 return
         super().data_received(data)
 

@@ -34,7 +34,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.loop_lag = self._seconds("streamer_loop_lag_seconds", "Event loop's delay")
+        self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
         count = self._counter
         self.refusals = count(self.refusals_name, "Connections refused", "status", STATUSES)
         self.resumed = count("resumed", "Sessions that their client resumed")
@@ -47,13 +47,13 @@ class ServiceMetrics:
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value is `read()` at each scrape."""
-        Gauge(name, help, registry=self._registry).set_function(read)
+        Gauge(f"streamer_{name}", help, registry=self._registry).set_function(read)
 
     def watch_each(
         self, name: str, help: str, label: str, reads: Mapping[str, Callable[[], float]]
     ) -> None:
         """Add a gauge with a series for each value of the label."""
-        gauge = Gauge(name, help, [label], registry=self._registry)
+        gauge = Gauge(f"streamer_{name}", help, [label], registry=self._registry)
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
 
@@ -61,7 +61,7 @@ class ServiceMetrics:
         return generate_latest(self._registry)
 
     def _seconds(self, name: str, help: str) -> Histogram:
-        return Histogram(name, help, buckets=SECONDS, registry=self._registry)
+        return Histogram(f"streamer_{name}", help, buckets=SECONDS, registry=self._registry)
 
     def _counter(
         self, name: str, help: str, label: str = "", values: Iterable[str] = ()
@@ -98,8 +98,8 @@ class Metrics(ServiceMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._notices = Notices()
-        self.ttft = self._seconds("streamer_ttft_seconds", "First text after a turn's last sample")
-        self.itl = self._seconds("streamer_itl_seconds", "Between two deltas of one answer")
+        self.ttft = self._seconds("ttft_seconds", "First text after a turn's last sample")
+        self.itl = self._seconds("itl_seconds", "Between two deltas of one answer")
         count = self._counter
         self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
         self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")

@@ -18,13 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import MultipleValuesError
@@ -36,6 +36,7 @@ from streamer.net.service.http import (
     CLOSE_S,
     ClientSocket,
     answer,
+    answer_json,
     for_method,
     is_websocket,
     url_of,
@@ -85,7 +86,7 @@ class Service(ABC):
     ) -> None:
         """notices: of refusals."""
         self.metrics = metrics
-        metrics.watch("streamer_sessions_limit", "Sessions at most", lambda: admission.max_sessions)
+        metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         # set by `run`
         self.tls: ssl.SSLContext | None = None
         self._admission = admission
@@ -135,7 +136,7 @@ class Service(ABC):
         """Serve until `stop` or a signal; `ready` gets the port. Raises OSError if it is taken."""
         logging.getLogger("asyncio").addFilter(_rate_limit)
         self.metrics.watch(
-            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
+            "tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
         )
         self.tls = address.tls
         self._share_files()
@@ -145,7 +146,7 @@ class Service(ABC):
             address.port,
             process_request=self._answer_or_upgrade,
             select_subprotocol=_subprotocol,
-            create_connection=cast("type[ServerConnection]", self._connection),
+            create_connection=cast("type[ServerConnection]", partial(ClientSocket, self)),
             max_size=self.max_message_bytes,
             compression=None,
             ping_interval=self.ping_interval_s,
@@ -188,18 +189,9 @@ class Service(ABC):
         self._waiting.pop(socket, None)
         self._queued.pop(socket, None)
 
-    def upgrade_in_turn(self, socket: ClientSocket, upgrade: Callable[[], None]) -> None:
-        """Call it after the upgrades before it. The loop takes a few, and looks at all sockets
-        before the next ones: plain requests, such as /healthz, do not wait for a thousand."""
-        self._in_turn(socket, upgrade)
-
-    async def turn_to_end(self) -> None:
-        """Wait for the upgrades and the ends of connections before this one."""
-        turn = asyncio.Event()
-        self._in_turn(turn, turn.set)
-        await turn.wait()
-
-    def _in_turn(self, key: object, begin: Callable[[], None]) -> None:
+    def in_turn(self, key: object, begin: Callable[[], None]) -> None:
+        """Call it after those before it. The loop takes a few, and looks at all sockets before the
+        next ones: plain requests, such as /healthz, do not wait for a thousand."""
         self._queued[key] = begin
         if not self._is_taking:
             self._is_taking = True
@@ -211,9 +203,6 @@ class Service(ABC):
         self._is_taking = bool(self._queued)
         if self._is_taking:
             asyncio.get_running_loop().call_soon(self._next_turns)
-
-    def _connection(self, *arguments: Any, **options: Any) -> ClientSocket:
-        return ClientSocket(self, *arguments, **options)
 
     def _share_files(self) -> None:
         """Ask for as many open files as the system allows, and keep connections below."""
@@ -291,7 +280,7 @@ class Service(ABC):
             lag_s=self.lag_s,
             refused=a.num_refused,
         )
-        return answer(200, msgspec.json.encode(status), "application/json")
+        return answer_json(status)
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert isinstance(socket, ClientSocket)
