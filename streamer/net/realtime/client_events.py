@@ -106,9 +106,9 @@ class SessionConfig(Struct):
     input_audio_format: Id | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
     # set by the server, as `rate` above
-    id: Any = None
-    object: Any = None
-    model: Any = None
+    id: Any = UNSET
+    object: Any = UNSET
+    model: Any = UNSET
 
 
 class _Event(Struct):

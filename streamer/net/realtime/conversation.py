@@ -14,7 +14,6 @@ from streamer.core.attributes import parse
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
-from streamer.net.realtime.client_events import Refused, ServerTerms, Settings
 from streamer.net.realtime.server_events import Event as Out
 from streamer.stages.events import (
     Cleared,
@@ -51,15 +50,15 @@ class Conversation:
         self,
         session_id: str,
         kind: c.Kind = "realtime",
-        terms: ServerTerms | None = None,
+        terms: c.ServerTerms | None = None,
         is_beta: bool = False,
     ) -> None:
         # a secret: with it, the session can be resumed
         self.id = session_id
         self.is_beta = is_beta
-        self.settings = Settings.initial(kind)
+        self.settings = c.Settings.initial(kind)
         self.turns = Turns()
-        self._terms = terms or ServerTerms()
+        self._terms = terms or c.ServerTerms()
         # streams before the present one, and ms of audio in them
         self._num_streams = 0
         self._before_ms = 0
@@ -113,7 +112,7 @@ class Conversation:
     def binary(self, pcm: bytes) -> Result:
         """Handle a binary message: raw audio, if the client has asked for that. Raises Refused."""
         if not self.wants.binary:
-            raise Refused("binary messages need session.streamer.binary", "binary_not_enabled")
+            raise c.Refused("binary messages need session.streamer.binary", "binary_not_enabled")
         return self._append(pcm)
 
     def fed(self, num_bytes: int) -> None:
@@ -124,7 +123,7 @@ class Conversation:
         """The client has ended this turn, unless voice activity had and it was answered. Raises
         Refused."""
         if turn <= self.turns.done:
-            raise Refused(NOTHING, "input_audio_buffer_commit_empty")
+            raise c.Refused(NOTHING, "input_audio_buffer_commit_empty")
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 
@@ -201,7 +200,7 @@ class Conversation:
     def _append(self, pcm: bytes) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:
             text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
-            raise Refused(text, "append_too_large")
+            raise c.Refused(text, "append_too_large")
         return [], pcm or None
 
     def _update(self, event: c.SessionUpdate) -> Result:
@@ -211,7 +210,7 @@ class Conversation:
         if not (is_same or before.answers_itself) and (turns.is_open or turns.is_unasked):
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
-            raise Refused(f"{text}; {ways}", "session_busy")
+            raise c.Refused(f"{text}; {ways}", "session_busy")
         self.settings = settings
         out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
         return out, None if is_same else "reopen"
@@ -220,7 +219,7 @@ class Conversation:
         """Answer the last committed turn. If there is nothing to answer, send an empty response:
         some clients' receive loops end with any error."""
         if self.settings.kind == "transcription":
-            raise Refused("a transcription session answers by itself", "unsupported")
+            raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
@@ -235,7 +234,7 @@ class Conversation:
             return [], None
         if turns.is_asked:
             text = "a response is in progress; wait for response.done, or cancel it"
-            raise Refused(text, "conversation_already_has_active_response")
+            raise c.Refused(text, "conversation_already_has_active_response")
         answer = s.Answer(f"resp_{self.name}_own_{self._count_own()}", asked=event)
         return answer.empty(is_uncommitted=turns.is_open), None
 
@@ -245,7 +244,7 @@ class Conversation:
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
             text = "Cancellation failed: no such response is in progress"  # as clients match it
-            raise Refused(text, "response_cancel_not_active")
+            raise c.Refused(text, "response_cancel_not_active")
         return [], "cancel"
 
     def _create(self, event: c.ItemCreate) -> list[Out]:
@@ -253,25 +252,24 @@ class Conversation:
         item = event.item
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
             text = "only messages of text are taken as items; append audio, and commit it"
-            raise Refused(text, "unsupported")
+            raise c.Refused(text, "unsupported")
         after = event.previous_item_id
         if after not in (None, "root", *self._items):
             text = f"the previous item {after!r:.80} does not exist, or is too old"
             code = "item_create_invalid_previous_item_id"
-            raise Refused(f"{text}; name one of the last {MAX_ITEMS}", code)
+            raise c.Refused(f"{text}; name one of the last {MAX_ITEMS}", code)
         name = item.id or f"item_{self.name}_own_{self._count_own()}"
         if name in ("root", *self._items):
             text = f"an item {name!r:.80} exists; take another id"
-            raise Refused(text, "item_create_duplicate_id")
+            raise c.Refused(text, "item_create_duplicate_id")
         content = [{"type": part.type, "text": part.text} for part in item.content]
         return s.item_added(name, item.role, content, self._add(name, after))
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
-        extensions = msgspec.to_builtins(self.wants) | {"ignored": list(ignored)}
+        ours = msgspec.structs.replace(self.wants, ignored=list(ignored))
         if languages := list(self._terms.spoken):
-            language = self.settings.options.language or languages[0]
-            extensions |= {"language": language, "languages": languages}
-        return s.session(self.settings.kind, self.id, self.options, extensions)
+            ours.language, ours.languages = self.options.language or languages[0], languages
+        return s.session(self.settings.kind, self.id, self.options, ours)
 
     def _count_own(self) -> int:
         self._num_own += 1

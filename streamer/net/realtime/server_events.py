@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from streamer.core.description import Description, TextDelta
-from streamer.net.realtime.client_events import FORMATS, INVALID, ResponseCreate
+from streamer.net.realtime import client_events as c
 from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOptions, TurnFailed
 
 Event = dict[str, Any]
@@ -31,29 +34,23 @@ GAP = " ... "
 TAIL = 80  # characters kept of the end, where the way out stands
 
 
-def session(kind: str, session_id: str, options: SessionOptions, extensions: Event) -> Event:
+def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Extensions) -> Event:
     """The session as it is in force, for session.created and session.updated."""
-    detection: Event | None = None
-    if (found := options.turn_detection) is not None:
-        detection = {
-            "type": "server_vad",
-            "threshold": found.threshold,
-            "prefix_padding_ms": found.prefix_padding_ms,
-            "silence_duration_ms": found.silence_ms,
-            "create_response": options.answers_itself,
-            "interrupt_response": False,
-        }
+    rate, found = options.sample_rate_hz, options.turn_detection
+    vad = None
+    if found is not None:
+        numbers = (found.threshold, found.prefix_padding_ms, found.silence_ms)
+        vad = c.Vad("server_vad", *numbers, options.answers_itself, interrupt_response=False)
     # The client's strict types allow 24000 alone, so any other rate stands in our extension.
-    rate = options.sample_rate_hz
-    format = {"type": FORMATS[options.encoding][0]} | ({"rate": rate} if rate == 24_000 else {})
-    heard = {"format": format, "turn_detection": detection}
-    ours = extensions | {"rate": rate}
+    format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)
+    ours.rate = rate
     if options.coach is not None:
-        ours["coach"] = options.coach.as_json()  # with the thresholds in force
-    common = {"id": session_id, "type": kind, "audio": {"input": heard}, "streamer": ours}
+        ours.coach = options.coach.as_json()  # with the thresholds in force
+    heard = c.AudioConfig(c.AudioInput(format, vad))
+    row: Event = msgspec.to_builtins(c.SessionConfig(kind, heard, ours, id=session_id))
     if kind == "transcription":
-        return {**common, "object": "realtime.transcription_session"}
-    return {**common, "object": "realtime.session", "model": MODEL, "output_modalities": ["text"]}
+        return row | {"object": "realtime.transcription_session"}
+    return row | {"object": "realtime.session", "model": MODEL, "output_modalities": ["text"]}
 
 
 def cut(message: str) -> str:
@@ -65,7 +62,7 @@ def cut(message: str) -> str:
     return line if len(line) <= most else line[: most - len(GAP)] + GAP
 
 
-def error(message: str, code: str, cause: str | None, kind: str = INVALID) -> Event:
+def error(message: str, code: str, cause: str | None, kind: str = c.INVALID) -> Event:
     """Every error event is made here, so every one is cut. cause: the client event's id."""
     found = {"message": cut(message), "type": kind, "code": code, "event_id": cause, "param": None}
     return {"type": "error", "error": found}
@@ -100,7 +97,7 @@ class Answer:
     id: str = ""
     item: str = ""
     previous: str | None = None
-    asked: ResponseCreate = field(default_factory=ResponseCreate)
+    asked: c.ResponseCreate = field(default_factory=c.ResponseCreate)
     text: str = ""
     status: str = "in_progress"
     details: Event | None = None
@@ -247,7 +244,7 @@ def to_beta(event: Event) -> list[Event]:
         left_out = ("output_modalities", "type")
         found["session"] = {name: value for name, value in row.items() if name not in left_out} | {
             "modalities": ["text"],
-            "input_audio_format": dict(FORMATS.values())[heard["format"]["type"]],
+            "input_audio_format": dict(c.FORMATS.values())[heard["format"]["type"]],
             "turn_detection": heard["turn_detection"],
         }
     return [found]
