@@ -340,10 +340,11 @@ class Recording:
 class Player(Link):
     """Plays one recording; prints its sentences as they come, or keeps them for --json."""
 
-    def __init__(self, path, options):
+    def __init__(self, path, options, was_there):
+        """was_there: a server has answered before. Raises Failed."""
         self.recording = Recording(path)
         super().__init__(options, self.recording.rate, None)
-        self.options = options
+        self.was_there, self.options = was_there, options
         self.parts = []
         self.is_all_sent = False
 
@@ -403,15 +404,9 @@ class Player(Link):
 
 def describe(path, options):
     """Describe one file; begin again if the server has lost the session. Raises Failed."""
-
-    async def attempt(num):
-        player = Player(path, options)
-        player.was_there = num > 0
-        await player.describe()
-
     for num in range(3):
         try:
-            return asyncio.run(attempt(num))
+            return asyncio.run(Player(path, options, was_there=num > 0).describe())
         except Gone:
             tell(f"{path}: the server started anew; once more from the beginning")
     raise Failed(f"{path}: the server lost the session three times")

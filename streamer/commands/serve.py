@@ -228,7 +228,9 @@ def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]
     """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)
-    check_public(options.host, key)
+    if not is_loopback(options.host) and not key:  # anyone could use it
+        ways = "set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1"
+        raise ConfigError(f"{options.host} is reachable by others; {ways}")
     log_to(sys.stderr)
     return tls, key
 
@@ -259,10 +261,3 @@ def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         told = f"--cert {cert}, --key {key}: cannot be used ({why})"
         raise ConfigError(f"{told}; give PEM without a password") from None
     return context
-
-
-def check_public(host: str, key: str | None) -> None:
-    """Anyone could use a public address without a key."""
-    if not is_loopback(host) and not key:
-        ways = "set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1"
-        raise ConfigError(f"{host} is reachable by others; {ways}")

@@ -6,6 +6,7 @@ sends the events.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Literal
 
 import msgspec
@@ -67,7 +68,7 @@ class Conversation:
         # the conversation, as far as it is kept; each item named the one before it
         self._items: list[str] = []
         # items of the client's own text, and responses without a turn
-        self._num_own = 0
+        self._own = count()
         # the response that is being written; turns are answered one after another
         self._answer = s.Answer()
         # turn -> the response.create that asks for it
@@ -115,9 +116,9 @@ class Conversation:
             raise c.Refused("binary messages need session.streamer.binary", "binary_not_enabled")
         return self._append(pcm)
 
-    def fed(self, num_bytes: int) -> None:
-        """These bytes of audio were taken."""
-        self.turns.fed(num_bytes, self.options.turn_detection is not None)
+    def fed(self) -> None:
+        """Audio was taken."""
+        self.turns.is_filled = self.options.turn_detection is None
 
     def committed(self, turn: int) -> None:
         """The client has ended this turn, unless voice activity had and it was answered. Raises
@@ -235,7 +236,7 @@ class Conversation:
         if turns.is_asked:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
-        answer = s.Answer(f"resp_{self.name}_own_{self._count_own()}", asked=event)
+        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", asked=event)
         return answer.empty(is_uncommitted=turns.is_open), None
 
     def _cancel(self, event: c.ResponseCancel) -> Result:
@@ -258,7 +259,7 @@ class Conversation:
             text = f"the previous item {after!r:.80} does not exist, or is too old"
             code = "item_create_invalid_previous_item_id"
             raise c.Refused(f"{text}; name one of the last {MAX_ITEMS}", code)
-        name = item.id or f"item_{self.name}_own_{self._count_own()}"
+        name = item.id or f"item_{self.name}_own_{next(self._own)}"
         if name in ("root", *self._items):
             text = f"an item {name!r:.80} exists; take another id"
             raise c.Refused(text, "item_create_duplicate_id")
@@ -270,10 +271,6 @@ class Conversation:
         if languages := list(self._terms.spoken):
             ours.language, ours.languages = self.options.language or languages[0], languages
         return s.session(self.settings.kind, self.id, self.options, ours)
-
-    def _count_own(self) -> int:
-        self._num_own += 1
-        return self._num_own
 
     def _add(self, item: str, after: str | None = None) -> str | None:
         """Add an item, at the end unless `after` says where; return the one before it."""
@@ -303,11 +300,8 @@ class Turns:
         self.asked = -1
         self.done = -1  # described or failed; earlier turns that were not asked for never will be
         self.is_speaking = False  # voice activity has begun a turn
-        self._num_open_bytes = 0  # taken since the last commit, if the client ends its turns
-
-    def fed(self, num_bytes: int, is_detected: bool) -> None:
-        """Audio was taken. is_detected: voice activity decides which of it is a turn."""
-        self._num_open_bytes = 0 if is_detected else self._num_open_bytes + num_bytes
+        # audio was taken since the last commit, and no voice activity decides which is a turn
+        self.is_filled = False
 
     def closed(self, turn: int, is_asked: bool) -> None:
         """The turn's audio is over. is_asked: it is answered without a request."""
@@ -317,13 +311,12 @@ class Turns:
             self.asked = max(self.asked, turn)
 
     def cleared(self) -> None:
-        self.is_speaking = False
-        self._num_open_bytes = 0
+        self.is_speaking = self.is_filled = False
 
     @property
     def is_open(self) -> bool:
         """Whether there is audio that is not committed."""
-        return self.is_speaking or self._num_open_bytes > 0
+        return self.is_speaking or self.is_filled
 
     @property
     def is_unasked(self) -> bool:

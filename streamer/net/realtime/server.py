@@ -170,7 +170,6 @@ class RealtimeServer(Service):
         finally:
             del self._sessions[session.conversation.id]
             self._admission.leave(tenant)
-            session.came_back.set()
 
     async def _attach(
         self, session: ClientSession, connection: Connection, resume: Resume | None
@@ -185,7 +184,7 @@ class RealtimeServer(Service):
                 return False
             if resume is None:
                 return await connection.run(0)
-            session.came_back.set()
+            session.waiting.cancel()
             session.num_resumed += 1
             self.metrics.resumed.inc()
             first, row = resume.begin(session)
@@ -197,11 +196,8 @@ class RealtimeServer(Service):
 
     async def _hold(self, session: ClientSession) -> None:
         """Wait until the client is back, by another socket, or the session ends by itself."""
-        if session.over.is_set():
-            return
-        session.came_back = anyio.Event()
-        with anyio.move_on_after(self._terms.hold_s):
-            await session.came_back.wait()
+        with anyio.move_on_after(self._terms.hold_s) as session.waiting:
+            await session.over.wait()
         if session.connection is None:
             session.end(ENDED)
 

@@ -130,9 +130,8 @@ class Answer:
         is_whole = self.status in ("completed", "in_progress")
         item = _item(self.item, "assistant", self.status if is_whole else "incomplete", content)
         part = {"type": "text", "text": self.text}
-        place = {"response_id": self.id, "output_index": 0}
         return [
-            {"type": f"response.output_item.{step}", **place, "item": item},
+            {"type": f"response.output_item.{step}", **self._place, "item": item},
             {"type": f"conversation.item.{step}", "previous_item_id": self.previous, "item": item},
             {"type": f"response.content_part.{step}", **self._part, "part": part},
         ]
@@ -160,10 +159,14 @@ class Answer:
         return {"type": f"response.{step}", "response": found}
 
     @property
+    def _place(self) -> Event:
+        """Where its item stands."""
+        return {"response_id": self.id, "output_index": 0}
+
+    @property
     def _part(self) -> Event:
         """Where its text goes."""
-        place = {"response_id": self.id, "output_index": 0}
-        return {**place, "item_id": self.item, "content_index": 0}
+        return {**self._place, "item_id": self.item, "content_index": 0}
 
 
 def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Event]:

@@ -49,7 +49,7 @@ class ClientSession:
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
         # the socket that serves it; None while it waits for its client to come back
         self.connection: Connection | None = None
-        self.came_back = anyio.Event()
+        self.waiting = anyio.CancelScope()  # cancelled when it has come back
         self.num_resumed = 0
         # set while there may be more to acknowledge
         self.has_taken = anyio.Event()
@@ -202,7 +202,7 @@ class ClientSession:
         try:
             if isinstance(action, bytes):
                 await self._stream.feed(action)
-                self.conversation.fed(len(action))
+                self.conversation.fed()
             elif action == "reopen":
                 self._ready = anyio.Event()
                 self._change.set()
