@@ -21,6 +21,7 @@ from streamer.core.measures.frames import runs, without_gaps
 from streamer.core.text.chinese import comma, told
 from streamer.core.timeline import Timeline
 
+STEP_S = 0.01
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
 DEAD_AIR = "dead air {} times, {:.1f} s"
@@ -87,46 +88,45 @@ def conversation(channels: Sequence[Description]) -> Conversation | None:
     if len(known) < max(2, len(channels)):
         return None
     flags = _speech(known)
-    return _of(flags, 0.01) if flags.any() else None
+    return _of(flags) if flags.any() else None
 
 
 def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark]]:
     """(begin, end in s, kind) of each overlap and each dead air of a call, in order."""
     num = _speech(channels).sum(0)
-    spoken = np.flatnonzero(num)
-    if not len(spoken):
-        return []
-    first = int(spoken[0])
-    silent = [(a, b) for a, b in runs(num[first : spoken[-1] + 1] == 0) if b - a >= 100 * DEAD_S]
     marks: list[tuple[float, float, Mark]] = [
         *((a / 100, b / 100, "overlap") for a, b in runs(num > 1)),
-        *(((first + a) / 100, (first + b) / 100, "dead air") for a, b in silent),
+        *((a / 100, b / 100, "dead air") for a, b in _dead(num)),
     ]
     return sorted(marks)
+
+
+def _dead(num: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, end) of each dead air; num: how many speak in each step."""
+    gaps = itertools.pairwise(runs(num > 0))
+    return [(end, begin) for (_, end), (begin, _) in gaps if begin - end >= DEAD_S / STEP_S]
 
 
 def _speech(channels: Sequence[Timeline]) -> Flags:
     """Who speaks in each 10 ms, [n_channels, n_steps]."""
     curves = [each.curves for each in channels]
-    speech = [np.repeat(each.speech, round(each.step_s / 0.01)) for each in curves]
+    speech = [np.repeat(each.speech, round(each.step_s / STEP_S)) for each in curves]
     longest = max(map(len, speech))
     return np.array([np.pad(each, (0, longest - len(each))) for each in speech])
 
 
-def _of(flags: Flags, step_s: float) -> Conversation:
+def _of(flags: Flags) -> Conversation:
     """flags: who speaks, [n_channels, n_steps]."""
     stretches = sorted(
-        (begin * step_s, end * step_s, channel)
+        (begin * STEP_S, end * STEP_S, channel)
         for channel, each in enumerate(flags)
-        for begin, end in runs(without_gaps(each, round(MERGE_S / step_s)))
+        for begin, end in runs(without_gaps(each, round(MERGE_S / STEP_S)))
     )
     num = flags.sum(0)
-    spoken = np.flatnonzero(num)
-    anybody = float((num > 0).sum()) * step_s
-    silent = [(end - begin) * step_s for begin, end in runs(num[spoken[0] : spoken[-1] + 1] == 0)]
-    dead = [seconds for seconds in silent if seconds >= DEAD_S]
-    talk_s = tuple(float(each.sum()) * step_s for each in flags)
-    overlap_s = float((num > 1).sum()) * step_s
+    anybody = float((num > 0).sum()) * STEP_S
+    dead = [(end - begin) * STEP_S for begin, end in _dead(num)]
+    talk_s = tuple(float(each.sum()) * STEP_S for each in flags)
+    overlap_s = float((num > 1).sum()) * STEP_S
     turns = _turns(stretches)
     gaps = [
         after[0] - before[1] for before, after in itertools.pairwise(turns) if before[1] <= after[0]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from importlib import import_module
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 from streamer.core.attributes import NAMED_IN, LevelNames
@@ -52,14 +53,9 @@ class TextDelta:
     from_s: float | None = None
 
 
-class _Count:
+def _count(name: str) -> Any:
     """One of a Description's counts, under the same name."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, found: Description, owner: type | None = None) -> int:
-        return getattr(found.counts, self._name)
+    return property(attrgetter(f"counts.{name}"))
 
 
 class Level(dict[str, Any]):
@@ -111,17 +107,19 @@ class Description:
     # of a turn, or of a part, where measures were asked for
     curves: Curves | None = field(default=None, compare=False)
 
-    n_drafted = _Count()
-    n_uploaded = _Count()
-    n_accepted = _Count()
-    n_corrected = _Count()
-    n_wasted = _Count()
-    n_ahead_wasted = _Count()
-    cloud_calls = _Count()
-    blocks = _Count()
-    blocks_unverified = _Count()
-    bytes_up = _Count()
-    bytes_down = _Count()
+    n_drafted = _count("n_drafted")
+    n_uploaded = _count("n_uploaded")
+    n_accepted = _count("n_accepted")
+    n_corrected = _count("n_corrected")
+    n_wasted = _count("n_wasted")
+    n_ahead_wasted = _count("n_ahead_wasted")
+    cloud_calls = _count("cloud_calls")
+    blocks = _count("blocks")
+    blocks_unverified = _count("blocks_unverified")
+    bytes_up = _count("bytes_up")
+    bytes_down = _count("bytes_down")
+    stall_ms = _count("stall_ms")  # with nothing to do but wait for verdicts
+    verified_share = _count("verified_share")  # of the committed ids: the target agreed to them
 
     @property
     def n_tokens(self) -> int:
@@ -147,16 +145,6 @@ class Description:
                 names = self.level_names.get(name)
                 found[name] = Level(level, names[level] if names else unknown, self.language)
         return found
-
-    @property
-    def stall_ms(self) -> float:
-        """Time with nothing to do but wait for verdicts."""
-        return self.counts.stall_ms
-
-    @property
-    def verified_share(self) -> float:
-        """Share of the committed ids that the target agreed to."""
-        return self.counts.verified_share
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -234,21 +222,25 @@ def join_parts(
         return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = _last_spoken(parts)
+    attributes = {
+        name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
+    }
     return replace(
         last,
         file=file,
+        channel=None,
+        turn=0,
         text=marks_of(last.language).gap.join(p.text for p in parts if p.text),
         counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
         audio_s=sum(p.audio_s for p in parts),
-        attributes={
-            name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
-        },
+        attributes=attributes,
         ids=tuple(i for p in parts for i in p.ids),
         warning=_joined(parts, warning),
         is_cut=is_cut,
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
-        confidence=_join_confidence(spoken),
+        confidence=_join_confidence(spoken, attributes),
+        voice_pitch=None,
         curves=None,
     )
 
@@ -258,14 +250,15 @@ def _last_spoken(parts: Sequence[Description]) -> Description:
     return next((p for p in reversed(parts) if p.stop_reason != "no_speech"), parts[-1])
 
 
-def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | None:
-    """Each attribute's mean over the parts that say its most frequent level; None where it is
-    unknown for one of them."""
+def _join_confidence(
+    parts: Sequence[Description], attributes: Mapping[str, int | None]
+) -> dict[str, float | None] | None:
+    """Each attribute's mean over the parts that say its level; None where it is unknown for one of
+    them."""
     if not parts or any(part.confidence is None for part in parts):
         return None
     found: dict[str, float | None] = {}
-    for name in parts[0].attributes:
-        level = _most_frequent([part.attributes[name] for part in parts])
+    for name, level in attributes.items():
         told = [p.confidence[name] for p in parts if p.confidence and p.attributes[name] == level]
         known = [p for p in told if p is not None]
         found[name] = sum(known) / len(known) if known and len(known) == len(told) else None

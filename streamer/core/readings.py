@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -56,7 +56,9 @@ class Reading:
         if self.value is None:
             return ABSENT
         decimals = UNITS[self.attribute][2]
-        error = "" if self.error is None else f" ±{_rounded(self.error, decimals)}"
+        # never rounded to nothing: an error of 0.3 Hz is 1 Hz
+        off = None if self.error is None else max(self.error, 10.0**-decimals)
+        error = "" if off is None else f" ±{off:.{decimals}f}"
         return f"{self.value:.{decimals}f}{error} {told(language, self.unit)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,9 +80,7 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
     level = found.levels.get(name)
     names = found.level_names.get(name)
     unit, times, _ = UNITS.get(name, ("", 1, 0))
-    value = None
-    if found.measures is not None and name in MEASURES:
-        value = getattr(found.measures, MEASURES[name])
+    value = getattr(found.measures, MEASURES.get(name, ""), None)
     num_levels = len(names) if names else NUM_LEVELS[name]
     is_other = level is not None and value is not None and level.level != measured
     is_doubted = measured is None or (is_other and num_levels == NUM_LEVELS[name])
@@ -103,11 +103,6 @@ def _certainty(chance: float | None, is_doubted: bool) -> str:
     if is_doubted or chance < LIKELY:
         return "unsure"
     return "sure" if chance >= SURE else "likely"
-
-
-def _rounded(error: float, decimals: int) -> str:
-    """Never rounded to nothing: an error of 0.3 Hz is 1 Hz."""
-    return f"{max(error, 10.0**-decimals):.{decimals}f}"
 
 
 WIDTH, HEIGHT = 640, 90
@@ -149,12 +144,11 @@ def _row(reading: Reading, language: str) -> str:
 
 def _gauge(reading: Reading) -> str:
     """A box for each level, lowest first; the one that is said is filled."""
-    boxes = [
+    return "".join(
         f'<span style="display:inline-block;width:14px;height:10px;margin-right:2px;'
         f'background:{ACCENT if i == reading.level else GREY};border-radius:2px"></span>'
         for i in range(reading.num_levels)
-    ]
-    return "".join(boxes)
+    )
 
 
 def _curves(found: Any) -> str:
@@ -199,54 +193,12 @@ def _line(pitch: np.ndarray, low: float, high: float) -> str:
 
 
 Language = Literal["en", "zh"]
-
-
-@dataclass(frozen=True)
-class Words:
-    """A line in one language. manner: how it words each level; the number follows in
-    parentheses."""
-
-    manner: Mapping[str, tuple[str, ...]]
-    other: str  # for a level without words
-    number: str
-    speaks: str
-    comma: str
-    sounds: str
-    line: str
-    semicolon: str
-
-
-WORDS: Mapping[Language, Words] = {
-    "en": Words(
-        {
-            "rate": ("very slowly", "slowly", "at a moderate pace", "fast", "very fast"),
-            "loudness": ("very softly", "softly", "at a moderate volume", "loudly"),
-            "variation": ("in a monotone", "with moderate intonation", "with lively intonation"),
-            "pauses": ("with hardly a pause", "with some pauses", "with many pauses"),
-        },
-        other="at {} level {}",
-        number=" ({} {})",
-        speaks="speaks {}",
-        comma=", ",
-        sounds="sounds {}",
-        line="The user {}.",
-        semicolon="; ",
-    ),
-    "zh": Words(
-        {
-            "rate": ("说得很慢", "说得偏慢", "语速适中", "说得偏快", "说得很快"),
-            "loudness": ("声音很轻", "声音偏轻", "音量适中", "声音响亮"),
-            "variation": ("语调平直", "语调自然", "语调丰富"),
-            "pauses": ("几乎没有停顿", "有一些停顿", "停顿很多"),
-        },
-        other="{}为第{}级",
-        number="（{} {}）",
-        speaks="{}",
-        comma="，",
-        sounds="情绪{}",
-        line="用户{}。",
-        semicolon="；",
-    ),
+# How a line words each level; of the rate and the loudness the number follows in parentheses.
+MANNER = {
+    "rate": ("very slowly", "slowly", "at a moderate pace", "fast", "very fast"),
+    "loudness": ("very softly", "softly", "at a moderate volume", "loudly"),
+    "variation": ("in a monotone", "with moderate intonation", "with lively intonation"),
+    "pauses": ("with hardly a pause", "with some pauses", "with many pauses"),
 }
 
 
@@ -277,27 +229,28 @@ def voice_line(found: Any, language: Language = "en") -> str:
     """One line for the prompt of an agent, "" without speech: "The user speaks fast
     (6.1 syllables/s), loudly (-18 dBFS), with hardly a pause; sounds excited." Raises ValueError
     for another language."""
-    if language not in WORDS:
-        raise ValueError(f"language is {language!r}; voice_line speaks {' and '.join(WORDS)}")
-    profile, words = voice_profile(found, language), WORDS[language]
-    manner = [
-        _manner(profile[name], name, words, language) for name in words.manner if name in profile
-    ]
-    ends = [words.speaks.format(words.comma.join(manner))] if manner else []
+    if language not in get_args(Language):
+        known = " and ".join(get_args(Language))
+        raise ValueError(f"language is {language!r}; voice_line speaks {known}")
+    profile = voice_profile(found, language)
+    manner = [_manner(profile[name], name, language) for name in MANNER if name in profile]
+    ends = [told(language, "speaks {}", comma(language).join(manner))] if manner else []
     if "arousal" in profile:
-        ends.append(words.sounds.format(profile["arousal"]["label"]))
-    return words.line.format(words.semicolon.join(ends)) if ends else ""
+        ends.append(told(language, "sounds {}", profile["arousal"]["label"]))
+    return told(language, "The user {}.", told(language, "; ").join(ends)) if ends else ""
 
 
-def _manner(row: Mapping[str, Any], name: str, words: Words, language: Language) -> str:
-    """The words of a level, and for the rate and the loudness the number in parentheses. A model
-    of one's own may have more levels than words."""
-    level, value, known = row["level"], row["value"], words.manner[name]
-    said = known[level] if level < len(known) else words.other.format(name, level)
+def _manner(row: dict[str, Any], name: str, language: Language) -> str:
+    """A level in words; a model of one's own may have more levels than words."""
+    level, value, words = row["level"], row["value"], MANNER[name]
+    if level < len(words):
+        found = told(language, words[level])
+    else:
+        found = told(language, "at {} level {}", name, level)
     if value is None or name not in ("rate", "loudness"):
-        return said
+        return found
     number = f"{value:.{UNITS[name][2]}f}"
-    return said + words.number.format(number, told(language, row["unit"]))
+    return found + told(language, " ({} {})", number, told(language, row["unit"]))
 
 
 def _short(value: float | None, decimals: int) -> float | None:

@@ -39,6 +39,10 @@ class Curves:
     def __len__(self) -> int:
         return len(self.f0_hz)
 
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        return self.f0_hz, self.power, self.speech, self.syllables
+
     @classmethod
     def of(cls, frames: Frames) -> Curves:
         speech = frames.counted()
@@ -48,14 +52,8 @@ class Curves:
     @classmethod
     def joined(cls, turns: Sequence[Curves]) -> Curves:
         """The curves of consecutive turns, all in steps of 10 ms; at most MAX_POINTS."""
-        found = cls(
-            turns[0].step_s,
-            np.concatenate([turn.f0_hz for turn in turns]),
-            np.concatenate([turn.power for turn in turns]),
-            np.concatenate([turn.speech for turn in turns]),
-            np.concatenate([turn.syllables for turn in turns]),
-        )
-        return found.thinned(MAX_POINTS)
+        arrays = map(np.concatenate, zip(*(turn._arrays for turn in turns), strict=True))
+        return cls(turns[0].step_s, *arrays).thinned(MAX_POINTS)
 
     def placed(self, before: int, num: int) -> Curves:
         """`num` steps of a turn of which these are the ones from `before` on; silence elsewhere."""
@@ -67,7 +65,7 @@ class Curves:
             held[to][: len(part)] = part
             return held
 
-        return Curves(self.step_s, *map(put, (self.f0_hz, self.power, self.speech, self.syllables)))
+        return Curves(self.step_s, *map(put, self._arrays))
 
     def thinned(self, max_points: int) -> Curves:
         """The same in steps twice as long, and again, until it has at most `max_points`."""

@@ -12,7 +12,7 @@ def of(*channels, seconds=30):
     for row, spans in zip(flags, channels, strict=True):
         for begin, end in spans:
             row[round(100 * begin) : round(100 * end)] = True
-    return _of(flags, 0.01)
+    return _of(flags)
 
 
 def test_two_take_turns():

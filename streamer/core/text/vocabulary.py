@@ -134,9 +134,26 @@ class Vocabulary:
         size: int | None = None,
     ) -> Vocabulary:
         """`size` is the number of logits columns, at least `len(token_bytes)`; there is an EOS."""
-        num_ids = len(token_bytes) if size is None else size
         ends = frozenset(eos)
-        return _build(list(token_bytes), {*special, *ends}, ends, num_ids)
+        special = {*special, *ends}
+        num_ids = len(token_bytes) if size is None else size
+        plain = [b"" if i in special else data for i, data in enumerate(token_bytes)]
+        plain += [b""] * (num_ids - len(plain))
+        texts = [_text(data) for data in plain]
+        never = np.array([not text or not is_clean(text) for text in texts])
+        never[list(ends)] = False
+        return cls(
+            num_ids=num_ids,
+            eos=ends,
+            never=never,
+            ends=bytes(ENDED.search(text) is not None for text in texts),
+            texts=tuple(texts),
+            doubles=_doubles(texts),
+            fingerprint=_fingerprint(token_bytes, special, ends),
+            has_content=bytes(HAS_CONTENT.search(text) is not None for text in texts),
+            is_pure_han=bytes(IS_HAN.fullmatch(text) is not None for text in texts),
+            _bytes=tuple(plain),
+        )
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.num_ids} ids, {self.fingerprint})"
@@ -173,30 +190,7 @@ class Vocabulary:
         return found
 
 
-def _build(
-    token_bytes: list[bytes], special: set[int], eos: frozenset[int], num_ids: int
-) -> Vocabulary:
-    fingerprint = _fingerprint(token_bytes, special, eos)
-    plain = [b"" if i in special else data for i, data in enumerate(token_bytes)]
-    plain += [b""] * (num_ids - len(plain))
-    texts = [_text(data) for data in plain]
-    never = np.array([not text or not is_clean(text) for text in texts])
-    never[list(eos)] = False
-    return Vocabulary(
-        num_ids=num_ids,
-        eos=eos,
-        never=never,
-        ends=bytes(ENDED.search(text) is not None for text in texts),
-        texts=tuple(texts),
-        doubles=_doubles(texts),
-        fingerprint=fingerprint,
-        has_content=bytes(HAS_CONTENT.search(text) is not None for text in texts),
-        is_pure_han=bytes(IS_HAN.fullmatch(text) is not None for text in texts),
-        _bytes=tuple(plain),
-    )
-
-
-def _fingerprint(token_bytes: list[bytes], special: set[int], eos: frozenset[int]) -> str:
+def _fingerprint(token_bytes: Sequence[bytes], special: set[int], eos: frozenset[int]) -> str:
     """BLAKE2b over ids' lengths and bytes, special and EOS ids; empty last rows are padding."""
     num = len(token_bytes)
     while num and not token_bytes[num - 1]:
