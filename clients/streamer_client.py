@@ -113,7 +113,7 @@ class Link:
     """A session that survives broken connections: no byte and no event is lost or repeated.
 
     The server acknowledges the messages it took. The link keeps the rest, and sends them again
-    after `?resume=ID&event=M`. Subclass it, with `hear`.
+    after `?resume=ID&event=M`. A subclass has `hear(event)`: whether all is described.
     """
 
     def __init__(self, options, rate, detection):
@@ -145,10 +145,6 @@ class Link:
             self.kept.appendleft(self.hello)
         self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
         self.session_id = None
-
-    def hear(self, event):
-        """True when all is described. Raises Failed."""
-        raise NotImplementedError
 
     @property
     def is_full(self):

@@ -286,51 +286,40 @@ class ServerTerms:
     coach: CoachOptions | None = None
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings in force in one session, whose kind never changes."""
-
-    kind: Kind
-    options: SessionOptions
-    extensions: Extensions
-
-    @classmethod
-    def initial(cls, kind: Kind) -> Settings:
-        """OpenAI's defaults, and no extension."""
-        options = SessionOptions(PCM_RATE_HZ, TurnDetection())
-        return cls(kind, options, Extensions(live_update_s=None))
-
-    def updated(self, config: SessionConfig, terms: ServerTerms) -> Settings:
-        """The settings after an update. Raises Refused."""
-        try:
-            return self._updated(config, terms)
-        except ValueError as wrong:
-            raise Refused(str(wrong), "invalid_value") from None
-
-    def _updated(self, config: SessionConfig, terms: ServerTerms) -> Settings:
-        if config.type is not UNSET and config.type != self.kind:
-            raise ValueError(f"this is a {self.kind} session; connect anew for another kind")
-        options, extensions = self.options, self.extensions
+def updated(
+    kind: Kind,
+    options: SessionOptions,
+    wants: Extensions,
+    config: SessionConfig,
+    terms: ServerTerms,
+) -> tuple[SessionOptions, Extensions]:
+    """The options and extensions after an update of a session of this kind. Raises Refused."""
+    heard, name = config.audio.input, config.input_audio_format
+    try:
+        if config.type not in (UNSET, kind):
+            raise ValueError(f"this is a {kind} session; connect anew for another kind")
         if config.streamer is not UNSET:
-            options, extensions = _extended(options, config.streamer, terms)
-        heard, name = config.audio.input, config.input_audio_format
+            options, wants = _extended(options, config.streamer, terms)
         if name is not UNSET:
             options = _in_format(options, Format(name) if name else None)
         if heard.format is not UNSET:
             options = _in_format(options, heard.format)
         for vad in (config.turn_detection, heard.turn_detection):
             if vad is not UNSET:
-                options = self._detecting(options, vad)
-        return replace(self, options=options, extensions=extensions)
+                options = _detecting(options, vad, kind)
+    except ValueError as wrong:
+        raise Refused(str(wrong), "invalid_value") from None
+    return options, wants
 
-    def _detecting(self, options: SessionOptions, vad: Vad | None) -> SessionOptions:
-        found = None
-        if vad is not None:
-            if vad.type not in DETECTIONS:
-                raise ValueError(_none_of("turn_detection.type", vad.type, DETECTIONS))
-            found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
-        answers = self.kind == "transcription" or bool(vad and vad.create_response)
-        return replace(options, turn_detection=found, answers_itself=answers)
+
+def _detecting(options: SessionOptions, vad: Vad | None, kind: Kind) -> SessionOptions:
+    found = None
+    if vad is not None:
+        if vad.type not in DETECTIONS:
+            raise ValueError(_none_of("turn_detection.type", vad.type, DETECTIONS))
+        found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
+    answers = kind == "transcription" or bool(vad and vad.create_response)
+    return replace(options, turn_detection=found, answers_itself=answers)
 
 
 def _extended(

@@ -26,6 +26,7 @@ from streamer.stages.events import (
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
+    TurnDetection,
     TurnFailed,
 )
 
@@ -57,7 +58,10 @@ class Conversation:
         # a secret: with it, the session can be resumed
         self.id = session_id
         self.is_beta = is_beta
-        self.settings = c.Settings.initial(kind)
+        self.kind = kind
+        # in force; at first OpenAI's defaults, and no extension
+        self.options = SessionOptions(c.PCM_RATE_HZ, TurnDetection())
+        self.wants = c.Extensions(live_update_s=None)
         self.turns = Turns()
         self._terms = terms or c.ServerTerms()
         # streams before the present one, and ms of audio in them
@@ -79,15 +83,6 @@ class Conversation:
         """The part of `id` in the ids of items and events; not enough to resume. The parts before
         it name the process, and are the same for many sessions."""
         return self.id.rpartition("_")[2][:8]
-
-    @property
-    def options(self) -> SessionOptions:
-        return self.settings.options
-
-    @property
-    def wants(self) -> c.Extensions:
-        """The extensions in force."""
-        return self.settings.extensions
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -167,7 +162,7 @@ class Conversation:
 
     def _answered(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
         """An answer goes on, or ends."""
-        if self.settings.kind == "transcription":
+        if self.kind == "transcription":
             out = s.transcription(item, event)
         else:
             out = self._response(event)
@@ -206,20 +201,20 @@ class Conversation:
 
     def _update(self, event: c.SessionUpdate) -> Result:
         before, turns = self.options, self.turns
-        settings = self.settings.updated(event.session, self._terms)
-        is_same = settings.options == before
+        options, wants = c.updated(self.kind, before, self.wants, event.session, self._terms)
+        is_same = options == before
         if not (is_same or before.answers_itself) and (turns.is_open or turns.is_unasked):
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
             raise c.Refused(f"{text}; {ways}", "session_busy")
-        self.settings = settings
+        self.options, self.wants = options, wants
         out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
         return out, None if is_same else "reopen"
 
     def _respond(self, event: c.ResponseCreate) -> Result:
         """Answer the last committed turn. If there is nothing to answer, send an empty response:
         some clients' receive loops end with any error."""
-        if self.settings.kind == "transcription":
+        if self.kind == "transcription":
             raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
@@ -270,7 +265,7 @@ class Conversation:
         ours = msgspec.structs.replace(self.wants, ignored=list(ignored))
         if languages := list(self._terms.spoken):
             ours.language, ours.languages = self.options.language or languages[0], languages
-        return s.session(self.settings.kind, self.id, self.options, ours)
+        return s.session(self.kind, self.id, self.options, ours)
 
     def _add(self, item: str, after: str | None = None) -> str | None:
         """Add an item, at the end unless `after` says where; return the one before it."""
