@@ -262,7 +262,10 @@ class Conversation:
         return s.item_added(name, item.role, content, self._add(name, after))
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
-        ours = msgspec.structs.replace(self.wants, ignored=list(ignored))
+        told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
+        ours = msgspec.structs.replace(self.wants, **told)
+        if (coach := self.options.coach) is not None:
+            ours.coach = coach.as_json()  # with the thresholds in force
         if languages := list(self._terms.spoken):
             ours.language, ours.languages = self.options.language or languages[0], languages
         return s.session(self.kind, self.id, self.options, ours)

@@ -43,9 +43,6 @@ def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Exte
         vad = c.Vad("server_vad", *numbers, options.answers_itself, interrupt_response=False)
     # The client's strict types allow 24000 alone, so any other rate stands in our extension.
     format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)
-    ours.rate = rate
-    if options.coach is not None:
-        ours.coach = options.coach.as_json()  # with the thresholds in force
     heard = c.AudioConfig(c.AudioInput(format, vad))
     row: Event = msgspec.to_builtins(c.SessionConfig(kind, heard, ours, id=session_id))
     if kind == "transcription":

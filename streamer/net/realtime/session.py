@@ -51,12 +51,11 @@ class ClientSession:
         self.connection: Connection | None = None
         self.waiting = anyio.CancelScope()  # cancelled when it has come back
         self.num_resumed = 0
-        # set while there may be more to acknowledge
+        # set while there is more to acknowledge
         self.has_taken = anyio.Event()
         self._open = open_session
         self._metrics = metrics
         self._num_bytes = 0  # taken by streams that were replaced
-        self._acked = (0, 0)
         # around the message that is being taken; cancelled if the session dies
         self._taking: anyio.CancelScope | None = None
         self._stream: LiveSession | None = None
@@ -96,7 +95,6 @@ class ClientSession:
         """Take one message; returns when its effect is in order. Waits while the session does.
 
         Call it for one message at a time. Cancelling the caller waits for the message's end."""
-        self.has_taken.set()
         if self.over.is_set():
             return
         with anyio.CancelScope(shield=True) as self._taking:
@@ -105,17 +103,14 @@ class ClientSession:
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
                 await self._take(message)
                 self.num_messages += 1
+                self.has_taken.set()
         self._taking = None
 
     def acknowledge(self) -> None:
-        """Tell the client what was taken, if it asked for that and there is more than before."""
-        taken = (self.num_bytes, self.num_messages)
-        if taken != self._acked:
-            self._acked = taken
-            if self.conversation.wants.acks:
-                self._send([ack(*taken)])
-        elif self._taking is None:
-            self.has_taken = anyio.Event()
+        """Tell the client what was taken, if it asked for that."""
+        self.has_taken = anyio.Event()
+        if self.conversation.wants.acks:
+            self._send([ack(self.num_bytes, self.num_messages)])
 
     async def drain(self) -> None:
         """Take messages until every turn in progress now is answered; then take no more audio.
