@@ -187,11 +187,10 @@ class Conversation:
                 return [*out, answer.continues(event.text)] if event.text else out
             case TurnFailed():
                 out.append(s.error(event.message, "turn_failed", None, "server_error"))
-                return out + answer.ends("failed", s.FAILED, 0)
+                return out + answer.ends("failed")
         answer.text = event.text
-        is_cancelled = event.stop_reason == "cancelled"
-        status, details = ("cancelled", s.CANCELLED) if is_cancelled else ("completed", None)
-        return out + answer.ends(status, details, event.n_tokens)
+        status = "cancelled" if event.stop_reason == "cancelled" else "completed"
+        return out + answer.ends(status, event.n_tokens)
 
     def _append(self, pcm: bytes) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:

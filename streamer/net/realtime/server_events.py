@@ -19,8 +19,12 @@ from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOpti
 Event = dict[str, Any]
 Ours = TextDelta | Description | Measures | CoachEvent
 MODEL = "streamer"
-CANCELLED: Event = {"type": "cancelled", "reason": "client_cancelled"}
-FAILED: Event = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
+# how a response ends -> its details
+ENDS: dict[str, Event | None] = {
+    "completed": None,
+    "cancelled": {"type": "cancelled", "reason": "client_cancelled"},
+    "failed": {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}},
+}
 UNCOMMITTED: Event = {
     "type": "failed",
     "error": {
@@ -107,9 +111,9 @@ class Answer:
     def continues(self, text: str) -> Event:
         return {"type": "response.output_text.delta", **self._part, "delta": text}
 
-    def ends(self, status: str, details: Event | None, num_ids: int) -> list[Event]:
-        """The whole text. status: completed, cancelled or failed, with its details."""
-        self.status, self.details, self.num_ids = status, details, num_ids
+    def ends(self, status: str, num_ids: int = 0) -> list[Event]:
+        """The whole text. status: of ENDS."""
+        self.status, self.details, self.num_ids = status, ENDS[status], num_ids
         item, added, part = self._places("done", [{"type": "output_text", "text": self.text}])
         text = {"type": "response.output_text.done", **self._part, "text": self.text}
         return [text, part, item, added, self._response("done", [item["item"]])]
@@ -117,9 +121,8 @@ class Answer:
     def empty(self, is_uncommitted: bool) -> list[Event]:
         """There is nothing to answer. is_uncommitted: because the client did not commit."""
         created = self._response("created", [])
-        self.status, self.details = "completed", None
-        if is_uncommitted:
-            self.status, self.details = "failed", UNCOMMITTED
+        self.status = "failed" if is_uncommitted else "completed"
+        self.details = UNCOMMITTED if is_uncommitted else None
         return [created, self._response("done", [])]
 
     def _places(self, step: str, content: list[Event]) -> list[Event]:
