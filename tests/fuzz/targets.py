@@ -30,7 +30,8 @@ from streamer.model.checkpoint.weights import ModelError
 from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import error
-from streamer.net.realtime.session import CannotResume, Resume
+from streamer.net.realtime.session import Resume
+from streamer.net.service.admission import HttpRefusal
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_BLOCKS = 16  # of a recording
@@ -196,7 +197,7 @@ def read_resume(data: bytes) -> None:
     for line in data.decode("utf-8", "surrogateescape").split("\n")[:8]:
         name, _, value = line.partition("=")
         query.setdefault(name, []).append(value)
-    with suppress(CannotResume):
+    with suppress(HttpRefusal):
         Resume.parse(query)
 
 

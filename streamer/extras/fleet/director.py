@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
-import msgspec
 from anyio.abc import TaskGroup
 from websockets.http11 import Request, Response
 
@@ -31,7 +30,6 @@ KINDS = (SERVER, VERIFIER)
 ASK = "/v1/replica"
 LIST = "/v1/replicas"
 TARGETS = "/v1/targets"
-JSON = "application/json"
 RETRY_AFTER_S = 1  # places come and go within seconds
 GONE = "the replica of this session is gone; connect anew"
 
@@ -75,7 +73,7 @@ class Director(Service):
         group.start_soon(self._beside)
         group.start_soon(self._roster.run)
 
-    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
+    def check(self, query: Query, tenant: str) -> None:
         raise AssertionError("a director gives no place")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
@@ -84,36 +82,32 @@ class Director(Service):
     async def drain(self, within_s: float) -> None:
         """It has no session."""
 
-    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> HttpRefusal:
-        """A redirect, or the address for ASK, or a refusal."""
+    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response:
+        """A redirect, or the address for ASK. Raises HttpRefusal."""
         tenant = self._admission.check(url.path, request.headers)
-        if isinstance(tenant, HttpRefusal):
-            return tenant
         query = parse_qs(url.query)
         kind = PATHS.get(url.path) or query.get("kind", [SERVER])[0]
         if kind not in KINDS:
-            return HttpRefusal(400, f"kind is one of {' and '.join(KINDS)}")
+            raise HttpRefusal(400, f"kind is one of {' and '.join(KINDS)}")
         replica = self._replica_for(kind, query)
-        if isinstance(replica, HttpRefusal):
-            return replica
         self.metrics.sent.labels(kind).inc()
         where = REALTIME if kind == SERVER else VERIFY
         to = _address(f"{replica.address}{where}", url.query, replica, tenant)
         if url.path == ASK:
-            found = msgspec.json.encode({"url": to}).decode()
-            return HttpRefusal(200, found, {"Content-Type": JSON})
-        return HttpRefusal(307, to, {"Location": to})
+            return answer_json({"url": to})
+        return answer(307, f"{to}\n", more={"Location": to})
 
-    def _replica_for(self, kind: str, query: Query) -> Known | HttpRefusal:
+    def _replica_for(self, kind: str, query: Query) -> Known:
         if "resume" in query:
             found = self._roster.find(incarnation_in(query["resume"][0]))
             if found is None:
-                return HttpRefusal(404, GONE)
-            silent = busy("the replica of this session does not answer now", RETRY_AFTER_S)
-            return found if found.answers else silent
+                raise HttpRefusal(404, GONE)
+            if not found.answers:
+                raise busy("the replica of this session does not answer now", RETRY_AFTER_S)
+            return found
         chosen = choose(self._roster.answering, kind, query.get("edge", [""])[0])
         if chosen is None:
-            return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
+            raise busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
         chosen.sent += 1
         return chosen
 

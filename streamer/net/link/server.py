@@ -213,17 +213,16 @@ class VerifierServer(Service):
     def lag_s(self) -> float:
         return max((turn.lag_s for turn in self._turns.values()), default=0.0)
 
-    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
+    def check(self, query: Query, tenant: str) -> None:
         """A full verifier takes websockets all the same: an edge needs one to resume a turn."""
         version = query.get(wire.VERSION_QUERY, ["an older one"])[0]
         if version != str(wire.VERSION):
             told = f"this verifier speaks version {wire.VERSION} of the link, the edge {version}"
-            return HttpRefusal(400, f"{told}; update the older of the two")
+            raise HttpRefusal(400, f"{told}; update the older of the two")
         admission = self._admission
         most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
         if sum(link.tenant == tenant for link in self._links) >= most:
-            return busy("too many websockets; close some")
-        return None
+            raise busy("too many websockets; close some")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one websocket: the turn that its first message opens."""

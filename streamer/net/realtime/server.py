@@ -18,14 +18,7 @@ from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
-from streamer.net.realtime.session import (
-    FAILED,
-    CannotResume,
-    ClientSession,
-    Connection,
-    OpenSession,
-    Resume,
-)
+from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import ClientSocket, answer_json, read_page
 from streamer.net.service.metrics import Metrics
@@ -97,20 +90,16 @@ class RealtimeServer(Service):
         told = "Waiting items, over all sessions"
         self.metrics.watch_each("queue_depth", told, "queue", depths)
 
-    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """Why there is no place for a new session, or no session to resume; or None."""
-        try:
-            resume = Resume.parse(query)
-            if resume is None:
-                return self._admission.check_room(tenant)
-            session = self._sessions.get(resume.session_id)
-            if session is None:
-                kept = f"one is kept for {self._terms.hold_s:g} s"
-                return HttpRefusal(404, f"no such session; {kept}; connect anew")
-            resume.check(session)
-        except CannotResume as error:
-            return HttpRefusal(400, str(error))
-        return None
+    def check(self, query: Query, tenant: str) -> None:
+        """Raises HttpRefusal without a place for a new session, or a session to resume."""
+        resume = Resume.parse(query)
+        if resume is None:
+            return self._admission.check_room(tenant)
+        session = self._sessions.get(resume.session_id)
+        if session is None:
+            kept = f"one is kept for {self._terms.hold_s:g} s"
+            raise HttpRefusal(404, f"no such session; {kept}; connect anew")
+        return resume.check(session)
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""

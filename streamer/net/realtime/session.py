@@ -23,6 +23,7 @@ from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import NOTHING, Action, Conversation
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error, to_beta
+from streamer.net.service.admission import HttpRefusal
 from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
@@ -214,10 +215,6 @@ class ClientSession:
                 raise Refused(text, "draining", kind="server_error") from None
 
 
-class CannotResume(ValueError):
-    """A request to resume is wrong; one line for the client."""
-
-
 class Resume(msgspec.Struct, frozen=True):
     """A client's request to go on with its session; None for what it did not say."""
 
@@ -227,7 +224,7 @@ class Resume(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
-        """None if the query does not resume. Raises CannotResume."""
+        """None if the query does not resume. Raises HttpRefusal."""
         if "resume" not in query:
             return None
         known = ("resume", "bytes", "event")
@@ -236,13 +233,13 @@ class Resume(msgspec.Struct, frozen=True):
             return msgspec.convert(first, cls, strict=False)
         except (msgspec.ValidationError, UnicodeError):
             told = "bytes or event is no number; leave it out if it is not known"
-            raise CannotResume(told) from None
+            raise HttpRefusal(400, told) from None
 
     def check(self, session: ClientSession) -> None:
-        """Raises CannotResume for an event that does not exist yet."""
+        """Raises HttpRefusal for an event that does not exist yet."""
         if self.event is not None and self.event > session.journal.end:
             text = f"event {self.event} has not been; the next one is {session.journal.end}"
-            raise CannotResume(text)
+            raise HttpRefusal(400, text)
 
     def begin(self, session: ClientSession) -> tuple[int, bytes]:
         """The first event's number, and the event that says what was taken and what is lost."""

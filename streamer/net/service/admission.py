@@ -39,13 +39,12 @@ _SIGNED_BYTES = 16
 _NONCE_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRefusal:
+class HttpRefusal(Exception):
     """An HTTP answer in place of the upgrade: status, one line, further headers."""
 
-    status: int
-    message: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers or {}
 
 
 @dataclass
@@ -90,26 +89,27 @@ class Admission:
 
     def check(
         self, path: str, headers: Headers, query: Mapping[str, Sequence[str]] | None = None
-    ) -> HttpRefusal | str:
-        """A refusal, or the tenant. Raises MultipleValuesError for a header that must be single."""
+    ) -> str:
+        """The tenant. Raises HttpRefusal, and MultipleValuesError for a header that must be
+        single."""
         origin, host = headers.get("Origin"), headers.get("Host", "")
         shown = keys_shown(headers)
         if path not in self.paths:
-            return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
+            raise HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         tenant = self._tenant_of(shown, query or {})
         if tenant is None:
-            return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
+            raise HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         if origin is not None and not self._origin_allowed(origin, host):
             told = "this Origin is not allowed; start the server with --allow-origin"
-            return HttpRefusal(403, told)
+            raise HttpRefusal(403, told)
         if self.is_draining:
-            return busy("the server is going down; try again in a moment")
+            raise busy("the server is going down; try again in a moment")
         return tenant
 
-    def check_room(self, tenant: str = NO_TENANT) -> HttpRefusal | None:
-        """A refusal if there is no place for a new session."""
-        told = self.why_full(tenant)
-        return None if told is None else busy(f"{told}; try again later")
+    def check_room(self, tenant: str = NO_TENANT) -> None:
+        """Raises HttpRefusal if there is no place for a new session."""
+        if (told := self.why_full(tenant)) is not None:
+            raise busy(f"{told}; try again later")
 
     def why_full(self, tenant: str = NO_TENANT) -> str | None:
         """Why this tenant can have no further session, or None."""

@@ -114,8 +114,8 @@ class Service(ABC):
         """Called before the first client; tasks of this group end with the service."""
 
     @abstractmethod
-    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """Why an admitted client gets no place, or None."""
+    def check(self, query: Query, tenant: str) -> None:
+        """Raises HttpRefusal if an admitted client gets no place."""
 
     @abstractmethod
     async def serve(self, socket: ClientSocket, query: Query) -> None:
@@ -224,35 +224,31 @@ class Service(ABC):
             # other upgrades, such as h2c, are offers that a server may ignore
             if not is_websocket(request) and (found := self._plain(url.path)):
                 return for_method(request.method, found)
-            refusal = self._admit(socket, request, url)
+            return self._admit(socket, request, url)
+        except HttpRefusal as found:
+            refusal = found
         except ValueError:
             refusal = HttpRefusal(400, "the address cannot be read")
         except MultipleValuesError as error:
             refusal = HttpRefusal(400, f"{error.args[0]} is there twice; send it once")
-        if refusal is None:
-            return None
-        if refusal.status >= 400:  # a director's answers are lower
-            self.metrics.refusals.labels(str(refusal.status)).inc()
+        self.metrics.refusals.labels(str(refusal.status)).inc()
         if self._notices is not None:
             host = (socket.remote_address or ("somebody",))[0]
-            self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
-        return answer(refusal.status, f"{refusal.message}\n", more=refusal.headers)
+            self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal})")
+        return answer(refusal.status, f"{refusal}\n", more=refusal.headers)
 
-    def _admit(
-        self, socket: ClientSocket, request: Request, url: SplitResult
-    ) -> HttpRefusal | None:
-        """None: the client may upgrade, and its socket has its tenant."""
+    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response | None:
+        """None: the client may upgrade, and its socket has its tenant. Raises HttpRefusal."""
         query = parse_qs(url.query)
-        found = self._admission.check(url.path, request.headers, query)
-        if isinstance(found, HttpRefusal):
-            return found
-        refusal = self.check(query, found)
-        if refusal is None and len(self._served) >= self._max_served:
-            refusal = busy("this server may open no more files")
-        self._admission.num_refused += refusal is not None
-        if refusal is None:
-            socket.tenant = found
-        return refusal
+        socket.tenant = self._admission.check(url.path, request.headers, query)
+        try:
+            self.check(query, socket.tenant)
+            if len(self._served) >= self._max_served:
+                raise busy("this server may open no more files")
+        except HttpRefusal:
+            self._admission.num_refused += 1
+            raise
+        return None
 
     def _plain(self, path: str) -> Response | None:
         match path:

@@ -14,7 +14,7 @@ from streamer.config import ConfigError
 from streamer.core.link import wire
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer
-from streamer.net.service.admission import LIFE_S, Admission, Tickets, sign
+from streamer.net.service.admission import LIFE_S, Admission, HttpRefusal, Tickets, sign
 from streamer.net.service.service import Address
 
 KEYS = ("alice", "bob")
@@ -23,6 +23,13 @@ REPLICA = "server-1.ab"
 
 def bearer(key, **more):
     return Headers({"Authorization": f"Bearer {key}"} | more)
+
+
+def refused(call, *arguments):
+    """The refusal that it raises."""
+    with pytest.raises(HttpRefusal) as found:
+        call(*arguments)
+    return found.value
 
 
 @pytest.fixture
@@ -43,9 +50,9 @@ def test_each_key_is_a_tenant(door):
     assert door.check(PATH, browser) == "bob"
     assert door.check(PATH, Headers({"Authorization": "bearer alice"})) == "alice"
     for key in ("eve", "alice,bob", "", "ali", "\xff"):
-        assert door.check(PATH, bearer(key)).status == 401
+        assert refused(door.check, PATH, bearer(key)).status == 401
     for wrong in ({}, {"Authorization": "Basic alice"}):
-        assert door.check(PATH, Headers(wrong)).status == 401
+        assert refused(door.check, PATH, Headers(wrong)).status == 401
     assert Admission((PATH,), 1).check(PATH, Headers()) == ""
 
 
@@ -55,16 +62,17 @@ def test_a_tenant_has_its_share(door):
         door.enter("alice")
     assert door.check_room("alice") is None
     door.enter("alice")
-    refusal = door.check_room("alice")
+    refusal = refused(door.check_room, "alice")
     assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
-    assert refusal.message == "all 4 sessions of this key are taken; try again later"
+    assert str(refusal) == "all 4 sessions of this key are taken; try again later"
     assert door.check_room("bob") is None
     door.leave("alice")
     assert door.check_room("alice") is None
     door.max_per_key = None
     for _ in range(7):
         door.enter("bob")
-    assert door.check_room("bob").message == "all 10 sessions are taken; try again later"
+    refusal = refused(door.check_room, "bob")
+    assert str(refusal) == "all 10 sessions are taken; try again later"
     assert (door.num_admitted, door.num_sessions) == (11, 10)
 
 
@@ -103,7 +111,8 @@ def test_an_origin_is_written_as_browsers_send_it_or_refused_at_the_start(given,
     assert origins_of([given]) == (wanted,)
     door = Admission((PATH,), 1, "key", origins_of([given]))
     assert door.check(PATH, bearer("key", Host="elsewhere", Origin=wanted)) == "key"
-    assert door.check(PATH, bearer("key", Host="elsewhere", Origin="https://c.org")).status == 403
+    elsewhere = bearer("key", Host="elsewhere", Origin="https://c.org")
+    assert refused(door.check, PATH, elsewhere).status == 403
 
 
 @pytest.mark.parametrize(
