@@ -1,11 +1,10 @@
-"""Frames of streams that declare no length: MP3, AAC, AC-3 and MPEG-TS."""
+"""Frames of MP3 and MP2, which declare no length. ffmpeg judges those of AAC, AC-3 and MPEG-TS."""
 
 from __future__ import annotations
 
 import mmap
 import struct
 
-TS_PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG-TS: bytes, and where the first "G" is
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 # An MP3 frame's kbit/s in layer III, by the header's bits: MPEG 1, else 2 and 2.5, as in layer II.
 MP3_KBITS = (
@@ -14,8 +13,6 @@ MP3_KBITS = (
 )
 MP2_KBITS = (0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384)  # of MPEG 1
 MPEG_RATES_HZ = (44_100, 48_000, 32_000)  # of MPEG 1; half of them in 2, a quarter in 2.5
-AC3_KBITS = (*MP2_KBITS[1:2], 40, *MP2_KBITS[2:], 448, 512, 576, 640)
-AC3_RATES_HZ = (48_000, 44_100, 32_000)
 Data = mmap.mmap
 
 
@@ -33,21 +30,15 @@ def mp3_end(data: Data, at: int) -> int | None:
 
 def ends_within_a_frame(data: Data) -> bool:
     """Whether a file of bare frames, without a length, ends before its last one does."""
-    begin = after_tag(data, 0)
+    at = last = after_tag(data, 0)
     if mp3_end(data, 0) is not None:
         return False  # its decoder knows
-    for width, first in TS_PACKETS:
-        if all(data[at : at + 1] == b"G" for at in range(first, 5 * width, width)):
-            return len(data) % width > 0
-    for size_of in (_mpeg_size, _adts_size, _ac3_size):
-        at, last, num = begin, begin, 0
-        while (size := size_of(data, at)) is not None:
-            at, last, num = at + size, at, num + 1
-        if num > 1:
-            left = data[at : at + 16]  # of a header that is cut, too; zeros are padding
-            is_head = left[:2] == data[last : last + 2][: len(left)]
-            return at > len(data) or (is_head and len(left) < 16 and any(left))
-    return False
+    num = 0
+    while (size := _mpeg_size(data, at)) is not None:
+        at, last, num = at + size, at, num + 1
+    left = data[at : at + 4]  # of a header that is cut, too; zeros are padding
+    is_head = left[:2] == data[last : last + 2][: len(left)]
+    return num > 1 and (at > len(data) or (is_head and len(left) < 4 and any(left)))
 
 
 def _mpeg_size(data: Data, at: int) -> int | None:
@@ -64,28 +55,7 @@ def _mpeg_size(data: Data, at: int) -> int | None:
     return (72_000 if is_short else 144_000) * kbits // rate + (bits >> 1 & 1)
 
 
-def _adts_size(data: Data, at: int) -> int | None:
-    head = data[at : at + 7]
-    if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:
-        return None
-    return max(7, (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5)
-
-
-def _ac3_size(data: Data, at: int) -> int | None:
-    """Bytes of a frame of AC-3 or E-AC-3."""
-    head = data[at : at + 6]
-    if len(head) < 6 or head[:2] != b"\x0b\x77":
-        return None
-    if head[5] >> 3 > 10:  # E-AC-3
-        return 2 * ((head[2] & 7) << 8 | head[3]) + 2
-    rate, code = head[4] >> 6, head[4] & 0x3F
-    if rate == 3 or code >= 2 * len(AC3_KBITS):
-        return None
-    num_words = 96_000 * AC3_KBITS[code >> 1] // AC3_RATES_HZ[rate]
-    return 2 * (num_words + (code & 1 if rate == 1 else 0))
-
-
-def after_tag(data: Data, at: int) -> int:
+def after_tag(data: Data | bytes, at: int) -> int:
     """Where frames begin after an ID3 tag, whose size has 7 bits in each byte."""
     if data[at : at + 3] != b"ID3":
         return at

@@ -70,12 +70,8 @@ class FfmpegAudio(Audio):
             raise AudioError(path, "has no sound track")
         if tracks is not None and wanted is not None:
             check_track(path, tracks, wanted)
-        self._decoder = Decoder(source, handle.fileno(), self._track, is_sizeless)
-        try:
-            rate, channels = self._decoder.kind(path, why)
-        except BaseException:
-            self._decoder.close()
-            raise
+        self._decoder = Decoder(path, source, handle.fileno(), self._track, why, is_sizeless)
+        rate, channels = self._decoder.kind
         num_frames = 0 if is_sizeless else int(duration_s * rate)
         super().__init__(path, rate, channels, num_frames, is_guess=True)
         self.cut = told
@@ -86,7 +82,7 @@ class FfmpegAudio(Audio):
 
     def __iter__(self) -> Iterator[Block]:
         num_read = 0
-        for block in self._decoder.blocks(self.channels):
+        for block in self._decoder:
             num_read += len(block)
             yield block
         if num_read == 0:
@@ -100,16 +96,15 @@ class FfmpegAudio(Audio):
         """Another recording in the same file, unless it is of another kind."""
         self._decoder.close()
         source = _source(self._handle, piece)
-        self._decoder = Decoder(source, self._handle.fileno(), self._track)
         try:
-            rate, channels = self._decoder.kind(self.path, "")
+            self._decoder = Decoder(self.path, source, self._handle.fileno(), self._track)
         except AudioError as error:
             self.cut = f"holds a recording number {number} that {error.reason}: it is lost"
             return
-        if (rate, channels) != (self.sample_rate, self.channels):
-            self.cut = of_another_kind(number, rate, channels)
+        if self._decoder.kind != (self.sample_rate, self.channels):
+            self.cut = of_another_kind(number, *self._decoder.kind)
             return
-        yield from self._decoder.blocks(channels)
+        yield from self._decoder
         self._judge(False, 0)
 
     def _judge(self, is_short: bool, num_read: int) -> None:
@@ -124,11 +119,18 @@ class FfmpegAudio(Audio):
 
 
 class Decoder:
-    """One run of ffmpeg over one recording."""
+    """One run of ffmpeg over one recording: its blocks. kind: rate in Hz, and channels."""
 
     def __init__(
-        self, source: tuple[str, ...], fd: int, track: int, is_sizeless: bool = False
+        self,
+        path: str,
+        source: tuple[str, ...],
+        fd: int,
+        track: int,
+        why: str = "",
+        is_sizeless: bool = False,
     ) -> None:
+        """Raises AudioError; why: the reason where ffmpeg has none."""
         shape = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
         quiet = ("-nostdin", "-hide_banner", "-v", LOG_LEVEL)
         self._ends_short = is_sizeless or os.pread(fd, 4, 0).startswith(ENDS_SHORT)
@@ -146,9 +148,13 @@ class Decoder:
             raise
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
+        try:
+            self.kind = self._read_head(path, why)
+        except BaseException:
+            self.close()
+            raise
 
-    def kind(self, path: str, why: str) -> tuple[int, int]:
-        """Rate in Hz and channels. Raises AudioError; why: the reason where ffmpeg has none."""
+    def _read_head(self, path: str, why: str) -> tuple[int, int]:
         head = self._pipe.read(HEAD.size)
         if len(head) < HEAD.size:
             told = "is no recording that libsndfile or ffmpeg can read"
@@ -159,7 +165,8 @@ class Decoder:
         self._pipe.read(offset - HEAD.size)
         return rate, channels
 
-    def blocks(self, channels: int) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[Block]:
+        _, channels = self.kind
         width = 4 * channels
         while data := self._pipe.read(BLOCK_FRAMES * width):
             block = np.frombuffer(data[: len(data) - len(data) % width], ">f4")

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from streamer.audio.codec_frames import XING_AT, after_tag
 from streamer.audio.ffmpeg import check_track, open_with_ffmpeg
 from streamer.audio.pieces import PLACEHOLDER, View, of_another_kind, pieces_of
 from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, recordings_in
@@ -334,11 +335,8 @@ def _quiet() -> Iterator[None]:
 def _has_frame_count(handle: IO[bytes], at: int) -> bool:
     """Whether an MP3 says how long it is. Else libsndfile guesses, by size and first bit rate."""
     fd = handle.fileno()
-    head = os.pread(fd, 10, at)
-    if head[:3] == b"ID3":  # the size of a tag has 7 bits in each byte
-        at += 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:])))
-    frame = os.pread(fd, 40, at)
-    return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in (13, 21, 36))
+    frame = os.pread(fd, 40, at + after_tag(os.pread(fd, 10, at), 0))
+    return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in XING_AT)
 
 
 def _cut_short(file: SoundFile) -> str | None:

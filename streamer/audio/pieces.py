@@ -194,23 +194,8 @@ End = Callable[[Data, int], int | None]  # the declared end of the recording tha
 
 
 def _kind(data: Data, at: int) -> End | None:
-    head = data[at : at + 12]
-    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:] == b"WAVE":
-        return _wav_end
-    if head[:4] == b"FORM" and head[8:] in (b"AIFF", b"AIFC"):
-        return _wav_end
-    if head[:4] == b"RIFF" and head[8:] == b"AVI ":
-        return _avi_end
-    if head[:8] == W64:
-        return _w64_end
-    if head[:8] == ASF:
-        return _asf_end
-    if head[4:8] == b"ftyp":
-        return _mp4_end
-    if head[:8] == NIST:
-        return _nist_end
-    kind = {b".snd": _au_end, b"caff": _caf_end}.get(head[:4])
-    return kind or (mp3_end if is_frame(data, after_tag(data, at)) else None)
+    found = next((end for form, end in KINDS.items() if form.match(data, at)), None)
+    return found or (mp3_end if is_frame(data, after_tag(data, at)) else None)
 
 
 def _order(data: Data, at: int) -> str:
@@ -222,7 +207,7 @@ def _wav_end(data: Data, at: int) -> int | None:
         is_known = data[at + 12 : at + 16] == b"ds64"
         return at + 8 + struct.unpack_from("<Q", data, at + 20)[0] if is_known else None
     (length,) = struct.unpack_from(f"{_order(data, at)}I", data, at + 4)
-    body = _wav_data(data, at)
+    body = _samples(data, at)
     if length in UNWRITTEN and body is not None:
         return body[0] + body[1] + body[1] % 2
     end = at + 8 + length + length % 2 if length >= 36 else None
@@ -235,19 +220,23 @@ def _wav_end(data: Data, at: int) -> int | None:
     return end if end and heard <= end and (is_chunk or heard + 8 > end) else heard
 
 
-def _wav_data(data: Data, begin: int) -> tuple[int, int] | None:
-    """Where the samples of a WAV or AIFF begin, and the bytes that they have by the header: 0 for
-    fewer than one frame."""
-    at, least = begin + 12, 1
-    while at + 8 <= len(data):
-        name, length = struct.unpack_from(f"{_order(data, begin)}4sI", data, at)
+def _samples(data: Data, begin: int) -> tuple[int, int] | None:
+    """Where the samples of a WAV, AIFF or W64 begin, and the bytes that they have by the header: 0
+    for fewer than one frame."""
+    at, least, order = begin + 12, 1, _order(data, begin)
+    form, counted, align = f"{order}4sI", 0, 2
+    if data[begin : begin + 8] == W64:  # a chunk's size counts its head
+        at, form, counted, align = begin + 40, "<4s12xQ", 24, 8
+    while (body := at + struct.calcsize(form)) <= len(data):
+        name, length = struct.unpack_from(form, data, at)
+        length = max(0, length - counted)
         if name == b"fmt " and length >= 14:
-            (least,) = struct.unpack_from(f"{_order(data, begin)}H", data, at + 20)
+            (least,) = struct.unpack_from(f"{order}H", data, body + 12)
         if name == b"SSND":  # 8 bytes come before the samples
-            return at + 16, max(0, length - 8)
+            return body + 8, max(0, length - 8)
         if name == b"data":
-            return at + 8, length if length >= least else 0
-        at += 8 + length + length % 2
+            return body, length if length >= least else 0
+        at = body + length + -length % align
     return None
 
 
@@ -259,26 +248,27 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
         head = bytearray(data[begin : begin + 12])
         head[8:] = b"\xff" * 4  # unknown: up to the end
         return Piece(begin, size, bytes(head))
-    if end_of is _w64_end:
-        return _unwritten_w64(data, begin)
-    body = _wav_data(data, begin) if end_of is _wav_end else None
+    body = _samples(data, begin) if end_of in (_wav_end, _w64_end) else None
     left = size - body[0] if body else 0
-    if body is None or body[1] not in UNWRITTEN or left <= 0:
+    if body is None or left <= 0:
         return None
+    is_written = body[1] not in UNWRITTEN
     head = bytearray(data[begin : body[0]])
-    if data[begin : begin + 4] == b"RF64":
+    if end_of is _w64_end:
+        is_written = 0 < body[1] < ENDLESS
+        struct.pack_into("<Q", head, 16, size - begin)
+        struct.pack_into("<Q", head, len(head) - 8, left + 24)
+    elif data[begin : begin + 4] == b"RF64":
         (length,) = struct.unpack_from("<Q", data, begin + 28)
-        if data[begin + 12 : begin + 16] != b"ds64" or 0 < length < ENDLESS:
-            return None
+        is_written |= data[begin + 12 : begin + 16] != b"ds64" or 0 < length < ENDLESS
         struct.pack_into("<QQ", head, 20, size - begin - 8, left)
-        return Piece(begin, size, bytes(head))
-    if body[1] and left >= 0xFFFF0000:
-        return None
-    order = _order(data, begin)
-    struct.pack_into(f"{order}I", head, 4, min(size - begin - 8, 0xFFFFFFF0))
-    before = 8 * (data[begin : begin + 4] == b"FORM")
-    struct.pack_into(f"{order}I", head, len(head) - before - 4, min(left + before, 0xFFFFFFC0))
-    return Piece(begin, size, bytes(head))
+    else:
+        is_written |= body[1] > 0 and left >= 0xFFFF0000
+        order, before = _order(data, begin), 8 * (data[begin : begin + 4] == b"FORM")
+        sizes = min(size - begin - 8, 0xFFFFFFF0), min(left + before, 0xFFFFFFC0)
+        struct.pack_into(f"{order}I", head, 4, sizes[0])
+        struct.pack_into(f"{order}I", head, len(head) - before - 4, sizes[1])
+    return None if is_written else Piece(begin, size, bytes(head))
 
 
 def _avi_end(data: Data, at: int) -> int | None:
@@ -300,32 +290,10 @@ def _au_end(data: Data, at: int) -> int | None:
 def _w64_end(data: Data, at: int) -> int | None:
     if at + 24 > len(data):
         return None
-    body = _w64_data(data, at)
+    body = _samples(data, at)
     heard = body[0] + body[1] if body else 0  # libsndfile believes the data chunk
     (length,) = struct.unpack_from("<Q", data, at + 16)
     return max(heard, at + length) if length < ENDLESS else heard or None
-
-
-def _w64_data(data: Data, begin: int) -> tuple[int, int] | None:
-    """As _wav_data. The size of a chunk counts its head of 24 bytes, and 8 bytes align it."""
-    at = begin + 40
-    while at + 24 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at + 16)
-        if data[at : at + 4] == b"data":
-            return at + 24, max(0, length - 24)
-        at += max(24, length + -length % 8)
-    return None
-
-
-def _unwritten_w64(data: Data, begin: int) -> Piece | None:
-    body = _w64_data(data, begin)
-    left = len(data) - body[0] if body else 0
-    if body is None or 0 < body[1] < ENDLESS or left <= 0:
-        return None
-    head = bytearray(data[begin : body[0]])
-    struct.pack_into("<Q", head, 16, len(data) - begin)
-    struct.pack_into("<Q", head, len(head) - 8, left + 24)
-    return Piece(begin, len(data), bytes(head))
 
 
 def _asf_end(data: Data, at: int) -> int | None:
@@ -356,10 +324,6 @@ def _nist_end(data: Data, at: int) -> int | None:
     return at + size + math.prod(map(int, found)) if len(found) == 3 else None
 
 
-# libsndfile knows when others are cut
-OURS: frozenset[End] = frozenset({_asf_end, _avi_end, _caf_end, _nist_end, _w64_end})
-
-
 def _mp4_end(data: Data, begin: int) -> int | None:
     """After the last box before another file's."""
     at = begin
@@ -373,3 +337,20 @@ def _mp4_end(data: Data, begin: int) -> int | None:
             break
         at += length
     return at
+
+
+KINDS: dict[re.Pattern[bytes], End] = {
+    re.compile(form, re.DOTALL): end
+    for form, end in (
+        (rb"(RIF[FX]|RF64)....WAVE|FORM....AIF[FC]", _wav_end),
+        (rb"RIFF....AVI ", _avi_end),
+        (re.escape(W64), _w64_end),
+        (re.escape(ASF), _asf_end),
+        (rb"....ftyp", _mp4_end),
+        (NIST, _nist_end),
+        (rb"\.snd", _au_end),
+        (rb"caff", _caf_end),
+    )
+}
+# libsndfile knows when others are cut
+OURS: frozenset[End] = frozenset({_asf_end, _avi_end, _caf_end, _nist_end, _w64_end})

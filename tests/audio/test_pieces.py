@@ -241,14 +241,13 @@ def test_a_cut_within_the_head_of_a_frame_is_told(heard, left):
 
 
 @needs_ffmpeg
-@pytest.mark.parametrize("left", [1, 5, 9])
 @pytest.mark.parametrize("name", ["a.ac3", "a.eac3"])
 @pytest.mark.parametrize("rate", [32_000, 44_100, 48_000])
-def test_a_cut_at_the_begin_of_a_frame_is_told(heard, made, name, rate, left):
+def test_a_cut_at_the_begin_of_a_frame_is_told(heard, made, name, rate):
     whole = made(name, "-ar", str(rate), "-strict", "-2", sound=TONES[0])
     assert heard(whole, name)[1] is None
     begin = whole.rfind(whole[:3] if name != "a.ac3" else whole[:2])
-    assert "is cut short" in str(heard(whole[: begin + left], name)[1])
+    assert "is cut short" in str(heard(whole[: begin + 9], name)[1])
 
 
 @needs_ffmpeg

@@ -128,9 +128,7 @@ class Chunker:
 
     def _resample(self, frames: Samples) -> Samples:
         self.num_frames += len(frames)
-        return self._at_16_khz(self._mixer.push(frames))
-
-    def _at_16_khz(self, mono: Samples) -> Samples:
+        mono = self._mixer.push(frames)
         if self._resampler is None:
             return mono
         found: Samples = self._resampler.resample_chunk(mono)

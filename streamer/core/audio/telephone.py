@@ -10,18 +10,19 @@ for every cut.
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.core.audio.pcm import Samples
 
 Floats = NDArray[np.float32]
 # The rate that a guess is made for. At 11 and 12 kHz it changes as many levels (2026-11).
 TELEPHONE_HZ = 8_000
 HOP_SAMPLES = 160
 FRAME_SAMPLES = 2 * HOP_SAMPLES
-BIN_HZ = SAMPLE_RATE_HZ // FRAME_SAMPLES
 FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
 # What is guessed: from 3,700 Hz on, where the resampler's slope begins.
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
@@ -93,8 +94,10 @@ class HighBand:
 
     def _guess(self, level: Floats, known: Floats) -> Floats:
         """dB of each guessed band [n, 6]; -inf where there is silence."""
-        found = level + (CONSTANT + MORE_DB)
-        for i, weights in enumerate(WEIGHTS):  # a library's sum may depend on the number of frames
+        constant, factors = _learnt()
+        found = level + (constant + MORE_DB)
+        # a library's sum may depend on the number of frames
+        for i, weights in enumerate(factors):
             found = found + known[:, i : i + 1] * weights
         return np.where(level > SILENT_DB, found, np.float32(-np.inf))
 
@@ -145,30 +148,10 @@ def _patterns() -> NDArray[np.complex64]:
     return np.exp(2j * np.pi * turns).astype(np.complex64)
 
 
-# dB of each guessed band over the mean of the known ones,
-CONSTANT = np.array([-3.3, -6.8, -11.3, -14.0, -16.2, -22.7], np.float32)
-# and how much of that each known band is, its square, and how far a frame lies over what is past.
-WEIGHTS = np.array(
-    [
-        [-0.181, -0.221, -0.235, -0.165, -0.168, -0.087],
-        [-0.082, -0.066, -0.134, -0.222, -0.251, -0.309],
-        [-0.048, -0.083, -0.005, 0.015, -0.002, -0.019],
-        [-0.055, -0.093, -0.130, -0.126, -0.115, -0.179],
-        [-0.003, 0.059, 0.035, 0.009, 0.026, 0.069],
-        [-0.119, -0.114, -0.063, -0.026, -0.075, -0.057],
-        [0.060, 0.064, 0.041, 0.055, 0.058, -0.032],
-        [-0.012, 0.211, 0.285, 0.196, 0.183, 0.278],
-        [0.829, 0.768, 0.825, 0.895, 0.845, 0.793],
-        [-0.034, -0.040, -0.045, -0.007, -0.016, -0.050],
-        [-0.052, -0.053, -0.033, -0.047, -0.061, -0.088],
-        [-0.018, -0.027, -0.031, -0.038, -0.045, -0.062],
-        [-0.027, -0.034, -0.039, -0.037, -0.033, -0.039],
-        [-0.011, -0.009, -0.016, -0.018, -0.017, -0.022],
-        [-0.019, -0.017, -0.011, -0.009, -0.006, -0.002],
-        [-0.038, -0.033, -0.028, -0.029, -0.028, -0.024],
-        [-0.008, -0.004, 0.010, 0.014, -0.003, -0.007],
-        [-0.007, 0.058, 0.094, 0.105, 0.099, 0.098],
-        [-0.117, -0.331, -0.506, -0.535, -0.543, -0.527],
-    ],
-    np.float32,
-)
+@functools.cache
+def _learnt() -> tuple[Floats, Floats]:
+    """dB of each guessed band over the mean of the known ones [6], and how much of that each known
+    band is, its square, and how far a frame lies over what is past [2 * NUM_BANDS + 1, 6]. Raises
+    OSError where the file is missing."""
+    held = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+    return np.array(held["constant"], np.float32), np.array(held["weights"], np.float32)

@@ -55,7 +55,6 @@ def _energy(dbfs: float) -> int:
 
 
 _SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
-_NO_ROOM = _LOUD  # none is known yet
 
 
 class Trim:
@@ -74,7 +73,7 @@ class Trim:
         self._tail = 0  # samples that may still be given without a sound among them
         self._before = NOTHING  # the samples before the next
         self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
-        self._room = _NO_ROOM
+        self._room = _LOUD  # none is known yet
 
     def push(self, samples: Samples, is_last: bool = False) -> Samples:
         """The samples that are heard for certain now. is_last: silence is pushed after the turn. It
@@ -113,13 +112,9 @@ class Trim:
         if len(ends):
             self.end = self._num_pushed - len(self._held) + int(ends[-1]) + TAIL_SAMPLES
         long = np.flatnonzero(np.diff(ends) > TAIL_SAMPLES + MAX_PAUSE_SAMPLES)
-        firsts, lasts = (
-            (ends[:1], ends[-1:])
-            if not len(long)
-            else (ends[np.concatenate([[0], long + 1])], ends[np.concatenate([long, [-1]])])
-        )
         given, at = [], 0
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        for part in np.split(ends, long + 1) if len(ends) else []:
+            first, last = int(part[0]), int(part[-1])
             tail = at + min(self._tail, first - at)
             begin = max(tail, first - MAX_PAUSE_SAMPLES)
             given += [self._held[at:tail], self._held[begin:last]]
@@ -147,7 +142,7 @@ class Trim:
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
         own = _squares(_led(self._held[:begin], self._held[begin:end]))
         squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
-        return begin + int(np.argmax(_stretches(squares) >= enough))
+        return begin + int(np.argmax(_sums(squares, SOUND_SAMPLES) >= enough))
 
     def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
         """The energy of the stretch that each of them ends, and how much makes it a sound."""
@@ -155,10 +150,10 @@ class Trim:
         self._before = samples[len(samples) - (RUMBLE_SAMPLES - 1) :]
         squares = np.concatenate([self._squares, _squares(samples)])
         self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
-        stretches = _stretches(squares)
+        stretches = _sums(squares, SOUND_SAMPLES)
         before, now = stretches[:-SOUND_SAMPLES], stretches[SOUND_SAMPLES:]
         steady = (now > 0) & (now <= STEADY * before) & (before <= STEADY * now)
-        rooms = np.concatenate([[self._room], np.where(steady, now, _NO_ROOM)])
+        rooms = np.concatenate([[self._room], np.where(steady, now, _LOUD)])
         rooms = np.minimum.accumulate(rooms)
         self._room = int(rooms[-1])
         return now, np.clip(OVER_ROOM * rooms[1:], _SOUND, _LOUD)
@@ -232,11 +227,6 @@ def _squares(samples: Samples) -> Energies:
     whole = np.rint(np.clip(samples, -1, 1) * PCM16_SCALE).astype(np.int64)
     found: Energies = RUMBLE_SAMPLES * whole[RUMBLE_SAMPLES - 1 :] - _sums(whole, RUMBLE_SAMPLES)
     return found * found
-
-
-def _stretches(squares: Energies) -> Energies:
-    """The sums of all SOUND_SAMPLES that follow each other."""
-    return _sums(squares, SOUND_SAMPLES)
 
 
 def _sums(values: Energies, num: int) -> Energies:

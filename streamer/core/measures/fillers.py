@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
-from streamer.core.measures.frames import FRAMES_PER_S, Growing
+from streamer.core.measures.frames import FRAMES_PER_S, Growing, runs, without_gaps
 from streamer.core.measures.track import Frames
 
 Floats = NDArray[np.float32]
@@ -124,14 +124,9 @@ def _is_even(at: NDArray[np.int64], semitones: Floats) -> bool:
 
 def _stretches(flags: Flags) -> list[tuple[int, int]]:
     """(first, end) of each that is long enough with the LAG before it, short gaps filled."""
-    at = np.flatnonzero(flags)
-    if not len(at):
-        return []
-    breaks = np.flatnonzero(np.diff(at) > MAX_GAP + 1)
-    firsts, ends = at[np.r_[0, breaks + 1]], at[np.r_[breaks, -1]] + 1
     return [
         (first, end)
-        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)
+        for first, end in runs(without_gaps(flags, MAX_GAP + 1))
         if end - first + LAG >= MIN_FRAMES and flags[first:end].mean() >= MIN_STEADY
     ]
 

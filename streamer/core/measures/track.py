@@ -74,17 +74,21 @@ CROWD_FRAMES = 15
 
 
 class Frames(NamedTuple):
-    """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
-    many samples are at full scale, and how many syllables would be in it if somebody spoke."""
+    """Frames of 10 ms: power in each of BANDS_HZ, F0 in Hz or 0, speech, how many samples are at
+    full scale, and how many syllables would be in it if somebody spoke."""
 
     power: Floats
     low_power: Floats
     high_power: Floats
-    level_db: Floats
     f0: Floats
     speech: Flags
     clipped: Floats
     density: Floats
+
+    @property
+    def level_db(self) -> Floats:
+        """In dBFS."""
+        return decibel(self.power)
 
     def last(self, seconds: float) -> Frames:
         num = len(self.f0)
@@ -131,12 +135,13 @@ class Frames(NamedTuple):
         pauses = gaps[gaps >= PAUSE_FRAMES]
         paused = int(pauses.sum())
         spoken_s = (span - paused) / FRAMES_PER_S
-        level_db = self.level_db[at]
+        all_db = self.level_db
+        level_db = all_db[at]
         active_db = level_of_speech(self.power[at], level_db)
         is_heard = level_db > active_db - silent_db
         heard = at[is_heard]
         level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
-        quietest_db = _quietest(self.level_db[at[0] : at[-1] + 1])
+        quietest_db = _quietest(all_db[at[0] : at[-1] + 1])
         whole, low, high = (float(p[heard].mean()) for p in self[:3])
         # in each band, without the noise: the quietest frames tell it
         noises = (NOISE_OVER_BAND * _quietest(p[at[0] : at[-1] + 1]) for p in self[1:3])
@@ -234,7 +239,6 @@ class TurnTrack:
         self._f0_of = f0_of
         self._pitch = Growing(num_columns)
         self._powers = tuple(Growing() for _ in BANDS_HZ)
-        self._level_db = Growing()
         self._density = Density()
         self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
         self._num_early = 0  # frames before those
@@ -259,7 +263,6 @@ class TurnTrack:
         powers = frame_powers(raw, *BANDS_HZ)
         for held, power in zip(self._powers, powers, strict=True):
             held.append(power)
-        self._level_db.append(decibel(powers[0]))
         self._count(raw)
 
     def add_speech(self, probability: Floats, first_sample: int = 0) -> None:
@@ -276,7 +279,7 @@ class TurnTrack:
 
     def finish(self) -> None:
         """No more frames of voice activity come: those that are left are as the last one."""
-        missing = max(0, len(self._level_db) - len(self._frame_speech))
+        missing = max(0, self.num_heard - len(self._frame_speech))
         is_on = bool(len(self._speech) and self._speech.values[-1])
         self._frame_speech.append(np.full(missing, is_on))
 
@@ -305,12 +308,12 @@ class TurnTrack:
     @property
     def num_heard(self) -> int:
         """Frames of 10 ms whose mel is known."""
-        return len(self._level_db)
+        return len(self._powers[0])
 
     @property
     def num_frames(self) -> int:
         """Frames of 10 ms of which level and speech are known."""
-        return min(len(self._level_db), len(self._frame_speech))
+        return min(self.num_heard, len(self._frame_speech))
 
     @property
     def num_pitched(self) -> int:
@@ -327,7 +330,7 @@ class TurnTrack:
         """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.75 s
         after them: frames are counted from there."""
         frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
-        by_frame = (self._level_db, self._clipped, self._frame_speech, self._pitch)
+        by_frame = (self._clipped, self._frame_speech, self._pitch)
         for held in (*self._powers, *by_frame):
             held.drop(frames)
         self._density.drop(frames)
@@ -343,16 +346,8 @@ class TurnTrack:
         counted = self._density.so_far()[:end]
         density[: len(counted)] = counted
         power, low, high = (held.values[:end] for held in self._powers)
-        return Frames(
-            power,
-            low,
-            high,
-            self._level_db.values[:end],
-            f0,
-            self.speech[:end],
-            self._clipped.values[:end],
-            density,
-        )
+        clipped = self._clipped.values[:end]
+        return Frames(power, low, high, f0, self.speech[:end], clipped, density)
 
     def measures(self) -> SpeechMeasures:
         return self.frames().measures()

@@ -153,25 +153,22 @@ class StreamingLogMel:
         # over all frames so far, after `finish` the clip's own; it never falls
         self.maximum = _silence()
         self._heard = MelFrames()
-        self._frames: list[Floats] = []  # blocks of the window being filled, each [128, 20]
+        self._frames = np.zeros((0, NUM_MELS), np.float32)  # of the window being filled
         self._index = 0
 
     def push(self, samples: NDArray[np.float32]) -> list[MelWindow]:
         """Takes samples [n] float32; returns the windows that are now complete (mostly none)."""
         self.num_samples += len(samples)
+        self._hear(samples)
         windows = []
-        for block in self._blocks(samples):
-            self._frames.append(block)
-            if len(self._frames) * BLOCK_FRAMES == WINDOW_FRAMES:
-                windows.append(self._window(np.concatenate(self._frames, axis=1)))
-                self._frames = []
+        while len(self._frames) >= WINDOW_FRAMES:
+            windows.append(self._window(WINDOW_FRAMES))
         return windows
 
     def provisional(self) -> MelWindow | None:
         """The last window as if the clip ended now, if there is one; changes nothing."""
         twin = copy.copy(self)
         twin._heard = copy.copy(self._heard)
-        twin._frames = list(self._frames)
         windows = twin.finish()
         return windows[0] if windows else None
 
@@ -186,18 +183,19 @@ class StreamingLogMel:
         # Zeros after the end, like the stock's padding, until every frame that touches a
         # sample is computed: the valid ceil(n / 160) and two more, which are dropped but count
         # in the maximum.
-        zeros = np.zeros((BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES, np.float32)
-        self._frames.extend(self._blocks(zeros))
+        self._hear(np.zeros((BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES, np.float32))
         rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._index * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
         # With 1..39 samples after a boundary the window before it is still here, and the rest
         # is 201 frames.
-        raw = np.concatenate(self._frames, axis=1)[:, : min(rest, WINDOW_FRAMES)].copy()
-        return [self._window(raw, final=True)]
+        return [self._window(min(rest, WINDOW_FRAMES), final=True)]
 
-    def _window(self, raw: Floats, final: bool = False) -> MelWindow:
-        heard = np.concatenate(self._frames, axis=1) if final else raw
+    def _window(self, num: int, final: bool = False) -> MelWindow:
+        """The next `num` frames."""
+        raw = np.ascontiguousarray(self._frames[:num].T)
+        heard = self._frames if final else raw
+        self._frames = self._frames[num:]
         window = MelWindow(
             index=self._index,
             raw=raw,
@@ -210,13 +208,11 @@ class StreamingLogMel:
         self._index += 1
         return window
 
-    def _blocks(self, samples: NDArray[np.float32]) -> list[Floats]:
-        """Appends samples and computes every block that is complete: raw log-mel [128, 20] each."""
+    def _hear(self, samples: Floats) -> None:
+        """Append the frames of every block that is complete with them."""
         frames = self._heard.push(samples)
-        if not len(frames):
-            return []
-        self.maximum = max(self.maximum, float(frames.max()))
-        return list(frames.reshape(-1, BLOCK_FRAMES, NUM_MELS).transpose(0, 2, 1))
+        self.maximum = float(frames.max(initial=self.maximum))
+        self._frames = np.concatenate([self._frames, frames])
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamer.core.measures.frames import decibel
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import Frames, TurnTrack
 from streamer.core.timeline import Curves
@@ -23,7 +22,7 @@ def frames(num=300, level=1e-2, f0=200.0, **changed):
         "clipped": np.zeros(num, np.float32),
     }
     fields |= changed
-    return Frames(level_db=decibel(fields["power"]), **fields)
+    return Frames(**fields)
 
 
 def test_even_speech():
