@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
-sys.path[:0] = [str(Path(__file__).parent / "support"), str(ROOT)]
+# helpers, the readers that are fuzzed, and `pipelines`, which is not installed
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "fuzz"), str(ROOT)]
 
 import hypothesis  # noqa: E402
 

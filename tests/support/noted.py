@@ -1,4 +1,4 @@
-"""An engine that notes what it was asked for. In: an engine. Out: the same, and its steps."""
+"""An engine that notes what it was asked for."""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +11,6 @@ class NotedEngine(Passing):
 
     steps: list = field(default_factory=list)
     batches: list = field(default_factory=list)
-    windows_at_once: int = 1
 
     def step(self, rows):
         self.steps.append([row._replace(ids=list(row.ids)) for row in rows])

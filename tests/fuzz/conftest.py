@@ -1,6 +1,0 @@
-"""The readers that are fuzzed."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
