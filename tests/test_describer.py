@@ -11,14 +11,12 @@ from processes import run_here
 from sound_files import wav
 from speech import RATE_HZ, pcm, recording, speech
 
-from streamer import Describer, Description, Measures, SpeechMeasures, TextDelta
+from streamer import Describer, Description, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
 from streamer.commands.screen import table_of
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.audio.pcm import OffsetFilter
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS
-from streamer.model.audio.ear import measure
 
 
 @pytest.fixture
@@ -148,29 +146,6 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(edge, tmp_p
         assert 0 < result.ttft_ms <= result.total_ms
     assert result.parts[1].stop_reason == "no_speech"
     assert result.stop_reason == result.parts[0].stop_reason
-
-
-def measured(samples):
-    return measure(OffsetFilter().push(samples))
-
-
-async def test_measures_come_where_asked_of_a_recording_and_live(edge, samples):
-    plain = await edge.describe(samples[0])
-    found = await edge.describe(samples[0], measures=True)
-    assert (plain.measures, plain.as_json()["measures"]) == (None, None)
-    assert (found.ids, found.measures) == (plain.ids, measured(recording(0)))
-    assert found.as_json()["measures"]["warnings"] == []
-    data = (speech(4, 2) * 32767).astype("<i2")
-    async with edge.session(measures=True) as session:
-        for turn in range(2):
-            for at in range(0, len(data), 1_600):
-                await session.feed(data[at : at + 1_600].tobytes())
-            await session.commit()
-            *events, found = [event async for event in session]
-            assert found.measures == measured(data.astype(np.float32) / 32768)
-            news = [event for event in events if isinstance(event, Measures)]
-            assert {event.turn for event in news} <= {turn}
-            assert [event.heard_s for event in news] == sorted(event.heard_s for event in news)
 
 
 def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path):

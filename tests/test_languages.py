@@ -5,7 +5,6 @@ import warnings
 import anyio
 import pytest
 import tiny
-from oracles import levels_said
 from speech import RATE_HZ, speech
 
 from pipelines.embedded.export import card
@@ -22,23 +21,6 @@ def pair(tmp_path_factory):
     """Keywords of a describer."""
     edge, cloud = tiny.save_bilingual(tmp_path_factory.mktemp("bilingual"))
     return {"edge": edge, "cloud": cloud}
-
-
-@pytest.mark.parametrize("language", ["zh", "en"])
-@pytest.mark.parametrize("chance", [{}, {"temperature": 1.5, "seed": 2}])
-async def test_exact_says_what_the_cloud_says_in_either_language(pair, language, chance):
-    found = {}
-    for mode in ("cloud", "exact", "gated", "edge"):
-        async with Describer.open(mode=mode, words="models", **pair, **chance) as d:
-            assert d.languages == ("zh", "en")
-            found[mode] = one = await d.describe(SOURCE, language=language)
-            assert one.language == language
-            assert one.attributes == levels_said(one.text, language)
-            names = CARD["languages"]["en"]["attributes"]["rate"]
-            level = one.attributes["rate"]
-            assert one.levels["rate"]["en"] == names[level]["name"]
-            assert one.as_json()["language"] == language
-    assert found["exact"].ids == found["cloud"].ids != found["edge"].ids
 
 
 async def test_a_session_has_a_language_of_its_own(pair):

@@ -1,11 +1,12 @@
 """The shipped pair on real speech: exact == cloud, cuts change nothing, sentences hold."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from answers import answer
-from speech import cuts, recording, speech
+from speech import recording, speech
 from stock import generated
 
 from bench.sentence_quality import measure
@@ -66,15 +67,6 @@ def test_exact_equals_cloud(pair, rules, sampling):
         assert counts.n_accepted <= counts.n_uploaded == counts.n_drafted
 
 
-@pytest.mark.parametrize("mode", ["edge", "exact", "gated", "cloud"])
-def test_any_cut_gives_the_same_ids(pair, mode):
-    """Invariant 3 to the last id: whole, or in random pieces, 4 to 21 s."""
-    for seed, seconds in enumerate((4.0, 9.3, 21.0)):
-        samples, plan = speech(seconds, seed), Plan(mode=mode)
-        wanted = described(*pair, plan, Sampling(), samples)[0]
-        assert described(*pair, plan, Sampling(), samples, cuts(len(samples), seed))[0] == wanted
-
-
 def test_sentences_hold_at_every_length(pair):
     """One well-formed sentence with all attributes; exact is cloud there, too."""
     for seconds in (3, 10, 30, 60):
@@ -90,23 +82,18 @@ def test_sentences_hold_at_every_length(pair):
         assert counts.n_tokens == len(ids) >= 16
 
 
-def test_the_pair_hears_differences(pair):
-    """Louder is louder on the same recording."""
-    levels = []
-    for gain in (0.05, 0.9):
-        samples = recording(2) / np.abs(recording(2)).max() * gain
-        text = described(*pair, Plan(mode="exact"), Sampling(), samples.astype(np.float32))[1]
-        levels.append(parse(text, pair[0].card.attributes)["loudness"])
-    assert levels[0] < levels[1]
+FREE = Rules(form="")
+WAYS = [(FREE, CHANCE[0]), (replace(FREE, ngram=2, min_new_tokens=4), CHANCE[2])]
+WAYS += [(Rules.off(max_new_tokens=40), CHANCE[1])]
 
 
 @pytest.mark.parametrize("mode", ["edge", "cloud"])
-@pytest.mark.parametrize("seconds", [3, 30])
-def test_our_kernels_say_what_transformers_says(pair, mode, seconds):
-    """Id for id over whole turns, without a form."""
-    thinker, samples = pair[mode == "cloud"], speech(seconds, 1)
-    rules, sampling = Rules(form=""), Sampling()
-    ours = described(*pair, Plan(mode=mode, rules=rules), sampling, samples)[0]
+@pytest.mark.parametrize(("seconds", "way"), [(3, 0), (30, 0), (3, 1), (3, 2)])
+def test_our_kernels_say_what_transformers_says(pair, mode, seconds, way):
+    """Id for id over whole turns, without a form, greedy and drawn."""
+    thinker, samples, (rules, sampling) = pair[mode == "cloud"], speech(seconds, 1), WAYS[way]
+    ours, _, reason, _ = described(*pair, Plan(mode=mode, rules=rules), sampling, samples)
     theirs = generated(load_stock(thinker.directory), thinker, samples, rules, sampling)
-    assert ours == theirs
+    # generate() keeps the id that stopped it
+    assert ours == (theirs[:-1] if reason in ("eos", "loop") else theirs)
     assert len(ours) >= 16

@@ -1,7 +1,6 @@
 """The words follow the measures in each mode and door; and how sure each level is."""
 
 import json
-import random
 
 import numpy as np
 import pytest
@@ -14,14 +13,12 @@ from speech import RATE_HZ, recording, whispered
 from streamer import Describer, LiveUpdate
 from streamer.audio.file import open_audio
 from streamer.core.attributes import ATTRIBUTES, SaidToken, fused_confidence, parse
-from streamer.core.measures.levels import NUM_LEVELS, level_chances, levels_of, opinion_of
-from streamer.core.rules.settings import FLOOR
+from streamer.core.measures.levels import level_chances, levels_of, opinion_of
 from streamer.core.text.vocabulary import Emitter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
 from streamer.recording import chunks_of
-from streamer.stages import ports
 
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 
@@ -96,23 +93,6 @@ async def test_every_door_says_the_same_levels(tmp_path):
     assert command("label", FAST, "--mode", "exact", "--out", table)[0] == 0
     row = json.loads(table.read_text("utf-8"))
     assert {name: row[f"{name}_level"] for name in plain.attributes} == plain.attributes
-
-
-async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch):
-    """Weights that exclude levels, and weights that only favour some; greedy and drawn."""
-    chance = random.Random(3)
-    for temperature in (0.0, 1.0):
-        for floor in (200, -FLOOR):
-            weights = {}
-            for name, num in NUM_LEVELS.items():
-                others = [-chance.randrange(floor) for _ in range(num - 1)]
-                weights[name] = tuple(chance.sample([0, *others], num))
-            monkeypatch.setattr(ports, "level_weights", lambda *told, w=weights: w)
-            texts = {
-                mode: (await said(mode, temperature=temperature)).text
-                for mode in ("exact", "cloud")
-            }
-            assert texts["exact"] == texts["cloud"]
 
 
 async def test_a_whisper_has_no_pitch_to_speak_of():
