@@ -1,16 +1,11 @@
 """One thread for many streams: results and errors reach their callers."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from contextlib import ExitStack
 
 import anyio
 import pytest
 from patience import PATIENCE_S
-from places import SUPPORT
 
 from streamer.stages.batcher import Batcher
 
@@ -111,18 +106,3 @@ async def test_a_submission_after_the_end_raises_at_once():
         pytest.raises(RuntimeError, match="the describer was closed"),
     ):
         await batcher.submit((1, "late"))
-
-
-@pytest.mark.parametrize("num", [2, pytest.param(5, marks=pytest.mark.long)])
-def test_a_process_that_forgets_to_close_ends_all_the_same(num):
-    """A daemon thread that leaves torch as Python ends would abort it."""
-    command = [sys.executable, str(SUPPORT / "forgets_to_close.py")]
-    given = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    options = {"env": given, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with ExitStack() as stack:
-        started = [stack.enter_context(subprocess.Popen(command, **options)) for _ in range(num)]
-        ends = [(process.communicate(timeout=300)[0], process.returncode) for process in started]
-    assert ends == [(b"", 0)] * num

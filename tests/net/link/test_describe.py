@@ -39,19 +39,6 @@ async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):
     assert texts == texts[:1] * 3
 
 
-async def test_each_turn_names_what_it_is_asked_for(verifier):
-    """The rules of a turn cross the link with it: one link, three forms."""
-    source = (speech(4, 3), RATE_HZ)
-    async with (
-        Describer.open(mode="cloud") as near,
-        Describer.open(mode="exact", cloud=verifier) as far,
-    ):
-        for asked in ({}, {"attributes": "rate"}, {"attributes": "acoustic"}):
-            one, two = await near.describe(source, **asked), await far.describe(source, **asked)
-            assert (one.text, one.stop_reason) == (two.text, two.stop_reason)
-            assert (asked.get("attributes") == "rate") == (one.attributes["pitch"] is None)
-
-
 async def test_each_turn_has_its_language(tmp_path):
     """Exact equals cloud in both; a verifier that lacks one refuses those turns alone."""
     edge, cloud = tiny.save_bilingual(tmp_path)
