@@ -32,20 +32,25 @@ def spoken():
     return samples, rate
 
 
+# as whisperX writes words that it could not align
+UNALIGNED = [{"word": "2024"}, {"word": "a", "start": 1, "end": 2}]
+UNALIGNED = {"segments": [{"start": 0, "end": 3, "words": UNALIGNED}]}
+HALF_A_PAIR = r'{"segments": [{"start": 0, "end": 1, "text": "a\ud800\u001b"}]}'
+
+
 @pytest.mark.parametrize(
-    ("name", "text"), [("s.srt", SRT), ("s.VTT", VTT), ("s.json", json.dumps(WHISPER))]
+    ("name", "text", "wanted"),
+    [
+        ("s.srt", SRT, WANTED),
+        ("s.VTT", VTT, WANTED),
+        ("s.json", json.dumps(WHISPER), WANTED),
+        ("s.json", json.dumps(UNALIGNED), [Interval(1, 2, "a")]),
+        ("s.json", HALF_A_PAIR, [Interval(0.0, 1.0, "a?\x1b")]),  # no surrogate in strict JSON
+    ],
 )
-def test_files_are_read(name, text, tmp_path):
+def test_files_are_read(name, text, wanted, tmp_path):
     (tmp_path / name).write_text(text, "utf-8", newline="")
-    assert read_intervals(tmp_path / name) == WANTED
-
-
-def test_words_without_times_are_left_out(tmp_path):
-    """As whisperX writes those that it could not align."""
-    words = [{"word": "2024"}, {"word": "a", "start": 1, "end": 2}]
-    path = tmp_path / "s.json"
-    path.write_text(json.dumps({"segments": [{"start": 0, "end": 3, "words": words}]}))
-    assert read_intervals(path) == [Interval(1, 2, "a")]
+    assert read_intervals(tmp_path / name) == wanted
 
 
 @pytest.mark.parametrize("interval", [(1,), 5, ("a", "b"), (0, 1, 2)])
@@ -89,12 +94,6 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
     with pytest.raises(ConfigError, match=told) as found:
         read_intervals(tmp_path / name)
     assert "\n" not in str(found.value)
-
-
-def test_half_a_surrogate_pair_stays_out_of_strict_json(tmp_path):
-    text = r'{"segments": [{"start": 0, "end": 1, "text": "a\ud800\u001b"}]}'
-    (tmp_path / "a.json").write_text(text)
-    assert read_intervals(tmp_path / "a.json") == [Interval(0.0, 1.0, "a?\x1b")]
 
 
 def test_open_tags_take_no_time(tmp_path):

@@ -10,17 +10,8 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
-from patience import PATIENCE_S, until
-from sessions import (
-    SILENCE,
-    Between,
-    Passing,
-    feed_in_pieces,
-    free_of,
-    one_turn,
-    session_of,
-    slots_free,
-)
+from patience import until
+from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free
 from speech import pcm, recording, speech
 
 from bench.arms import models_of, opened
@@ -29,12 +20,14 @@ from streamer.stages import hear, ports, stream
 from streamer.stages.events import (
     LiveUpdate,
     NothingToCommit,
+    SessionOptions,
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
     TurnFailed,
 )
 from streamer.stages.ports import SlowReader
+from streamer.stages.stream import open_stream
 
 ALL_RATES = (8_000, 16_000, 24_000, 48_000)
 MODES = ("edge", "gated", "exact", "cloud")
@@ -66,7 +59,7 @@ async def test_streamed_equals_described(options, tmp_path, mode, rates):
                 for seed in range(2):
                     await feed_in_pieces(session, data, seed)
                     assert await session.commit() == seed
-                    events = await one_turn(session)
+                    events = [event async for event in session]
                     got = events[-1]
                     assert isinstance(got, Description)
                     assert told_of(got) == told_of(wanted)
@@ -74,7 +67,7 @@ async def test_streamed_equals_described(options, tmp_path, mode, rates):
                     assert "".join(delta.text for delta in deltas) == got.text
                     assert {delta.turn for delta in deltas} <= {seed}
                 assert session.num_bytes_fed == 2 * len(data)
-        assert set(free_of(describer)) == {4}
+        assert set(slots_free(describer._models)) == {4}
 
 
 async def test_voice_activity_makes_turns(options):
@@ -121,8 +114,8 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
                     if every and at % 19_200 == 0:
                         await one_more_event(session)
                 await session.commit()
-                found[every] = await one_turn(session)
-        assert set(free_of(describer)) == {4}
+                found[every] = [event async for event in session]
+        assert set(slots_free(describer._models)) == {4}
     assert found[None][-1].ids == found[0.5][-1].ids
     updates = [event for event in found[0.5] if isinstance(event, LiveUpdate)]
     assert len(updates) >= 3
@@ -140,19 +133,18 @@ async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options
         describer.session() as session,
     ):
         await silent.feed(pcm(speech(0.5, 1)))
-        while free_of(describer)[0]:
-            await anyio.sleep(0.01)
+        await until(lambda: not slots_free(describer._models)[0])
         await session.feed(pcm(speech(2, 1)))
         await session.commit()
-        failed = (await one_turn(session))[-1]
+        failed = [event async for event in session][-1]
         assert isinstance(failed, TurnFailed)
         assert "other streams have held every KV slot" in failed.message
         await silent.commit()
-        await one_turn(silent)
+        [event async for event in silent]
         await session.feed(pcm(speech(2, 1)))
         await session.commit()
-        assert isinstance((await one_turn(session))[-1], Description)
-        assert set(free_of(describer)) == {1}
+        assert isinstance([event async for event in session][-1], Description)
+        assert set(slots_free(describer._models)) == {1}
 
 
 @pytest.mark.parametrize("left", ["after an answer", "in a turn", "in a turn of voice activity"])
@@ -166,7 +158,7 @@ async def test_an_ended_session_is_freed_before_a_collection_of_garbage(options,
                 await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
                 if is_answered:
                     await session.commit()
-                    await one_turn(session)
+                    [event async for event in session]
             gone = weakref.ref(session)
             del session
             await until(lambda: gone() is None)
@@ -188,7 +180,7 @@ async def test_a_turn_is_answered_when_it_is_asked_for(options):
         assert [event.turn for event in events if isinstance(event, TurnCommitted)] == [0, 1]
         assert {event.turn for event in events if isinstance(event, TextDelta)} == {1}
         assert sum(isinstance(event, Description) for event in events) == 1
-        assert set(free_of(describer)) == {4}
+        assert set(slots_free(describer._models)) == {4}
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -224,7 +216,7 @@ async def test_nothing_to_commit_and_clear(options):
             await session.feed(b"")
             await session.feed(pcm(np.zeros(8_000, np.float32)))
             await session.commit()
-            assert (await one_turn(session))[-1].stop_reason == "no_speech"
+            assert [event async for event in session][-1].stop_reason == "no_speech"
             await session.end()
             assert [event async for event in session] == []
             late = [partial(session.feed, b"\0\0"), session.commit, session.answer, session.clear]
@@ -262,9 +254,7 @@ async def test_a_call_that_waits_as_the_session_is_left_ends(options):
             for name in ("feed", "answer", "clear", "commit"):
                 group.start_soon(call, session, name, *([bytes(99_999)] if name == "feed" else ()))
             await anyio.sleep(0)
-        with anyio.fail_after(PATIENCE_S):
-            while len(ends) < 4:
-                await anyio.sleep(0.01)
+        await until(lambda: len(ends) == 4)
     assert set(ends) == {"the session has ended; open another one"}
 
 
@@ -285,12 +275,12 @@ async def test_one_turns_failure_is_its_own(options):
     models = models_of(mode="edge", **options)
     async with opened(models) as parts:
         fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))
-        async with session_of(fails) as session:
+        async with open_stream(fails, SessionOptions()) as session:
             kinds = []
             for _ in range(2):
                 await session.feed(pcm(speech(2, 1)))
                 await session.commit()
-                kinds.append((await one_turn(session))[-1])
+                kinds.append([event async for event in session][-1])
         assert isinstance(kinds[0], TurnFailed)
         assert kinds[0].message == "RuntimeError: the drafter fell over"
         assert isinstance(kinds[1], Description)
@@ -310,7 +300,7 @@ async def test_unread_events_end_their_stream_alone(options, monkeypatch):
 
         with pytest.raises(SlowReader):
             await feed_and_never_read()
-        assert set(free_of(describer)) == {4}
+        assert set(slots_free(describer._models)) == {4}
 
 
 @dataclass(frozen=True)
@@ -336,11 +326,11 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
         late = partial(HearsTheEndLate, is_late=is_late, heard_at=heard_at)
         for _ in range(2):
             heard_at.clear()
-            async with session_of(Between(parts, target_of=late)) as session:
+            async with open_stream(Between(parts, target_of=late), SessionOptions()) as session:
                 await session.feed(pcm(recording(3)))
                 await session.commit()
                 begun = anyio.current_time()
-                *_, last = await one_turn(session)
+                *_, last = [event async for event in session]
                 took = anyio.current_time() - begun
             if is_late.is_set():
                 assert not heard_at, "said before the cloud has heard the end"

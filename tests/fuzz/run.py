@@ -1,8 +1,4 @@
-"""Fuzz one reader by coverage (atheris): `python tests/fuzz/run.py TARGET [--seconds 600]`.
-
-It begins with the corpus and the new inputs of earlier runs, in .cache/fuzz. A finding is written to
-.cache/fuzz/TARGET.found; the exit status is 0 without one.
-"""
+"""Fuzz one reader by coverage; a finding is written to .cache/fuzz/TARGET.found."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import anyio
 import pytest
-from sessions import Between, Passing, session_of, slots_free
+from sessions import Between, Passing, slots_free
 from speech import RATE_HZ, pcm, speech
 from toy_parts import Decoding, toy_parts
 
@@ -104,7 +104,7 @@ async def test_any_capacity_delay_and_cancellation(tiny_models, turns, anyhow, m
     models = models_of(**tiny_models, threshold=2.0, mode=mode)
     async with opened(models) as parts:
         wanted = []
-        async with session_of(parts) as session:
+        async with open_stream(parts, SessionOptions()) as session:
             for data in turns:
                 await session.feed(data)
                 await session.commit()
@@ -114,7 +114,10 @@ async def test_any_capacity_delay_and_cancellation(tiny_models, turns, anyhow, m
             chance = random.Random(f"{mode}/{seed}")
             late = anyhow(chance, parts)
             with anyio.fail_after(300):
-                async with session_of(late) as session, anyio.create_task_group() as group:
+                async with (
+                    open_stream(late, SessionOptions()) as session,
+                    anyio.create_task_group() as group,
+                ):
                     group.start_soon(feed_all, session, turns, chance, seed % 3 > 0)
                     check([event async for event in session.events()], wanted)
             assert slots_free(models) == free
@@ -132,7 +135,7 @@ async def test_left_at_any_point(tiny_models, turns, anyhow, num):
             for _ in range(4):
                 update_s = chance.choice([None, 0.5])
                 with anyio.fail_after(300):
-                    async with session_of(late, live_update_s=update_s) as session:
+                    async with open_stream(late, SessionOptions(live_update_s=update_s)) as session:
                         with anyio.move_on_after(chance.uniform(0.0, 0.6)):
                             async with anyio.create_task_group() as group:
                                 group.start_soon(feed_all, session, turns, chance, False)

@@ -1,9 +1,4 @@
-"""A real Chromium on the page. In: a server's address, a recording in the place of the microphone.
-Out: what a user sees.
-
-The page must have nothing to complain of: no error on the console, no breach of its content
-security policy, no request to anybody but its server.
-"""
+"""A real Chromium on a server's page, which must complain of nothing and ask no other host."""
 
 import base64
 import contextlib

@@ -1,8 +1,4 @@
-"""The repository's pages as tests read them: README.md, the pages beside it, and docs/*.md.
-
-A marker is a comment above a block of code: `<!-- not run: why -->` leaves the block out of the
-tests, and `<!-- run by: tests/file.py -->` names the test that runs it in its own way.
-"""
+"""README.md, the pages beside it, and docs/*.md, with their markers (CONTRIBUTING.md, Docs)."""
 
 import re
 from dataclasses import dataclass

@@ -15,13 +15,7 @@ from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 
 class FakeSession:
-    """Answers each commit with the number of bytes of its turn, digit by digit.
-
-    feed_s: time for each message of audio. num_said, num_last: events that wait at
-    the start, and that come at the end. fails: `feed`
-    raises. part_s: seconds after which a turn is cut into parts. waits: answers only on `answer`,
-    or not even then (is_slow).
-    """
+    """Answers each commit, after `waits` or at once, with the digits of its turn's bytes."""
 
     def __init__(self, options, feed_s=0.0, num_said=0, num_last=0, part_s=1e9, **is_so):
         self.options, self.feed_s, self._num_last = options, feed_s, num_last

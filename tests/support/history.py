@@ -1,9 +1,4 @@
-"""What a client sent and saw, and the proof that it is whole. In: entries as they happened. Out: an
-AssertionError that names what was lost, doubled, reordered or changed.
-
-A history is of one client, through any number of sockets and sessions. It speaks turn after turn; a
-turn that a dead server has not answered is spoken again to the next one.
-"""
+"""What one client sent and saw over any number of sockets, and the proof that it is whole."""
 
 from __future__ import annotations
 
@@ -18,8 +13,7 @@ RATE_HZ = 16_000
 
 @dataclass(frozen=True)
 class Entry:
-    """kind: began (what: the number of the turn it begins with), sent (message), seen (event), cut,
-    refused (HTTP status), resumed (event)."""
+    """began (its first turn), sent (message), seen (event), cut, refused (status), resumed."""
 
     kind: str
     what: Any = None
@@ -123,12 +117,7 @@ class _Session:
 def prove(
     history: History, turns: Sequence[bytes], wrong: Callable[[Attempt], str | None]
 ) -> list[Attempt]:
-    """Each turn is answered once, in the order in which they were spoken, and nothing is `wrong`
-    with an answer, nor with what a dead server had begun to say. The answers.
-
-    turns: PCM16 of each. wrong(attempt): why this cannot be the turn's answer, or its beginning where
-    it has no end; or None.
-    """
+    """The answers: each turn once, in order. wrong(attempt): why it is no answer, or None."""
     attempts = attempts_of(history)
     answers = [attempt for attempt in attempts if attempt.description is not None]
     assert [attempt.turn for attempt in answers] == list(range(len(turns))), "lost or doubled"

@@ -61,8 +61,7 @@ def listening(*arguments, **environment):
 
 @contextlib.contextmanager
 def started(*arguments, before=(), **options):
-    """`streamer` with these arguments, in a session of its own as a terminal starts it, its output
-    and errors in pipes; killed in the end. before: of the command. options: of Popen."""
+    """`streamer` in a session of its own, as a terminal starts it; killed in the end."""
     command = [*before, sys.executable, "-m", "streamer", *map(str, arguments)]
     usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     usual |= {"env": ENVIRONMENT, "start_new_session": True}

@@ -30,8 +30,7 @@ def messages_of(turns, chance):
 
 
 class Returning:
-    """`run` to the end of the last turn. cut_share: of messages and events, behind which it drops
-    its socket. `is_gone_for_good`: its session may be, with the server that had it."""
+    """`run` to the last turn; it drops its socket after `cut_share` of messages and events."""
 
     def __init__(self, url, turns, chance, cut_share=0.0, may_begin_anew=False):
         self.url, self.turns, self.chance, self.cut_share = url, turns, chance, cut_share

@@ -1,10 +1,4 @@
-"""One schedule of faults, drawn from a seed and run against a house. In: a seed. Out: what was
-done, and an AssertionError where the history is not whole.
-
-The same seed draws the same speech, options and faults; when they hit is the machine's. In exact
-and cloud every answer is that of a run without faults. In gated each id is what its model says behind those before it: the cloud where it is called verified, else the
-edge.
-"""
+"""A schedule of faults, drawn from a seed and run against a house: exact loses nothing."""
 
 from __future__ import annotations
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from speech import RATE_HZ
 
-from streamer.stages.events import SessionOptions
 from streamer.stages.ports import Side
-from streamer.stages.stream import open_stream
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 Wrap = Callable[[Any], Any]
@@ -57,21 +54,9 @@ class Passing:
         return getattr(self.inner, name)
 
 
-@asynccontextmanager
-async def session_of(parts, **options):
-    """As `Describer.session` gives it; **options: those of SessionOptions."""
-    async with open_stream(parts, SessionOptions(**options)) as session:
-        yield session
-
-
 def slots_free(models):
     """KV slots of each model."""
     return [thinker.engine.slots.num_free for thinker in models.pair if thinker is not None]
-
-
-def free_of(describer):
-    """The same of a Describer, which says nothing of its slots."""
-    return slots_free(describer._models)
 
 
 async def feed_in_pieces(session, data, seed):
@@ -81,7 +66,3 @@ async def feed_in_pieces(session, data, seed):
         n = chance.choice([1, 2, 641, 3_200, 20_001, 200_000])
         await session.feed(data[at : at + n])
         at += n
-
-
-async def one_turn(session):
-    return [event async for event in session]

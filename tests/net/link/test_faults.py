@@ -44,9 +44,7 @@ async def turn(describer, file, found, name):
 
 
 def check(name, found, one):
-    """one: what the cloud says. gated: the deltas are the text; it went on after at most one
-    budget, the cloud's text as far as it was there, then the edge's own, marked. strict:
-    the whole text, or one clear line and the text's beginning."""
+    """Of exact, gated or strict: what was said, against `one`, which the cloud says alone."""
     text, ids, verified, end = found
     if isinstance(end, TurnFailed):
         assert name == "strict", end
@@ -80,9 +78,7 @@ def check(name, found, one):
     ],
 )
 async def test_a_verifier_is_harmed_at_any_moment(wanted, harm, times):
-    """Killed, and a fresh process is in its place while exact still waits: exact goes on where it
-    was, gated does not wait for it. Stopped, and continued when those are through, or
-    in a third of the turns while they still wait."""
+    """Killed and replaced, or stopped and continued, in the middle of turns."""
     chance = random.Random(times)
     budget = {"verify_budget_s": BUDGET_S}
     ways = {
