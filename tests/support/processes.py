@@ -39,27 +39,6 @@ def python(code, *arguments, **options):
 
 
 @contextlib.contextmanager
-def listening(*arguments, **environment):
-    """`streamer` with these arguments: (its address, the process). It complains of nothing."""
-    command = [sys.executable, "-m", "streamer", *map(str, arguments)]
-    with tempfile.TemporaryFile("w+") as complaints:
-        options = {"stderr": complaints, "text": True, "env": ENVIRONMENT | environment}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, **options)
-        try:
-            line = process.stdout.readline()
-            if line:
-                yield line.split()[2], process
-        finally:
-            process.kill()
-            process.communicate()
-            complaints.seek(0)
-            told = complaints.read()
-        assert line.startswith("listening on "), told
-        own = r"streamer: (refused|answering|the verifier at|the gate's promise) .+\n"
-        assert re.fullmatch(rf"loading .+ \.\.\.\n({own})*", told), told
-
-
-@contextlib.contextmanager
 def started(*arguments, before=(), **options):
     """`streamer` in a session of its own, as a terminal starts it; killed in the end."""
     command = [*before, sys.executable, "-m", "streamer", *map(str, arguments)]
@@ -71,6 +50,20 @@ def started(*arguments, before=(), **options):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def listening(*arguments, **environment):
+    """`streamer` with these arguments: (its address, the process). It complains of nothing."""
+    with tempfile.TemporaryFile("w+") as complaints:
+        with started(*arguments, stderr=complaints, env=ENVIRONMENT | environment) as process:
+            if line := process.stdout.readline():
+                yield line.split()[2], process
+        complaints.seek(0)
+        told = complaints.read()
+        assert line.startswith("listening on "), told
+        own = r"streamer: (refused|answering|the verifier at|the gate's promise) .+\n"
+        assert re.fullmatch(rf"loading .+ \.\.\.\n({own})*", told), told
 
 
 def memory_mb(process, line="VmRSS"):

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import soundfile
+from far import free_port
 from processes import ENVIRONMENT
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -46,20 +46,12 @@ port = {}
 """
 
 
-def free_ports():
-    """Three, each with one above it that is free too, most probably."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @contextmanager
 def fleet_on(address, least):
     """(a director's address, the process) of `streamer fleet` on Ray; least: of each kind."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(TOML.format(address, *free_ports(), least=least))
+        ports = list({free_port() for _ in range(9)})[:3]
+        file.write(TOML.format(address, *ports, least=least))
         file.flush()
         command = [sys.executable, "-m", "streamer", "fleet", file.name]
         # a Ray that is there already, or should be, is left alone
