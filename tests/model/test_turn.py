@@ -6,7 +6,7 @@ import torch
 from answers import answer
 from noted import noting
 from speech import cuts, recording, speech
-from stock import inputs_of
+from stock import generated, inputs_of
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.decoding.plan import Plan
@@ -69,6 +69,24 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     np.testing.assert_allclose(wanted[0], logits, atol=2e-4, rtol=1e-4)
     one.close()
     many.close()
+
+
+SETTINGS = [
+    (Rules(), Sampling(), 4),
+    (Rules.off(max_new_tokens=40), Sampling(), 3),
+    (Rules(), Sampling(temperature=1.0, seed=5), 6),
+    (Rules(ngram=2, min_new_tokens=4), Sampling(temperature=0.8, top_p=0.9, seed=6), 1),
+]
+
+
+@pytest.mark.parametrize(("rules", "sampling", "_k"), SETTINGS)
+def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampling, _k):
+    edge, samples = pair[0], recording(2)
+    ours, reason, _ = told(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
+    out = generated(stock_edge, edge, samples, rules, sampling)
+    if reason in ("eos", "loop"):
+        out = out[:-1]  # generate() keeps the id that stopped it
+    assert ours == out
 
 
 def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
