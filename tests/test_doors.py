@@ -121,7 +121,7 @@ print([m for m in ("torch", "transformers", "peft", "librosa", "ray") if m in sy
     assert python(code) == "[]\n"
 
 
-def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
+def test_a_cold_start_imports_no_more_than_it_needs():
     """Seconds are noise; modules are not."""
     unwanted = named(
         "torch transformers huggingface_hub librosa matplotlib sklearn pandas PIL requests rich silero_vad websockets prometheus_client sympy"

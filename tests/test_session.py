@@ -184,7 +184,7 @@ async def test_a_turn_is_answered_when_it_is_asked_for(options):
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_cancel_before_the_first_text(options, asked, monkeypatch):
+async def test_cancel_before_the_first_text(options, asked):
     """An answer that was asked for and has not begun is cancelled; the next turn is not."""
     async with Describer.open(mode="exact", **options) as describer:
         async with describer.session(answers_itself=not asked) as session:

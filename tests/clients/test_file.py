@@ -134,7 +134,7 @@ def test_a_server_that_cannot_be_used_is_one_line(server):
         fails(told, SAMPLES[0], "--url", url)
 
 
-def test_what_went_unverified_is_told(tmp_path):
+def test_what_went_unverified_is_told():
     """By the client for each file; by the server in its log and a counter."""
     with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
         status, out, err = client(SAMPLES[0], SAMPLES[0], "--url", url, "--speed", 20, "--json")

@@ -38,7 +38,7 @@ def test_training_never_hears_a_held_out_voice():
     assert {engine for engine, _ in held} == {"espeak", "flite"}
 
 
-def test_synthesis_repeats_for_a_seed(tmp_path):
+def test_synthesis_repeats_for_a_seed():
     first, again = (session(VOICE, random.Random(3), num_phrases=2) for _ in range(2))
     np.testing.assert_array_equal(first[0], again[0])
     assert first[1] == again[1]

@@ -134,7 +134,7 @@ def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
     assert chinese_fonts() == ["DejaVu Sans"]
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, found, options):
+def test_a_failed_write_leaves_nothing(tmp_path, found):
     (tmp_path / "s.json").mkdir()
     with pytest.raises(ConfigError, match="cannot be written there"):
         write_timeline(found, tmp_path / "s.json")

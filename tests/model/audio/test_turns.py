@@ -144,7 +144,7 @@ def test_clear_forgets_and_nothing_committed_is_nothing():
     assert hearing.clear() == []
 
 
-def test_an_hour_of_silence_says_nothing_and_holds_a_second(monkeypatch):
+def test_an_hour_of_silence_says_nothing_and_holds_a_second():
     hearing = TurnCutter(16_000, 60.0, TurnRule())
     quiet = (np.random.default_rng(0).normal(0, 20, RATE_HZ * 10)).astype("<i2").tobytes()
     for _ in range(12):  # two minutes stand for the hour: what is held does not grow

@@ -14,11 +14,6 @@ def thinker(tiny_pair):
     return load(str(tiny_pair[1]), "cloud", num_slots=3)
 
 
-@pytest.fixture(scope="module")
-def stock(tiny_pair):
-    return load_stock(tiny_pair[1])
-
-
 def ids_of(n, seed, num_ids=900):
     return torch.randint(0, num_ids, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
 
