@@ -44,7 +44,7 @@ async def turn(describer, file, found, name):
 
 
 def check(name, found, one):
-    """Of exact, gated or strict: what was said, against `one`, which the cloud says alone."""
+    """Exact, gated or strict: what was said, against `one`, which the cloud says alone."""
     text, ids, verified, end = found
     if isinstance(end, TurnFailed):
         assert name == "strict", end
