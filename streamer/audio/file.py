@@ -133,12 +133,8 @@ class AudioFile(Audio):
             yield block
 
 
-def _never() -> bool:
-    return False
-
-
 def open_audio(
-    source: Source, track: int | None = None, is_over: Callable[[], bool] = _never
+    source: Source, track: int | None = None, is_over: Callable[[], bool] = lambda: False
 ) -> Audio:
     """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
     track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is

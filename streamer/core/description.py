@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
@@ -291,7 +292,7 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
 
 def _most_frequent(levels: Sequence[int | None]) -> int | None:
     said = [level for level in levels if level is not None]
-    return max(said, key=lambda level: (said.count(level), -said.index(level))) if said else None
+    return Counter(said).most_common(1)[0][0] if said else None  # the earlier of two as frequent
 
 
 _BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")

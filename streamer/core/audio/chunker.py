@@ -115,6 +115,7 @@ class Chunker:
         self._resampler.clear()
         if self._high_band is not None:
             tail = np.concatenate([self._high_band.push(tail), self._high_band.finish()])
+            self._high_band = HighBand()
         return tail
 
     def _check(self, frames: NDArray[np.floating]) -> None:

@@ -45,9 +45,6 @@ class HighBand:
     """One clip's; holds under 30 ms of samples."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
         self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
         self._num = 0  # frames so far
@@ -75,11 +72,9 @@ class HighBand:
         return found
 
     def finish(self) -> Samples:
-        """The clip's last samples; then another may begin."""
+        """The clip's last samples."""
         left = len(self._held) - (0 if self._has_start else HOP_SAMPLES)
-        found = self.push(np.zeros(FRAME_SAMPLES, np.float32))[:left]
-        self.clear()
-        return found
+        return self.push(np.zeros(FRAME_SAMPLES, np.float32))[:left]
 
     def _noise(self, frames: Floats) -> Floats:
         """The noise to add, in frames [n, FRAME_SAMPLES]."""

@@ -102,10 +102,9 @@ class PitchTrack:
 
     def finish(self, samples: Floats) -> Floats:
         """Take the last samples [n]; return the rows that are left. Silence follows."""
-        self._num_samples += len(samples)
+        num = -(-(self._num_samples + len(samples)) // HOP_SAMPLES) - self._num_rows
         silence = np.zeros(ahead_samples(), np.float32)
-        self._held = np.concatenate([self._held, samples, silence], dtype=np.float32)
-        return self._rows(-(-self._num_samples // HOP_SAMPLES) - self._num_rows)
+        return self.push(np.concatenate([samples, silence]))[:num]
 
     def _rows(self, num: int) -> Floats:
         rows = np.zeros((num, NUM_COLUMNS), np.float32)
