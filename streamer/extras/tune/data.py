@@ -22,15 +22,15 @@ import numpy as np
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.process import Failed, each_done, fail
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, Samples
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
 from streamer.core.measures.levels import levels_of
 from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
-from streamer.model.audio.turns import PartCutter
 from streamer.model.checkpoint.card import replace_text
 from streamer.model.devices import num_cores
+from streamer.model.offline import items_of
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 
@@ -133,21 +133,24 @@ def _digest(name: str) -> str:
 
 def _turns_in(file: str, folder: Path, turn_s: float) -> Iterator[Turn | None]:
     """Turns in order; None for a turn without enough speech."""
-    cutter, offset = PartCutter(turn_s, measures=True), OffsetFilter()
     windows: list[MelWindow] = []
-    held: Samples = np.zeros(0, np.float32)
+    held: list[Samples] = []
     with open_audio(file) as audio:
-        for chunk in (*chunks_of(audio), None):
-            if chunk is not None:
-                held = np.concatenate([held, chunk])
-            for item in cutter.close() if chunk is None else cutter.push(offset.push(chunk)):
-                if isinstance(item, Heard):
-                    windows.extend(item.windows)
-                elif isinstance(item, Closed):
-                    path = folder / f"{_digest(f'{file}#{item.turn}')}.npz"
-                    yield _turn(file, item, held[: item.num_samples], [*windows, *item.rest], path)
-                    held = held[item.num_samples :]
-                    windows.clear()
+
+        def kept() -> Iterator[Samples]:
+            for chunk in chunks_of(audio):
+                held.append(chunk)
+                yield chunk
+
+        for item in items_of(kept(), turn_s, measures=True):
+            if isinstance(item, Heard):
+                windows.extend(item.windows)
+            elif isinstance(item, Closed):
+                samples = np.concatenate(held)
+                path = folder / f"{_digest(f'{file}#{item.turn}')}.npz"
+                yield _turn(file, item, samples[: item.num_samples], [*windows, *item.rest], path)
+                held[:] = [samples[item.num_samples :]]
+                windows.clear()
 
 
 def _turn(

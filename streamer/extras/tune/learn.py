@@ -7,6 +7,7 @@ are never loaded. On a CPU an interrupted run gives what an uninterrupted one gi
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import warnings
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 import torch
 import torch.nn.functional as F
 from peft import LoraConfig, get_peft_model
@@ -31,7 +33,7 @@ from streamer.extras.tune.data import TuneError, Turn
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.layout import Shapes
-from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
+from streamer.model.checkpoint.tokenizer import EOS, Tokenizer, json_of
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, load_weights, stock_config
 from streamer.model.thinker import prompt_of
@@ -59,29 +61,28 @@ class Example:
     labels: tuple[int, ...]
 
 
-class Examples:
-    """Makes examples for one model. Raises ModelError if its tokenizer has no end of an answer."""
-
-    def __init__(self, directory: Path, card: ModelCard, phrases: Phrases, audio_id: int) -> None:
-        self._tokenizer = Tokenizer.load(directory)
-        self._prompt = prompt_of(self._tokenizer, card, audio_id)
-        self._phrases = phrases
-        ends = [ids[0] for ids in map(self._tokenizer.encode, EOS) if len(ids) == 1]
-        if not ends:
-            raise ModelError(directory, f"its tokenizer has neither {' nor '.join(EOS)}")
-        self._end = ends[0]
-
-    def of(self, turn: Turn) -> Example:
-        """The turn's prompt, and the sentence that says its levels."""
-        text, unknown = sentence_of(turn, self._phrases)
-        ids, places = self._tokenizer.encode_with_places(text)
+def examples_of(
+    turns: Sequence[Turn], directory: Path, card: ModelCard, phrases: Phrases, audio_id: int
+) -> list[Example]:
+    """Each turn's prompt for one model, and the sentence that says the turn's levels. Raises
+    ModelError if the model's tokenizer has no end of an answer."""
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(json_of(directory)))
+    prompt = prompt_of(Tokenizer.load(directory), card, audio_id)
+    end = next((i for i in map(tokenizer.token_to_id, EOS) if i is not None), None)
+    if end is None:
+        raise ModelError(directory, f"its tokenizer has neither {' nor '.join(EOS)}")
+    found = []
+    for turn in turns:
+        text, unknown = sentence_of(turn, phrases)
+        said = tokenizer.encode(text, add_special_tokens=False)
         answer = [
-            IGNORED if any(begin < last and first < end for begin, end in unknown) else each
-            for each, (first, last) in zip(ids, places, strict=True)
+            IGNORED if any(begin < last and first < stop for begin, stop in unknown) else each
+            for each, (first, last) in zip(said.ids, said.offsets, strict=True)
         ]
-        prompt = self._prompt.turn(turn.num_embeddings)
-        labels = [IGNORED] * len(prompt) + answer
-        return Example(turn.sound, (*prompt, *ids, self._end), (*labels, self._end))
+        before = prompt.turn(turn.num_embeddings)
+        labels = (*[IGNORED] * len(before), *answer, end)
+        found.append(Example(turn.sound, (*before, *said.ids, end), labels))
+    return found
 
 
 def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]]]:
@@ -103,18 +104,9 @@ def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]
     return text + CHINESE.end, unknown
 
 
-def stock_name(name: str) -> str:
-    """A tensor's name in transformers 5.x, from its published name."""
-    if name.startswith("audio_tower."):
-        return "model." + name
-    return TEXT + name.removeprefix("model.") if name.startswith("model.") else name
-
-
 def plain_name(name: str) -> str:
     """A tensor's published name, from its name in transformers 5.x."""
-    if name.startswith(TOWER):
-        return name.removeprefix("model.")
-    return "model." + name.removeprefix(TEXT) if name.startswith(TEXT) else name
+    return name.replace(TEXT, "model.").replace(TOWER, "audio_tower.")
 
 
 def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype) -> Any:
@@ -126,7 +118,9 @@ def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype
     model.model.visual = None
     tower, text = model.model.audio_tower, model.model.language_model
     tower.audio_bos_eos_token = None
-    model.load_state_dict({stock_name(n): w for n, w in weights.items()}, strict=False, assign=True)
+    names = {plain_name(name): name for name in model.state_dict()}
+    found = {names[name]: weight for name, weight in weights.items() if name in names}
+    model.load_state_dict(found, strict=False, assign=True)
     if shapes.text.tied:
         model.lm_head.weight = text.embed_tokens.weight
     with torch.device(device):  # tables that no file holds

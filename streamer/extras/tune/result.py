@@ -21,7 +21,7 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.extras.tune.command import RANK, Base
 from streamer.extras.tune.data import Turn
-from streamer.extras.tune.learn import OPENING, Examples, State, Training, adapted, plain_name
+from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
 from streamer.model.checkpoint.weights import CALIBRATED, unreadable, wanted_name, weight_files
@@ -83,12 +83,12 @@ def _learn(
     made: Path,
 ) -> State:
     """The merged weights and the adapter go into `made`."""
-    makes = Examples(base.directory, base.card, base.words.attributes, base.shapes.audio_id)
+    model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     set_torch_threads(num_params_of(base.directory))
     model = adapted(base.directory, base.shapes, options.device, dtype, RANK, options.seed)
-    sides = [makes.of(turn) for turn in learnt], [makes.of(turn) for turn in held]
-    state = Training(model, *sides, options, work).run()
+    sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
+    state = Training(model, sides[0], sides[1], options, work).run()
     merge(base.directory, model, made)
     model.save_pretrained(made / "adapter")
     return state

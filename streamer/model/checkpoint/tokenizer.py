@@ -1,9 +1,9 @@
 """A model's tokenizer: text to ids, ids to bytes and a `Vocabulary`, read from tokenizer.json.
 
 Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per byte
-(`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`). Only prompts and the sentences of
-`streamer tune` are encoded, so plain Python is fast enough. Method: https://github.com/openai/gpt-2
-(encoder.py); the tests hold it to the library tokenizers.
+(`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`). Only prompts are encoded, so plain
+Python is fast enough. Method: https://github.com/openai/gpt-2 (encoder.py); the tests hold it to
+the library tokenizers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ EOS = ("<|im_end|>", "<|endoftext|>")
 # A text is split by a pattern of Unicode's classes, which `re` lacks. So the pattern sees one
 # stand-in for each character outside ASCII: a letter, a digit, a blank or a mark.
 _STAND_INS = {"L": "x", "N": "0", "Z": " "}
-_CLASSES = {"L": "a-zA-Z", "N": "0-9"}
-# Only the published patterns are taken: another one may keep `re` busy for ever.
+# Only the published pattern is taken: another one may keep `re` busy for ever.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_QWEN2_IN_ASCII = re.compile(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\na-zA-Z0-9]?[a-zA-Z]+|[0-9]| ?[^\sa-zA-Z0-9]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_GPT2_IN_ASCII = re.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[a-zA-Z]+| ?[0-9]+| ?[^\sa-zA-Z0-9]+|\s+(?!\S)|\s+"
+)
 
 
 class TokenizerError(Exception):
@@ -52,14 +57,14 @@ class Tokenizer:
     vocabulary: Mapping[str, int]
     merges: Mapping[tuple[str, str], int]
     added: Mapping[str, int]
-    pattern: str | None
+    pattern: re.Pattern[str] | None
     is_composed: bool
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
         """Read the tokenizer of a model directory. Raises TokenizerError."""
         try:
-            return _read(_json_of(Path(directory)))
+            return _read(json_of(Path(directory)))
         except TokenizerError:
             raise
         except Exception as error:  # a damaged file raises anything
@@ -67,24 +72,15 @@ class Tokenizer:
             raise TokenizerError(f"{directory}: cannot read its tokenizer: {reason}") from error
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, nothing added."""
-        return self.encode_with_places(text)[0]
-
-    def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of `text`, and of each where its characters begin and end. An id that is a part
-        of a character has the whole character's place."""
+        """The ids of `text`, nothing added. Raises TokenizerError where there is none."""
         text = unicodedata.normalize("NFC", text) if self.is_composed else text
         ids: list[int] = []
-        places: list[tuple[int, int]] = []
-        for begin, end in self._parts(text):
-            if (part := text[begin:end]) in self.added:
+        for i, part in enumerate(self._special.split(text)):
+            if i % 2:
                 ids.append(self.added[part])
-                places.append((begin, end))
-                continue
-            for token, first, last in self._merged(part, begin):
-                ids.append(token)
-                places.append((first, last))
-        return ids, places
+            else:
+                ids += [token for word in self._words(part) for token in self._merged(word)]
+        return ids
 
     def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
         """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
@@ -105,40 +101,20 @@ class Tokenizer:
                 raise TokenizerError(f"not a byte-level tokenizer: id {i} is {token!r}") from None
         return found, set(added)
 
-    def _parts(self, text: str) -> Iterator[tuple[int, int]]:
-        """Added texts, and between them what the pattern finds."""
-        at = 0
-        for found in [*self._special.finditer(text)] if self.added else []:
-            yield from self._words(text, at, found.start())
-            yield found.span()
-            at = found.end()
-        yield from self._words(text, at, len(text))
-
-    def _words(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        if self.pattern is None:
-            yield from [(begin, end)] if end > begin else []
-            return
-        at = begin
-        for found in self._splitter.finditer("".join(map(_stand_in, text[begin:end]))):
-            if begin + found.start() > at:
-                yield at, begin + found.start()
-            at = begin + found.end()
-            yield begin + found.start(), at
-        yield from [(at, end)] if end > at else []
-
     @cached_property
     def _special(self) -> re.Pattern[str]:
+        """The added texts, as a group: `split` keeps them."""
         longest_first = sorted(self.added, key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, longest_first)))
+        return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
-    @cached_property
-    def _splitter(self) -> re.Pattern[str]:
-        assert self.pattern is not None
-        return re.compile(_in_ascii(self.pattern))
+    def _words(self, text: str) -> list[str]:
+        if self.pattern is None:
+            return [text]
+        spans = (found.span() for found in self.pattern.finditer("".join(map(_stand_in, text))))
+        return [text[begin:end] for begin, end in spans]
 
-    def _merged(self, word: str, begin: int) -> Iterator[tuple[int, int, int]]:
+    def _merged(self, word: str) -> Iterator[int]:
         """The ids of one word, by the merges that come first in their list."""
-        owners = [begin + i for i, c in enumerate(word) for _ in c.encode()]
         pieces = [spelling_of_bytes()[byte] for byte in word.encode()]
         while len(pieces) > 1:
             ranks = [self.merges.get(pair, len(self.merges)) for pair in pairwise(pieces)]
@@ -146,13 +122,10 @@ class Tokenizer:
             if ranks[best] == len(self.merges):
                 break
             pieces[best : best + 2] = [pieces[best] + pieces[best + 1]]
-        at = 0
         for piece in pieces:
             if piece not in self.vocabulary:
                 raise TokenizerError(f"no id for {piece!r}")
-            last = at + len(piece) - 1
-            yield self.vocabulary[piece], owners[at], owners[last] + 1
-            at += len(piece)
+            yield self.vocabulary[piece]
 
 
 def vocabulary_of(directory: Path, size: int) -> Vocabulary:
@@ -179,7 +152,7 @@ def _built(
     return Vocabulary.build(found, special, eos, size)
 
 
-def _json_of(directory: Path) -> Any:
+def json_of(directory: Path) -> Any:
     """The content of a directory's tokenizer.json, or of one made of its older files."""
     file = directory / "tokenizer.json"
     if file.is_file():
@@ -223,7 +196,7 @@ def _read(held: Any) -> Tokenizer:
     )
 
 
-def _pattern(pre_tokenizer: Any) -> str | None:
+def _pattern(pre_tokenizer: Any) -> re.Pattern[str] | None:
     """That of `Split` before `ByteLevel`, or of `ByteLevel` alone."""
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     split = [step["pattern"]["Regex"] for step in steps if step["type"] == "Split"]
@@ -231,10 +204,10 @@ def _pattern(pre_tokenizer: Any) -> str | None:
     if len(levels) != 1 or len(split) + 1 != len(steps) or levels[0].get("add_prefix_space"):
         raise TokenizerError("not a byte-level tokenizer as Qwen's")
     if levels[0].get("use_regex", True):
-        return _GPT2
+        return _GPT2_IN_ASCII
     if split and split[0] != _QWEN2:
         raise TokenizerError(f"not a tokenizer as Qwen's: its pattern is {split[0]!r:.80}")
-    return _QWEN2 if split else None
+    return _QWEN2_IN_ASCII if split else None
 
 
 def _stand_in(character: str) -> str:
@@ -243,18 +216,6 @@ def _stand_in(character: str) -> str:
     if character == "\x85":
         return " "
     return _STAND_INS.get(unicodedata.category(character)[0], "!")
-
-
-def _in_ascii(pattern: str) -> str:
-    r"""The pattern with \p{L} and \p{N} for stand-ins."""
-    found, is_inside = "", False
-    for piece in re.split(r"(\\p\{.\}|\\.|[\[\]])", pattern):
-        if piece[:2] == r"\p":
-            each = _CLASSES[piece[3]]
-            piece = each if is_inside else f"[{each}]"
-        is_inside = piece == "[" or (is_inside and piece != "]")
-        found += piece
-    return found
 
 
 @cache

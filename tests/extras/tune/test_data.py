@@ -20,7 +20,7 @@ from streamer.extras.tune.data import (
     split,
     turns_of,
 )
-from streamer.extras.tune.learn import IGNORED, Examples, sentence_of
+from streamer.extras.tune.learn import IGNORED, examples_of, sentence_of
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.offline import hear_turn, items_of
@@ -84,7 +84,6 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     turns = listen(str(tmp_path / "long.wav"), tmp_path, 6.0)[1]
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
-    makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id)
     windows, mels = [], []
     for item in items_of([samples], 6.0):
         windows += item.windows if isinstance(item, Heard) else []
@@ -101,7 +100,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
         np.testing.assert_array_equal(sound["mel"], mel)
     listener = hear_turn(thinker, np.load(turns[0].sound)["samples"])
     prompt = tuple(listener.sequence.ids)
-    example = makes.of(turns[0])
+    (example,) = examples_of(turns[:1], EDGE, CARD, CARD.attributes, thinker.shapes.audio_id)
     assert example.ids[: len(prompt)] == prompt
     assert set(example.labels[: len(prompt)]) == {IGNORED}
     assert example.labels[-1] == example.ids[-1]

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from streamer.extras.tune.command import base_of, check_memory
 from streamer.extras.tune.data import TuneError, listen
-from streamer.extras.tune.learn import IGNORED, Examples, Training, collated, losses
+from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of, losses
 from streamer.extras.tune.learn import adapted as adapted_model
 from streamer.extras.tune.options import TuneOptions
 from streamer.extras.tune.result import merge
@@ -41,8 +41,7 @@ def turns(tmp_path_factory):
 @pytest.fixture(scope="module")
 def examples(turns):
     card = read_card(EDGE)
-    makes = Examples(EDGE, card, card.attributes, shapes_of(EDGE).audio_id)
-    return [makes.of(turn) for turn in turns]
+    return examples_of(turns, EDGE, card, card.attributes, shapes_of(EDGE).audio_id)
 
 
 def options(**given):
