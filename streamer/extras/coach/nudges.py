@@ -31,6 +31,12 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "too_soft": ("level_dbfs", "dBFS"),
     "flat": ("pitch_sd_semitones", "semitones"),
 }
+# Kinds without a baseline: a field of Now, its threshold in Coach; the nudge's measure and unit.
+PLAIN: dict[Kind, tuple[str, str, str, str]] = {
+    "long_silence": ("silence_s", "silence_s", "silence_s", "s"),
+    "no_pause": ("run_s", "breath_s", "speech_without_pause_s", "s"),
+    "filled_pauses": ("filled", "filled_per_min", "filled_pauses_per_min", "per minute"),
+}
 # Nats of evidence that are enough: with these, six nudges are false in 62 minutes of 45 readers
 # (bench/coach.py of commit db8cd9ff, 2026-11).
 LIMITS: dict[Kind, float] = {"too_fast": 6.0, "too_slow": 9.5, "too_soft": 9.5, "flat": 13.5}
@@ -162,21 +168,15 @@ class Nudger:
         return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, change
 
     def _due(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
-        coach, silence_s = self._coach, now.silence_s
-        if kind == "long_silence":
-            if not coach.silence_s or silence_s is None or silence_s < coach.silence_s:
-                return None
-            return Nudge(kind, "silence_s", silence_s, None, "s", now.t_s)
-        if kind == "filled_pauses":
-            if not coach.filled_per_min or now.filled < coach.filled_per_min:
-                return None
-            return Nudge(kind, "filled_pauses_per_min", now.filled, None, "per minute", now.t_s)
-        if silence_s is None or silence_s > TALKING_S:
+        is_talking = now.silence_s is not None and now.silence_s <= TALKING_S
+        if not is_talking and kind not in ("long_silence", "filled_pauses"):
             return None
-        if kind == "no_pause":
-            if not coach.breath_s or now.run_s < coach.breath_s:
+        if kind in PLAIN:
+            name, threshold, measure, unit = PLAIN[kind]
+            value, least = getattr(now, name), getattr(self._coach, threshold)
+            if not least or value is None or value < least:
                 return None
-            return Nudge(kind, "speech_without_pause_s", now.run_s, None, "s", now.t_s)
+            return Nudge(kind, measure, value, None, unit, now.t_s)
         if usual is None or not self._evidence[kind].is_enough:
             return None
         return self._agreed(kind, now, usual)

@@ -98,7 +98,7 @@ class SessionCoach:
         self._nudger = Nudger(coach)
         self._first = 0  # the track's first frame, as numbered in the session
         self._judged = self._curve = 0  # frames of the session that the network, the curve have
-        self._last_speech: int | None = None  # frame of the session
+        self._last_speech = -1 - GAP_FRAMES  # frame of the session; before it where none was
         self._run_from = 0  # frame of the session after the last pause
         self._num_steps = 0
         self._waiting: list[Floats] = []
@@ -183,28 +183,26 @@ class SessionCoach:
 
     def _now(self, heard: Heard, frames: Frames, t_s: float) -> Now:
         end = self._first + len(frames.speech)
-        at = np.flatnonzero(frames.speech)
-        if len(at):
-            self._last_speech = self._first + int(at[-1])
-        gap = last_gap(frames.speech, GAP_FRAMES)
-        if gap is not None:
-            self._run_from = self._first + gap
-        last = self._last_speech
-        silence_s = None if last is None else (end - 1 - last) / FRAMES_PER_S
+        spoken = self._first + np.flatnonzero(frames.speech)
+        new = spoken[spoken > self._last_speech]
+        begun = new[np.diff(new, prepend=self._last_speech) > GAP_FRAMES]
+        if len(begun):
+            self._run_from = int(begun[-1])
+        if len(new):
+            self._last_speech = int(new[-1])
+        silent = end - 1 - self._last_speech
+        silence_s = silent / FRAMES_PER_S if self._last_speech >= 0 else None
+        run_s = (end - self._run_from) / FRAMES_PER_S if silent < GAP_FRAMES else 0.0
         pitched = frames.until(self._sound.track.num_pitched)
 
         def lately(seconds: float, is_pitched: bool) -> SpeechMeasures:
             return (pitched if is_pitched else frames).last(seconds).measures()
 
-        run_s = (end - self._run_from) / FRAMES_PER_S
-        return Now(t_s, silence_s, run_s, heard, lately, self._num_filled(frames))
-
-    def _num_filled(self, frames: Frames) -> int:
-        """Filled pauses in the last minute; 0 where they are not asked for."""
-        if self._filled is None:
-            return 0
-        num_settled = max(0, self._sound.track.num_pitched - SETTLED_FRAMES)
-        return self._filled.count(frames.until(num_settled), self._first)
+        num_filled = 0
+        if self._filled is not None:
+            num_settled = max(0, self._sound.track.num_pitched - SETTLED_FRAMES)
+            num_filled = self._filled.count(frames.until(num_settled), self._first)
+        return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         begin = self._curve - self._first
@@ -217,15 +215,3 @@ class SessionCoach:
         levels = decibel(frames.power[new].reshape(-1, POINT_FRAMES).mean(1)).tolist()
         last = frames.last(SHOWN_S).measures()
         return CoachNews(t_s, last, self._learner.speech_s, curve_s, tuple(pitch), tuple(levels))
-
-
-def last_gap(speech: Flags, least: int) -> int | None:
-    """Where speech begins again after the last gap of `least` frames.
-
-    The number of frames where the gap goes on to their end; None where there is no gap.
-    """
-    at = np.flatnonzero(speech)
-    if not len(at) or len(speech) - int(at[-1]) - 1 >= least:
-        return len(speech)
-    long = at[1:][np.diff(at) > least]
-    return int(long[-1]) if len(long) else None

@@ -1,25 +1,18 @@
 """Learn how somebody usually speaks, from the frames of their speech.
 
-Only frames are taken whose syllables no longer change. It holds 8 bytes for each, until the
-baseline is known.
+Only frames are taken whose syllables no longer change. They are held until the baseline is known,
+but for long silences.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
-from streamer.core.measures.frames import (
-    FRAMES_PER_S,
-    PAUSE_FRAMES,
-    Floats,
-    Growing,
-    decibel,
-    level_of_speech,
-    pitch_stats,
-    without_gaps,
-)
+from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, Floats, without_gaps
 from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import STEPS_PER_S, Heard
 from streamer.extras.coach.options import Baseline, BaselineError
@@ -27,6 +20,7 @@ from streamer.extras.coach.options import Baseline, BaselineError
 SETTLED_FRAMES = 60  # this far behind the newest frame nothing changes
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
 MIN_SPEECH_S = 5.0
+MEASURED = [each.name for each in fields(Baseline)][:5]  # those that are of SpeechMeasures
 PRIOR_S = 40  # seconds that the SD of people counts beside a speaker's own
 # SDs of a second's mean of loudness, tempo and melody: about those of 45 readers that the network
 # did not learn from, 1.3, 0.18 and 0.19 (2026-11). The limits of nudges.py were chosen with them.
@@ -66,22 +60,14 @@ class Seconds:
 
 
 class Learner:
-    """Call `take` for each step; `found` is the baseline so far."""
+    """Call `take` for each step; `found` is the baseline so far. speech_s: seconds of speech that
+    were taken, short gaps in it counted."""
 
     def __init__(self) -> None:
+        self.speech_s = 0.0
         self._seconds = [Seconds(spread) for spread in SPREADS]
-        self._power = Growing()
-        self._f0 = Growing()
-        self._syllables = 0.0
-        self._num_spoken = 0
-        self._num_paused = 0  # frames of pauses that speech followed
-        self._gap = 0
+        self._frames: Frames | None = None
         self._end = 0  # frames of the session that were taken
-
-    @property
-    def speech_s(self) -> float:
-        """Seconds of speech that were taken."""
-        return self._num_spoken / FRAMES_PER_S
 
     def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> None:
         """The new steps, and the frames so far; F0 is known in the first `num_pitched` of them.
@@ -95,35 +81,35 @@ class Learner:
         self._end = first + end
         if end == begin:
             return
-        new = slice(begin, end)
-        filled, speech = without_gaps(frames.speech, PAUSE_FRAMES)[new], frames.speech[new]
-        self._num_spoken += int(filled.sum())
-        self._syllables += float(frames.syllables()[new].sum())
-        self._power.append(frames.power[new][speech])
-        self._f0.append(frames.f0[new][filled])
-        for is_spoken in filled.tolist():
-            if is_spoken and self._num_spoken and PAUSE_FRAMES <= self._gap <= LONG_PAUSE_FRAMES:
-                self._num_paused += self._gap
-            self._gap = 0 if is_spoken else self._gap + 1
+        self.speech_s += without_gaps(frames.speech, PAUSE_FRAMES)[begin:end].sum() / FRAMES_PER_S
+        parts: Any = [values[begin:end] for values in frames]
+        if self._frames is not None:
+            parts = [np.concatenate(both) for both in zip(self._frames, parts, strict=True)]
+        self._frames = without_long_pauses(Frames(*parts))
 
     def found(self) -> Baseline | None:
         """None while there is too little speech, or where the sound is no voice."""
-        f0 = self._f0.values
-        voiced = f0[f0 > 0]
         usual = [each.found() for each in self._seconds]
-        if self.speech_s < MIN_SPEECH_S or len(voiced) < FRAMES_PER_S or None in usual:
+        if self._frames is None or self.speech_s < MIN_SPEECH_S or None in usual:
             return None
-        power = self._power.values
-        pitch = pitch_stats(voiced)
-        values = [
-            self._syllables / self.speech_s,
-            pitch["pitch_median_hz"],
-            pitch["pitch_sd_semitones"],
-            level_of_speech(power, decibel(power)),
-            self._num_paused / (self._num_spoken + self._num_paused),
-            self.speech_s,
-            *(value for pair in usual if pair for value in pair),
-        ]
+        measures = self._frames.measures()
+        values = [getattr(measures, name) for name in MEASURED]
+        if None in values:
+            return None
+        values += [self.speech_s, *(value for pair in usual if pair for value in pair)]
         with suppress(BaselineError):
             return Baseline(*map(float, values))
         return None
+
+
+def without_long_pauses(frames: Frames) -> Frames:
+    """Without silences that are too long for a pause. Of one that may go on, so much is left that
+    it stays too long."""
+    edges = np.flatnonzero(np.diff(frames.speech.astype(np.int8), prepend=1, append=1))
+    kept = np.ones(len(frames.speech), bool)
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        if end - begin > LONG_PAUSE_FRAMES:
+            last = LONG_PAUSE_FRAMES + 1 if end == len(kept) else 0
+            kept[begin : end - last] = False
+    parts: Any = (values[kept] for values in frames)
+    return Frames(*parts)
