@@ -79,12 +79,11 @@ class Scaler:
 
 @dataclass
 class Replica:
-    """A wanted replica. address: empty until it serves."""
+    """A wanted replica. known: None until it serves."""
 
     name: str
     kind: str
-    address: str = ""
-    is_leaving: bool = False
+    known: Known | None = None
 
 
 class Manager:
@@ -120,8 +119,9 @@ class Manager:
         await drain_all(self._placement, self.replicas, self._scalers)
 
     def _scale(self, group: TaskGroup, kind: str) -> None:
-        mine = [r for r in self.replicas.values() if r.kind == kind and not r.is_leaving]
-        there = {r.name: status for r in mine if (status := _staying(self._known(r)))}
+        mine = [r for r in self.replicas.values() if r.kind == kind]
+        mine = [r for r in mine if r.known is None or not r.known.is_leaving]
+        there = {r.name: r.known.staying for r in mine if r.known and r.known.staying}
         found = list(there.values())
         change, why = self._scalers[kind].decide(found, len(mine) - len(there), self._clock())
         for _ in range(change):
@@ -131,9 +131,10 @@ class Manager:
             _logger.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
         if change < 0:
             # the emptiest; of equals the last name, often the newest replica
-            goes = self.replicas[max(there, key=lambda name: (-there[name].taken, name))]
-            _logger.warning("%s goes: %s", goes.name, why)
-            goes.is_leaving = True
+            goes = max(there, key=lambda name: (-there[name].taken, name))
+            _logger.warning("%s goes: %s", goes, why)
+            (known,) = (r.known for r in mine if r.name == goes and r.known)
+            known.is_leaving = True
 
     def _begin(self, group: TaskGroup, name: str) -> None:
         kind = name.rpartition("-")[0]
@@ -149,7 +150,7 @@ class Manager:
             await self._serve(replica)
         except ReplicaLost as error:
             _logger.warning("%s; next try in %g s", error, RETRY_S)
-            drain_s, replica.address = 0.0, ""
+            drain_s, replica.known = 0.0, None
             self._publish()
         await self._placement.stop(replica.name, drain_s)
         if not drain_s:
@@ -160,35 +161,25 @@ class Manager:
     async def _serve(self, replica: Replica) -> None:
         """Until it is to leave, and is empty or PATIENCE_S are over. Raises ReplicaLost."""
         plan = self._plan(replica.kind, int(replica.name.rpartition("-")[2]))
-        replica.address = await self._placement.start(plan)
-        self._publish()
-        _logger.warning("%s is at %s", replica.name, replica.address)
-        while not replica.is_leaving:
+        known = self._found(replica, await self._placement.start(plan))
+        _logger.warning("%s is at %s", replica.name, known.address)
+        while not known.is_leaving:
             await anyio.sleep(TICK_S)
-            known = self._known(replica)
-            if known and known.is_gone:
+            if known.is_gone:
                 _logger.warning("%s is gone; it is started again", replica.name)
-                replica.address = await self._placement.restart(replica.name)
-                self._roster.known.pop(known.address, None)  # what was polled is of the lost one
-                self._publish()
-        if known := self._known(replica):
-            known.is_leaving = True
-            with anyio.move_on_after(PATIENCE_S):
-                await anyio.sleep(TICK_S)  # clients on their way arrive
-                while known.answers and known.status and known.status.taken:
-                    await anyio.sleep(TICK_S)
+                known = self._found(replica, await self._placement.restart(replica.name))
+        with anyio.move_on_after(PATIENCE_S):
+            await anyio.sleep(TICK_S)  # clients on their way arrive
+            while known.answers and known.status and known.status.taken:
+                await anyio.sleep(TICK_S)
 
-    def _known(self, replica: Replica) -> Known | None:
-        return self._roster.known.get(replica.address)
+    def _found(self, replica: Replica, address: str) -> Known:
+        replica.known = Known(address)  # what was polled before is of a lost one
+        self._publish()
+        return replica.known
 
     def _publish(self) -> None:
-        self._roster.set(r.address for r in self.replicas.values() if r.address)
-
-
-def _staying(known: Known | None) -> ReplicaStatus | None:
-    """The status of a replica that answers and stays."""
-    is_there = known and known.answers and known.status and not known.status.is_draining
-    return known.status if known and is_there else None
+        self._roster.known = {r.known.address: r.known for r in self.replicas.values() if r.known}
 
 
 async def drain_all(placement: RayPlacement, names: Iterable[str], kinds: Iterable[str]) -> None:

@@ -55,15 +55,19 @@ class Known:
         return self.status is not None and self.silent_since is None
 
     @property
+    def staying(self) -> ReplicaStatus | None:
+        """The last status, if it may get new clients."""
+        status = self.status if self.answers and not self.is_leaving else None
+        return None if status is None or status.is_draining else status
+
+    @property
     def kind(self) -> str:
         return self.status.kind if self.status else ""
 
     @property
     def num_free(self) -> int:
         """Free places by the last status; 0 if it gets no new clients."""
-        if self.status is None or self.is_leaving or self.status.is_draining:
-            return 0
-        return max(0, self.status.limit - self.status.taken)
+        return max(0, self.staying.limit - self.staying.taken) if self.staying else 0
 
     def heard(self, status: ReplicaStatus) -> None:
         self.status, self.silent_since, self.sent = status, None, 0
@@ -82,7 +86,7 @@ def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None
     A client of a server goes where most places are free. An edge returns to the verifier that it
     had: the highest hash of both names wins (rendezvous hashing), so all directors agree.
     """
-    there = [r for r in replicas if r.answers and r.kind == kind and r.num_free]
+    there = [r for r in replicas if r.kind == kind and r.num_free]
     if edge:
         return max(there, key=lambda r: _weight(edge, r), default=None)
     return max(there, key=lambda r: (r.num_free - r.sent, r.address), default=None)

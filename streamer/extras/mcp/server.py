@@ -24,10 +24,6 @@ INSTRUCTIONS = (
 )
 
 
-class Refused(ValueError):
-    """A path outside the allowed folders, or one that cannot be heard."""
-
-
 def run(options: McpOptions, given: dict[str, Any]) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
     if (why := missing("streamer mcp", "mcp")) is not None:
@@ -103,7 +99,7 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
 
 def inside(fence: Sequence[Path], path: str) -> Path:
     """The file at `path`, links followed. A relative path is one of the first folder that has it.
-    Raises Refused outside of the fence."""
+    Raises ValueError outside of the fence."""
     # an impossible path, a loop of links or an unknown home is no recording either
     with suppress(OSError, RuntimeError, ValueError):
         given = Path(path).expanduser()
@@ -113,4 +109,4 @@ def inside(fence: Sequence[Path], path: str) -> Path:
             if found.is_file() and any(found.is_relative_to(folder) for folder in fence):
                 return found
     folders = ", ".join(map(str, fence))
-    raise Refused(f"{path[:280]}: no recording in the allowed folders ({folders})")
+    raise ValueError(f"{path[:280]}: no recording in the allowed folders ({folders})")

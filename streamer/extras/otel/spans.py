@@ -96,47 +96,20 @@ class Traced:
 
     def __init__(self, session: LiveSession, tracer: Tracer) -> None:
         self._session = session
-        self._turns = _Turns(tracer)
+        self._tracer = tracer
+        self._open: dict[int, Span] = {}  # of turns that wait for their description
+        self._has_text: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def end_spans(self) -> None:
-        """End those of turns that have no description yet."""
-        self._turns.end()
-
     def events(self) -> AsyncIterator[Any]:
-        return _Seen(self._session.events(), self._turns)
+        return _Seen(self._session.events(), self._see)
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return _Seen(aiter(self._session), self._turns)
+        return _Seen(aiter(self._session), self._see)
 
-
-class _Seen:
-    """One iteration; it may be left at any time."""
-
-    def __init__(self, events: AsyncIterator[Any], turns: _Turns) -> None:
-        self._events = events
-        self._turns = turns
-
-    def __aiter__(self) -> _Seen:
-        return self
-
-    async def __anext__(self) -> Any:
-        event = await anext(self._events)
-        self._turns.see(event)
-        return event
-
-
-class _Turns:
-    """The spans of the turns that wait for their description."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
-        self._open: dict[int, Span] = {}
-        self._has_text: set[int] = set()
-
-    def see(self, event: Any) -> None:
+    def _see(self, event: Any) -> None:
         match event:
             case TurnCommitted(turn, audio_s):
                 began = time.time_ns() - int(1e9 * audio_s)
@@ -154,13 +127,30 @@ class _Turns:
                 self._open[event.turn].set_status(Status(StatusCode.ERROR, event.message))
                 self._end(event.turn)
 
-    def end(self) -> None:
+    def end_spans(self) -> None:
+        """End those of turns that have no description yet."""
         for turn in list(self._open):
             self._end(turn)
 
     def _end(self, turn: int) -> None:
         self._open.pop(turn).end()
         self._has_text.discard(turn)
+
+
+class _Seen:
+    """One iteration; it may be left at any time."""
+
+    def __init__(self, events: AsyncIterator[Any], see: Callable[[Any], None]) -> None:
+        self._events = events
+        self._see = see
+
+    def __aiter__(self) -> _Seen:
+        return self
+
+    async def __anext__(self) -> Any:
+        event = await anext(self._events)
+        self._see(event)
+        return event
 
 
 def attributes_of(found: Description) -> dict[str, Any]:

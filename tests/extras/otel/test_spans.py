@@ -17,7 +17,7 @@ from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras import load
-from streamer.extras.otel.spans import MAX_OPEN, Telling, _Turns, traced, tracing
+from streamer.extras.otel.spans import MAX_OPEN, Telling, Traced, traced, tracing
 from streamer.net.service.logs import EVERY_S
 from streamer.stages.events import SessionOptions
 
@@ -121,11 +121,11 @@ def test_a_collector_that_is_away_is_one_line(caplog):
 
 def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
     spans_to, spans = provider()
-    turns = _Turns(spans_to.get_tracer("test"))
+    turns = Traced(None, spans_to.get_tracer("test"))
     for turn in range(MAX_OPEN + 3):
-        turns.see(TurnCommitted(turn, 1.0))
+        turns._see(TurnCommitted(turn, 1.0))
     assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2]
-    turns.see(TurnFailed(3, "no verdict"))
+    turns._see(TurnFailed(3, "no verdict"))
     assert spans()[-1].status.status_code == StatusCode.ERROR
 
 
