@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,19 +64,23 @@ def pick(scores: Floats, c: Constraint, sampling: Sampling, rules: Rules) -> int
     if sampling.temperature == 0.0:
         token = int(scores.argmax())  # of equal scores the first
     else:
-        token = _draw(scores, c.index, sampling)
+        ids = np.flatnonzero(scores > BANNED)
+        token = draw(ids, scores[ids].astype(np.float64), c.index, sampling)
     if rules.loop_local and c.recent.count(token) >= rules.loop_count:
-        token = _redraw(scores, c.index, sampling)
+        top = np.argsort(-scores, kind="stable")[:LOOP_TOP]
+        milder = replace(sampling, temperature=LOOP_TEMPERATURE, top_p=1.0)
+        token = draw(top, scores[top].astype(np.float64), c.index, milder)
     return token
 
 
-def _draw(scores: Floats, index: int, sampling: Sampling) -> int:
-    """Gumbel-max over one row's top-p set [V]: a draw from softmax(scores / T) within it."""
-    ids = np.flatnonzero(scores > BANNED)
-    return _draw_of(ids, scores[ids].astype(np.float64), index, sampling)
+def draw(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) -> int:
+    """One of `ids` [n] by their `scores` [n]: a draw by Gumbel-max from softmax(scores / T) within
+    the top-p set of these; without a temperature the best, of equal scores the lowest id.
 
-
-def _draw_of(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) -> int:
+    index: place of the id in the answer.
+    """
+    if sampling.temperature == 0.0:
+        return int(ids[scores.argmax()])
     heated = scores / sampling.temperature
     if sampling.top_p < 1.0:
         kept = _nucleus(heated, sampling.top_p)
@@ -96,32 +101,13 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
     return np.sort(order[before < top_p * total])
 
 
-def _redraw(scores: Floats, index: int, sampling: Sampling) -> int:
-    """Among LOOP_TOP ids at LOOP_TEMPERATURE, with the noise of all draws at this place."""
-    top = np.argsort(-scores, kind="stable")[:LOOP_TOP]
-    heated = scores[top].astype(np.float64) / LOOP_TEMPERATURE
-    return int(top[np.argmax(heated + gumbel(sampling.seed, index, top))])
-
-
-def choose_in_form(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) -> int:
-    """The best of the allowed `ids` [n] by their `scores` [n], logit plus bias.
-
-    With a temperature, a draw from softmax(scores / T) within them, and within the top-p set of
-    these. index: place of the id in the answer. Equal scores: the lowest id.
-    """
-    if sampling.temperature == 0.0:
-        return int(ids[scores.argmax()])
-    return _draw_of(ids, scores, index, sampling)
-
-
 def signals_of(logits: Floats, ids: Sequence[int]) -> list[Signal]:
     """The gate's numbers from the RAW softmax of `logits` [R, V], for the chosen `ids`."""
     below, totals = _below_best(logits)
     weights = np.exp(below)
     # entropy = ln Z - sum(w x) / Z; the last digit may say -1e-8
     entropy = np.maximum(np.log(totals) - (weights * below).sum(-1) / totals, 0)
-    log_prob = below[np.arange(len(ids)), ids] - np.log(totals)
-    return [*map(Signal, entropy.tolist(), log_prob.tolist())]
+    return [*map(Signal, entropy.tolist(), log_probs_of(logits, ids))]
 
 
 def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
@@ -241,7 +227,7 @@ class Sampler:
         scores = logits[allowed].astype(np.float64)
         if (biases := form.biases(state)) is not None:
             scores += biases
-        token = choose_in_form(allowed, scores, len(self._answer), self._sampling)
+        token = draw(allowed, scores, len(self._answer), self._sampling)
         return token, entropy_of(scores.tolist()) if tells else None
 
     def _signals(
