@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
-from streamer.core.decoding.plan import Gate, Plan, Verdict, VerifyRequest, fires, prefix_hash
+from streamer.core.decoding.plan import (
+    Gate,
+    Plan,
+    Verdict,
+    VerifyRequest,
+    fires,
+    num_same,
+    prefix_hash,
+)
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import PartCutter
@@ -39,9 +47,8 @@ def hear_parts(
     """
     listeners: list[Listener] = []
     try:
-        for item in items_of(
-            chunks, min(thinker.card.max_turn_s for thinker in thinkers), measures
-        ):
+        most_s = min(thinker.card.max_turn_s for thinker in thinkers)
+        for item in items_of(chunks, most_s, measures):
             if isinstance(item, TurnOpened):
                 listeners += [Listener(thinker, language) for thinker in thinkers]
             for listener in listeners:
@@ -125,9 +132,7 @@ class Shadow:
         """Make the edge's answer `prefix`, keeping what is the same."""
         sequence = self._edge.sequence
         answer = sequence.answer
-        n = 0
-        while n < min(len(answer), len(prefix)) and answer[n] == prefix[n]:
-            n += 1
+        n = num_same(answer, prefix)
         sequence.replace_tail(sequence.answer_start + n)
         sequence.extend(prefix[n:])
 

@@ -12,9 +12,9 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
-from weakref import WeakSet
 
 from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
@@ -48,7 +48,6 @@ SPARE_IDS = 192  # answer, block and suffix after the longest turn
 # than torch at every step but a window of 50 ids (2026-11, AVX2). A larger model would be held
 # twice in memory while its weights are packed.
 MOST_COMPILED = 300_000_000
-_TOLD_OF_PHRASES: WeakSet[Thinker] = WeakSet()
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,10 +132,8 @@ def load(
     most_s = card.max_turn_s + AROUND_SAMPLES / SAMPLE_RATE_HZ
     length = len(prompt.turn(math.ceil(most_s * EMBEDDINGS_PER_S))) + SPARE_IDS
     if length > shapes.text.max_positions:
-        raise ModelError(
-            directory,
-            f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
-        )
+        why = f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer"
+        raise ModelError(directory, why)
     if device == "cpu" and not runs_compiled(num_params, device, engine):
         check_memory(directory, shapes, engine, num_slots * length)
     tower, text = _functions(directory, shapes, num_params, device, engine, told)
@@ -229,13 +226,15 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     found: SentenceForm = thinker.vocabulary.cached(key, make)
     if found.can_be_said:
         return found.weighted(weights)
-    # Warn once per model here: the cached form is shared between models.
-    if thinker not in _TOLD_OF_PHRASES:
-        _TOLD_OF_PHRASES.add(thinker)
-        why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
-        way = f"give {FILE} phrases and openings of characters that are tokens"
-        warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
+    _warn_of_phrases(thinker.directory)
     return None
+
+
+@cache  # once per model
+def _warn_of_phrases(directory: Path) -> None:
+    why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
+    way = f"give {FILE} phrases and openings of characters that are tokens"
+    warnings.warn(f"{directory}: {why}; {way}", ModelWarning, stacklevel=3)
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
@@ -247,9 +246,8 @@ def check_pair(edge: Thinker, cloud: Thinker) -> None:
             "edge and cloud have different tokenizers; take two models of one family",
         )
     shared = [each for each in edge.card.spoken if each in cloud.card.spoken]
-    if any(
-        edge.card.speaking(each).phrases != cloud.card.speaking(each).phrases for each in shared
-    ):
+    words = [[each.card.speaking(name).phrases for name in shared] for each in (edge, cloud)]
+    if words[0] != words[1]:
         why = "say different phrases, so their sentences are held to no form"
         way = "take two models that were trained together"
         message = f"{edge.directory} and {cloud.directory}: {why}; {way}"

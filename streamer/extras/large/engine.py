@@ -17,9 +17,8 @@ from streamer.extras.large.layers import PHASES, feed
 from streamer.extras.large.matrix import Matrix, by_all, num_threads, room_for
 from streamer.extras.large.parts import REST, Part
 from streamer.model.checkpoint.layout import EMBEDDING, TextShape
-from streamer.model.engines.engine import Floats, KVSlots, Span, kv_sizes, rotary
+from streamer.model.engines.engine import KVSlots, Span, kv_sizes, rotary
 from streamer.model.engines.models import AudioTower, TextModel
-from streamer.model.kernels.attention import COUNT, START
 from streamer.model.kernels.library import PANEL
 
 Parts = Mapping[str, Part]
@@ -41,14 +40,13 @@ class FewBitsText(TextModel):
                 for of in self.layers
             ]
         )
-        self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in float32, as the compiled attention reads it."""
         keys, values = kv_sizes(self.shape, num_slots, max_len, PANEL)
-        return KVSlots(
-            np.zeros(keys, np.float32), np.zeros(values, np.float32), num_slots, max_len, PANEL
-        )
+        angles = rotary(max_len, self.shape.head_dim, self.shape.rope_theta)
+        kept = np.zeros(keys, np.float32), np.zeros(values, np.float32)
+        return KVSlots(*kept, angles, num_slots, max_len, PANEL)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] float32 of `ids`."""
@@ -58,7 +56,6 @@ class FewBitsText(TextModel):
         """As `TextModel.forward`, in place."""
         s, rows, first = self.shape, len(x), self.layers[0]["qkv"]
         where = np.array([(at.slot, at.start, at.first, at.n, at.num_logits) for at in spans])
-        angles = self._angles_to(int((where[:, START] + where[:, COUNT]).max()))
         inner = s.heads * s.head_dim
         widest = max(inner + 2 * s.kv_heads * s.head_dim, 2 * s.ffn)
         given, wide = (
@@ -71,21 +68,13 @@ class FewBitsText(TextModel):
         assert own.flags.c_contiguous
         of, eps = first.data.numpy().reshape(-1)[:0], np.float32(s.eps)
         kept = slots.keys.reshape(-1), slots.values.reshape(-1)
-        all_given = own.reshape(-1), where, sizes, eps, self._table, of, angles, kept, rooms
+        all_given = own.reshape(-1), where, sizes, eps, self._table, of, slots.angles, kept, rooms
         by_all(feed, len(self.layers) * PHASES, num_threads(), *all_given, first.form)
         own += change.reshape(own.shape)
         return x
 
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:
         return weight.times(x, bias)
-
-    def _angles_to(self, end: int) -> tuple[Floats, Floats]:
-        """cos and sin of positions up to `end`; the tables grow by doubling."""
-        length = len(self._angles_of[0])
-        if end > length:
-            shape = self.shape
-            self._angles_of = rotary(max(end, 2 * length, 1024), shape.head_dim, shape.rope_theta)
-        return self._angles_of
 
 
 class FewBitsTower(AudioTower):

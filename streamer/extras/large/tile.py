@@ -116,23 +116,23 @@ Values = list[ir.Value]
 
 @intrinsic
 def tile(
-    _context: Any,
-    rows: Any,
-    x: Any,
-    x_at: Any,
-    x_step: Any,
-    starts: Any,
-    steps: Any,
-    g_at: Any,
-    w: Any,
-    w_at: Any,
-    scales: Any,
-    s_at: Any,
-    y: Any,
-    y_at: Any,
-    groups: Any,
-    lines: Any,
-) -> Any:
+    _context,
+    rows,
+    x,
+    x_at,
+    x_step,
+    starts,
+    steps,
+    g_at,
+    w,
+    w_at,
+    scales,
+    s_at,
+    y,
+    y_at,
+    groups,
+    lines,
+):
     """y[rows, COLUMNS] = x [rows, k] int8 times one panel, group by group; rows: 1 to MOST_ROWS.
 
     Flat arrays, where to begin, elements of x from one row to the next; lines of a group. w is

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -81,7 +81,7 @@ class _Prompt(Struct):
     suffix: Text | None = None
 
 
-class _Level(Struct):
+class _Level(TypedDict):
     name: Line
     phrases: Annotated[list[Phrase], Meta(min_length=1)]
 
@@ -201,55 +201,51 @@ def card_of(raw: Any, name: str) -> ModelCard:
         )
         raise ValueError(f"{error}: {why}; delete the field") from None
     base = ModelCard(card.name or name, max_turn_s=card.max_turn_s)
-    first = _spoken(card, raw, base, card.language or "zh")
-    languages = {key: _further(first, own, raw, key) for key, own in card.languages.items()}
+    first = _spoken(card, base, card.language or "zh")
+    languages = {key: _further(first, own, key) for key, own in card.languages.items()}
     return replace(first, languages=languages)
 
 
-def _further(first: ModelCard, own: _Language, raw: Any, language: str) -> ModelCard:
+def _further(first: ModelCard, own: _Language, language: str) -> ModelCard:
     """The card of a further language, with the first one's values where it has none."""
     at = f"language {language}"
     if language == first.language or own.language not in (None, language):
         raise ValueError(f"{at} stands there twice, or under another name")
-    found = _spoken(own, raw["languages"][language], first, language)
+    found = _spoken(own, first, language)
     if found.prefix != first.prefix:
         why = "audio is prefilled before the language is known"
         raise ValueError(f"{at} has another prompt before the audio; {why}")
-    if _num_levels(found) != _num_levels(first):
+    levels, others = (
+        {n: len(levels) for n, levels in c.attributes.items()} for c in (found, first)
+    )
+    if levels != others:
         raise ValueError(f"{at} has other attributes or levels than {first.language}")
     return found
 
 
-def _num_levels(card: ModelCard) -> dict[str, int]:
-    return {name: len(levels) for name, levels in card.attributes.items()}
-
-
-def _spoken(own: _Language, raw: Any, base: ModelCard, language: str) -> ModelCard:
-    """`base` with a language's own values, `raw` as they stand in the card."""
-    attributes = raw.get("attributes", {})
-    parse("", attributes)  # ValueError for one that is unknown
+def _spoken(own: _Language, base: ModelCard, language: str) -> ModelCard:
+    """`base` with a language's own values; thresholds of its own in place of the default presets'.
+    A promise that names no languages was made for sentences in `language`."""
+    parse("", own.attributes)  # ValueError for one that is unknown
+    if own.gate:
+        presets = {
+            name: Preset(Gate(g.entropy), g.k or PRESETS[name].k) for name, g in own.gate.items()
+        }
+        promises: dict[str, Promise] = {
+            name: replace(g.promise, languages=g.promise.languages or (language,))
+            for name, g in own.gate.items()
+            if g.promise is not None
+        }
+        base = replace(base, presets=PRESETS | presets, promises=promises, calibrated=True)
     return replace(
-        _calibrated(base, own.gate, language) if own.gate else base,
+        base,
         language=language,
         prefix=own.prompt.prefix or base.prefix,
         suffix=own.prompt.suffix or base.suffix,
-        attributes=attributes,
+        attributes=own.attributes,
         no_speech=own.no_speech or "",
         openings=own.openings,
     )
-
-
-def _calibrated(base: ModelCard, gates: Gates, language: str) -> ModelCard:
-    """`base` with thresholds of its own in place of the default presets'. A promise that names no
-    languages was made for sentences in `language`."""
-    presets = dict(PRESETS)
-    promises: dict[str, Promise] = {}
-    for name, own in gates.items():
-        presets[name] = Preset(Gate(own.entropy), own.k or PRESETS[name].k)
-        if own.promise is not None:
-            spoken = own.promise.languages or (language,)
-            promises[name] = replace(own.promise, languages=spoken)
-    return replace(base, presets=presets, promises=promises, calibrated=True)
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:

@@ -48,19 +48,26 @@ class SlotsFull(RuntimeError):
 class KVSlots:
     """The slots that streams hold; bounded by `num_slots` and `max_len`.
 
-    keys, values: arrays of zeros whose sizes `kv_sizes` gives, for the same `panel`.
+    keys, values: arrays of zeros whose sizes `kv_sizes` gives, for the same `panel`. angles: what
+    `rotary` gives for `max_len` positions.
     """
 
     def __init__(
-        self, keys: Any, values: Any, num_slots: int, max_len: int, panel: int = 1
+        self,
+        keys: Any,
+        values: Any,
+        angles: tuple[Any, Any],
+        num_slots: int,
+        max_len: int,
+        panel: int = 1,
     ) -> None:
         self.keys = keys
         self.values = values
+        self.angles = angles
         self.num_slots = num_slots
         self.max_len = max_len
         self._panel = panel
-        self._free = list(range(num_slots - 1, -1, -1))
-        self._taken: set[int] = set()
+        self._free = set(range(num_slots))
         self._lock = threading.Lock()
 
     @property
@@ -75,20 +82,18 @@ class KVSlots:
         """Take the lowest free slot. Raises SlotsFull."""
         with self._lock:
             if not self._free:
-                raise SlotsFull(
-                    f"all {len(self._taken)} KV slots are taken; end a stream or raise the number "
-                    "of slots"
-                )
-            slot = self._free.pop()
-            self._taken.add(slot)
+                told = f"all {self.num_slots} KV slots are taken"
+                raise SlotsFull(f"{told}; end a stream or raise the number of slots")
+            slot = min(self._free)
+            self._free.remove(slot)
             return slot
 
     def release(self, slot: int) -> None:
         """Give `slot` back. Raises KeyError when it was not taken."""
         with self._lock:
-            self._taken.remove(slot)
-            self._free.append(slot)
-            self._free.sort(reverse=True)
+            if slot in self._free:
+                raise KeyError(slot)
+            self._free.add(slot)
 
 
 def kv_sizes(

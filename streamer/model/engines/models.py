@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -42,13 +43,16 @@ class TextModel:
         self.head = self.embedding if shape.tied else weights["lm_head.weight"]
         self.layers: list[Layer] = layers_of(weights, shape)
         self._group = shape.heads // shape.kv_heads
-        self._cos, self._sin = self._rotary(0)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory of the weights' type, in the layout that `forward` reads."""
         sizes = kv_sizes(self.shape, num_slots, max_len)
         keys, values = (self.embedding.new_zeros(size) for size in sizes)
-        return KVSlots(keys, values, num_slots, max_len)
+        tables = rotary(max_len, self.shape.head_dim, self.shape.rope_theta)
+        cos, sin = (
+            torch.from_numpy(table).repeat(1, 2)[:, None].to(self.embedding) for table in tables
+        )
+        return KVSlots(keys, values, (cos, sin), num_slots, max_len)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
@@ -57,25 +61,16 @@ class TextModel:
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
-        return self.fed(ids, audio, spans, slots).float().cpu().numpy()
-
-    def fed(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """The logits of `step`, on the model's device."""
         x = self.embed(ids)
         for first, embeds in audio:
             x[first : first + len(embeds)] = embeds
-        hidden = self.forward(x, spans, slots)
+        x = self.forward(x, spans, slots)
         wanted = [slice(s.first + s.n - s.num_logits, s.first + s.n) for s in spans if s.num_logits]
         if not wanted:
-            return hidden.new_empty((0, 0))
+            return np.empty((0, 0), np.float32)
         # [:1] of one row or a gather of many: the head is the widest product.
-        return self.logits(
-            hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted])
-        )
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""
-        return self._linear(self._rms(hidden, self.norm), self.head).float()
+        x = x[wanted[0]] if len(wanted) == 1 else torch.cat([x[rows] for rows in wanted])
+        return self._linear(self._rms(x, self.norm), self.head).float().cpu().numpy()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N,
@@ -85,7 +80,8 @@ class TextModel:
         attends to its own slot alone, so its result does not depend on the company it keeps beyond
         matrix rounding.
         """
-        cos, sin = self._angles(spans)
+        at = torch.cat([torch.arange(span.start, span.start + span.n) for span in spans])
+        cos, sin = (table[at.to(table.device)] for table in slots.angles)
         masks = [_mask(span, x, self._group) for span in spans]
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer["norm_in"])
@@ -150,24 +146,6 @@ class TextModel:
     ) -> Tensor:
         """Attention of the last `n` positions; queries [1, kv_heads, group * n, head_dim]."""
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-
-    def _angles(self, spans: Seq[Span]) -> tuple[Tensor, Tensor]:
-        """cos and sin [N, 1, head_dim] of packed positions; the tables grow by doubling."""
-        end = max(span.start + span.n for span in spans)
-        if end > len(self._cos):
-            self._cos, self._sin = self._rotary(max(end, 2 * len(self._cos), 1024))
-        if len(spans) == 1:
-            here = slice(spans[0].start, end)
-            return self._cos[here], self._sin[here]
-        where = torch.cat(
-            [torch.arange(s.start, s.start + s.n, device=self._cos.device) for s in spans]
-        )
-        return self._cos[where], self._sin[where]
-
-    def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
-        tables = rotary(length, self.shape.head_dim, self.shape.rope_theta)
-        cos, sin = (torch.from_numpy(table).repeat(1, 2)[:, None] for table in tables)
-        return cos.to(self.embedding), sin.to(self.embedding)
 
 
 def layers_of(weights: Weights, shape: TextShape | AudioShape) -> list[Layer]:

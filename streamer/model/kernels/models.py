@@ -48,9 +48,9 @@ class FastText:
         self._eps = np.array([shape.eps], np.float32)
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
-        self._rows = self._length = 0
+        self._rows = 0
         self._slots: KVSlots | None = None  # for which the table of arguments is made
-        self._reserve(1, PANEL)
+        self._reserve(1)
 
     @property
     def is_half(self) -> bool:
@@ -61,7 +61,8 @@ class FastText:
         """KV memory in the layout that `step` reads."""
         sizes = kv_sizes(self.shape, num_slots, max_len, PANEL)
         keys, values = (np.zeros(size, np.float32) for size in sizes)
-        return KVSlots(keys, values, num_slots, max_len, PANEL)
+        angles = rotary(max_len, self.shape.head_dim, self.shape.rope_theta)
+        return KVSlots(keys, values, angles, num_slots, max_len, PANEL)
 
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are wanted.
@@ -72,7 +73,7 @@ class FastText:
         s = self.shape
         if not 0 <= min(ids) <= max(ids) < s.vocab:
             raise IndexError(f"the model has {s.vocab} ids, not {min(ids)} or {max(ids)}")
-        self._reserve(len(ids), max(span.start + span.n for span in spans))
+        self._reserve(len(ids))
         table = self._table_for(slots)
         self._given[: len(ids)] = ids
         for first, embeds in audio:
@@ -95,29 +96,26 @@ class FastText:
             length = slots.values.shape[3]
             self._sizes = np.array([*sizes, length, self._columns, *self._parts], np.int64)
             memory = slots.keys.reshape(-1), slots.values.reshape(-1), self._work
-            usual = self._sizes, self._eps, *self._tables, *self._angles, *memory
+            usual = self._sizes, self._eps, *self._tables, *slots.angles, *memory
             given = self._run.numbers_of((self._given, self._x, self._where))
             self._table = table_of([*given, *self._run.numbers_of(usual, SIZES), 0, 0])
             self._slots = slots
         return self._table
 
-    def _reserve(self, rows: int, length: int) -> None:
-        """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
+    def _reserve(self, rows: int) -> None:
+        """Work memory for `rows` packed rows; grows by doubling."""
+        if rows <= self._rows:
+            return
         s = self.shape
-        if rows > self._rows or length > self._length:
-            self._slots = None  # the arguments change
-        if rows > self._rows:
-            self._rows = rows = max(rows, 2 * self._rows)
-            qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
-            inner = max(self._wide, s.heads * s.head_dim, s.ffn)
-            self._given, self._where = np.zeros(rows, np.int64), np.zeros((rows, 5), np.int64)
-            self._x = np.zeros(rows * self._wide, np.float32)
-            queries = min(rows, QUERIES) * (s.heads // s.kv_heads)
-            self._parts = rows * inner, rows * max(qkv, up(2 * s.ffn)), queries
-            self._work = work_of(*self._parts, s.head_dim)
-        if length > self._length:
-            self._length = length = up(max(length, 2 * self._length, 1024))
-            self._angles = rotary(length, s.head_dim, s.rope_theta)
+        self._slots = None  # the arguments change
+        self._rows = rows = max(rows, 2 * self._rows)
+        qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
+        inner = max(self._wide, s.heads * s.head_dim, s.ffn)
+        self._given, self._where = np.zeros(rows, np.int64), np.zeros((rows, 5), np.int64)
+        self._x = np.zeros(rows * self._wide, np.float32)
+        queries = min(rows, QUERIES) * (s.heads // s.kv_heads)
+        self._parts = rows * inner, rows * max(qkv, up(2 * s.ffn)), queries
+        self._work = work_of(*self._parts, s.head_dim)
 
 
 def kernel_for(name: str, weights: NDArray[Any]) -> Kernel:

@@ -47,20 +47,7 @@ def make_tile(rows: int, panels: int) -> Any:
     """
 
     @intrinsic
-    def tile(
-        _context: Any,
-        x: Any,
-        x_at: Any,
-        x_step: Any,
-        w: Any,
-        w_at: Any,
-        w_step: Any,
-        w_next: Any,
-        y: Any,
-        y_at: Any,
-        y_step: Any,
-        count: Any,
-    ) -> Any:
+    def tile(_context, x, _x_at, _x_step, w, _w_at, _w_step, _w_next, y, _y_at, _y_step, _count):
         n = types.intp
 
         def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
