@@ -56,15 +56,12 @@ class RulesLogitsProcessor(LogitsProcessor):
         constraint = constrain(self.vocabulary, self.rules, answer)
         scores = ruled(raw, constraint, self.vocabulary, self.rules)
         chosen = pick(scores, constraint, self.sampling, self.rules)
-        wanted = self._unless_loop(answer, chosen)
+        end = stop(self.vocabulary, self.rules, answer, chosen)
+        wanted = self.vocabulary.fallback if end is not None and not end.keep else chosen
         if wanted != scores.argmax():
             scores[:] = BANNED
             scores[wanted] = 0.0
         return scores
-
-    def _unless_loop(self, answer: Sequence[int], candidate: int) -> int:
-        end = stop(self.vocabulary, self.rules, answer, candidate)
-        return self.vocabulary.fallback if end is not None and not end.keep else candidate
 
 
 class SentenceStoppingCriteria(StoppingCriteria):
@@ -78,10 +75,8 @@ class SentenceStoppingCriteria(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: object) -> Tensor:
         """`input_ids` [B, L]. Returns [B] bool."""
         answers = input_ids[:, self.prompt_length :].tolist()
-        ended = [self._has_ended(answer) for answer in answers]
+        ended = [
+            bool(each) and stop(self.vocabulary, self.rules, each[:-1], each[-1]) is not None
+            for each in answers
+        ]
         return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)
-
-    def _has_ended(self, answer: list[int]) -> bool:
-        return (
-            bool(answer) and stop(self.vocabulary, self.rules, answer[:-1], answer[-1]) is not None
-        )

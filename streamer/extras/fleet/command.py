@@ -73,7 +73,7 @@ async def _end(config: FleetConfig, placement: RayPlacement) -> int:
 async def _run(
     config: FleetConfig, placement: RayPlacement, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.extras.fleet.manager import Manager
+    from streamer.extras.fleet.manager import Manager, drain_all
     from streamer.extras.fleet.on_ray import node_host
     from streamer.extras.fleet.replicas import Roster
 
@@ -84,7 +84,7 @@ async def _run(
     manager = Manager(placement, roster, config.kinds, partial(plan_of, config, key, url))
     status = await _direct(door, tls, key, roster, manager.run)
     if placement.is_local:
-        await manager.stop_all()
+        await drain_all(placement, manager.replicas, config.kinds)
     return status
 
 

@@ -114,10 +114,6 @@ class Manager:
                     self._scale(group, kind)
                 await anyio.sleep(TICK_S)
 
-    async def stop_all(self) -> None:
-        """Drain every replica."""
-        await drain_all(self._placement, self.replicas, self._scalers)
-
     def _scale(self, group: TaskGroup, kind: str) -> None:
         mine = [r for r in self.replicas.values() if r.kind == kind]
         mine = [r for r in mine if r.known is None or not r.known.is_leaving]

@@ -52,11 +52,6 @@ def compiled(function: Any) -> Any:
     return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
 
 
-def begins_at_starts(kind: Any) -> bool:
-    """8 bits are signed, which only VNNI wants changed."""
-    return kind == types.uint8 or _HAS_VNNI
-
-
 def weights_of(b: ir.IRBuilder, line: ir.Value, part: int, kind: Any) -> Iterator[ir.Value]:
     """A line's of a part of the columns: four of each column, a byte each; then the next four."""
     at = b.gep(line, [I32(4 * LANES * part)])
@@ -68,11 +63,6 @@ def weights_of(b: ir.IRBuilder, line: ir.Value, part: int, kind: Any) -> Iterato
         yield b.xor(both, ir.Constant(_BYTES, [-128] * _BYTES.count))
     else:
         yield both
-
-
-def fetch(b: ir.IRBuilder, line: ir.Value) -> None:
-    prefetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [I8.as_pointer()] + [I32] * 3)
-    b.call(prefetch, [b.gep(line, [I32(AHEAD)]), I32(0), I32(3), I32(1)])
 
 
 def with_fours(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any) -> ir.Value:
@@ -195,39 +185,34 @@ def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     with cgutils.for_range(b, panel.groups, intp=number) as group:
         for (r, _, chain), total in sums.items():
             first: ir.Value = ir.Constant(SUMS, [0] * LANES)
-            if begins_at_starts(panel.kind) and not chain:
+            # 8 bits are signed, which only VNNI wants changed
+            if (panel.kind == types.uint8 or _HAS_VNNI) and not chain:
                 first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), SUMS)
             b.store(first, total)
         with cgutils.for_range(b, panel.lines, intp=number) as line:
             k = b.add(b.mul(group.index, panel.lines), line.index)
             _add_line(b, rows.x, panel, k, sums)
         for part in PARTS:
-            scale = _scale(b, panel, group.index, part)
+            at = b.add(b.mul(group.index, number(COLUMNS)), number(LANES * part))
+            here = b.bitcast(b.gep(panel.scales, [at]), FLOATS.as_pointer())
+            scale = b.load(here, align=4)
             for r, steps in enumerate(rows.steps):
                 parts = [b.load(sums[r, part, i]) for i in range(chains)]
                 step = splat(b, b.load(b.gep(steps, [group.index])), FLOATS)
-                _add_scaled(b, reduce(b.add, parts), b.fmul(scale, step), totals[r, part])
+                count, total = b.sitofp(reduce(b.add, parts), FLOATS), totals[r, part]
+                fused = [count, b.fmul(scale, step), b.load(total)]
+                b.store(b.call(fma_function(b, FLOATS), fused), total)
     for (r, part), total in totals.items():
         at = number(COLUMNS * r + LANES * part)
         b.store(b.load(total), b.bitcast(b.gep(y, [at]), FLOATS.as_pointer()), align=4)
-
-
-def _scale(b: ir.IRBuilder, panel: _Panel, group: ir.Value, part: int) -> ir.Value:
-    number = group.type
-    at = b.add(b.mul(group, number(COLUMNS)), number(LANES * part))
-    return b.load(b.bitcast(b.gep(panel.scales, [at]), FLOATS.as_pointer()), align=4)
-
-
-def _add_scaled(b: ir.IRBuilder, count: ir.Value, scale: ir.Value, total: ir.Value) -> None:
-    whole = b.sitofp(count, FLOATS)
-    b.store(b.call(fma_function(b, FLOATS), [whole, scale, b.load(total)]), total)
 
 
 def _add_line(b: ir.IRBuilder, xs: Values, panel: _Panel, k: ir.Value, sums: Any) -> None:
     """A line's weights, times the rows."""
     number = k.type
     line = b.gep(b.bitcast(panel.w, I8.as_pointer()), [b.mul(k, number(LINE))])
-    fetch(b, line)
+    prefetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [I8.as_pointer()] + [I32] * 3)
+    b.call(prefetch, [b.gep(line, [I32(AHEAD)]), I32(0), I32(3), I32(1)])
     for part in PARTS:
         for i, weights in enumerate(weights_of(b, line, part, panel.kind)):
             at = b.add(b.mul(k, number(4 * FOURS[panel.kind])), number(4 * i))

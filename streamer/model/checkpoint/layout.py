@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -349,23 +350,12 @@ def check_memory(where: Path, shapes: Shapes, engine: str, slot_positions: int) 
 def free_bytes() -> int | None:
     """Memory that may still be taken: of the machine, or of this process's control group; None
     where the system does not say."""
-    found = [each for each in (_of_machine(), _of_group()) if each is not None]
-    return min(found, default=None)
-
-
-def _of_machine() -> int | None:
-    try:
+    found, group = [], Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         (line,) = [each for each in lines if each.startswith("MemAvailable:")]
-        return 1024 * int(line.split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _of_group() -> int | None:
-    home = Path("/sys/fs/cgroup")
-    try:
-        most = (home / "memory.max").read_text("ascii")
-        return max(0, int(most) - int((home / "memory.current").read_text("ascii")))
-    except (OSError, ValueError):  # no such file, or "max"
-        return None
+        found.append(1024 * int(line.split()[1]))
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        most = int((group / "memory.max").read_text("ascii"))
+        found.append(max(0, most - int((group / "memory.current").read_text("ascii"))))
+    return min(found, default=None)

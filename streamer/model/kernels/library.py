@@ -93,7 +93,12 @@ class Kernel:
             (np.dtype(_TYPES[kind]), num_dimensions) for kind, num_dimensions in arrays_of(name)
         ]
         self._name = name
-        self._engine = _linked(code)
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._call = kind(self._engine.get_function_address(SYMBOL))
 
@@ -188,17 +193,6 @@ def _read(file: Path) -> bytes | None:
     except OSError:
         return None
     return content[SEAL_BYTES:] if sealed(content[SEAL_BYTES:]) == content else None
-
-
-def _linked(code: bytes) -> Any:
-    """An engine of LLVM that holds the machine code."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine
 
 
 def _compile(name: str, directory: Path) -> bytes:
