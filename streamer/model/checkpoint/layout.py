@@ -178,29 +178,29 @@ def _without_null(raw: Any) -> Any:
 
 def _check(shapes: Shapes) -> None:
     """ValueError for sizes that fit no such model, or not what our log-mel gives."""
-    text = shapes.text
-    audio = shapes.audio
+    text, audio = shapes.text, shapes.audio
     if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
-        raise ValueError(
-            f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
-        )
-    if audio.width % audio.heads or audio.width % 2 or audio.width < 4:
-        raise ValueError(f"an audio tower of width {audio.width} cannot have {audio.heads} heads")
-    if audio.output != text.hidden:
-        raise ValueError(
-            f"the audio tower gives {audio.output} numbers, the language model takes {text.hidden}"
-        )
-    if (audio.num_mels, audio.n_window) != (128, 100):
+        why = f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
+    elif audio.width % audio.heads or audio.width % 2 or audio.width < 4:
+        why = f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
+    elif audio.output != text.hidden:
+        taken = f"the language model takes {text.hidden}"
+        why = f"the audio tower gives {audio.output} numbers, {taken}"
+    elif (audio.num_mels, audio.n_window) != (128, 100):
         found = f"{audio.num_mels} mels and n_window {audio.n_window}"
-        raise ValueError(f"{found}: only the published 128 mels and n_window 100 are supported")
-    if not 0 <= shapes.audio_id < text.vocab:
-        raise ValueError(f"the audio placeholder {shapes.audio_id} is none of the {text.vocab} ids")
+        why = f"{found}: only the published 128 mels and n_window 100 are supported"
+    elif not 0 <= shapes.audio_id < text.vocab:
+        why = f"the audio placeholder {shapes.audio_id} is none of the {text.vocab} ids"
+    else:
+        return
+    raise ValueError(why)
 
 
 # The released 7B with its talker has 2,400 tensors, and headers of 0.1 million bytes. A header of
 # 900,000 tensors would be read for seconds.
 MAX_HEADER_BYTES = 10_000_000
 MAX_TENSORS = 50_000
+MIXED = "config and weights belong to different models"
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # the types that weights may have, and their bytes
 
 
@@ -252,9 +252,8 @@ def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
     found: dict[str, Entry] = {}
     for entry in listed:
         if found.setdefault(entry.name, entry) is not entry:
-            raise ModelError(
-                directory, f"{entry.name!r} is there twice; keep the files of one save only"
-            )
+            why = f"{entry.name!r} is there twice; keep the files of one save only"
+            raise ModelError(directory, why)
     for name, shape in expected(shapes.text, shapes.audio):
         _check_entry(directory, name, shape, found.get(name))
     _check_depth(directory, shapes, found)
@@ -263,16 +262,14 @@ def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
 
 def _check_entry(directory: Path, name: str, shape: tuple[int, ...], entry: Entry | None) -> None:
     if entry is None:
-        raise ModelError(directory, f"the weights lack {name!r}; the checkpoint is incomplete")
-    if entry.shape != shape:
-        is_not = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
-        raise ModelError(
-            directory, f"{name!r} {is_not}; config and weights belong to different models"
-        )
-    if entry.dtype not in FLOATS:
-        raise ModelError(
-            directory, f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
-        )
+        why = f"the weights lack {name!r}; the checkpoint is incomplete"
+    elif entry.shape != shape:
+        why = f"{name!r} is {list(entry.shape)} where config.json makes it {list(shape)}; {MIXED}"
+    elif entry.dtype not in FLOATS:
+        why = f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
+    else:
+        return
+    raise ModelError(directory, why)
 
 
 def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
@@ -281,7 +278,7 @@ def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
     for name in names:
         if (layer := _LAYER.match(name)) and int(layer[2]) >= depths[layer[1]]:
             beyond = f"{name!r} is beyond the {depths[layer[1]]} layers of config.json"
-            raise ModelError(directory, f"{beyond}; config and weights belong to different models")
+            raise ModelError(directory, f"{beyond}; {MIXED}")
 
 
 def expected(*parts: TextShape | AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:

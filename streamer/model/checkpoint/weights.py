@@ -119,13 +119,11 @@ def weight_files(directory: Path) -> list[Path]:
     # os.path, since pathlib raises for a name that no system takes
     missing = [file.name for file in files if not os.path.isfile(file)]
     if missing:
-        raise ModelError(
-            directory, f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"
-        )
+        why = f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"
+        raise ModelError(directory, why)
     if not files:
-        raise ModelError(
-            directory, "has no *.safetensors file; give a directory in the published layout"
-        )
+        why = "has no *.safetensors file; give a directory in the published layout"
+        raise ModelError(directory, why)
     return files
 
 
@@ -171,14 +169,8 @@ def fingerprint_of(directory: Path) -> str:
     that the model says.
     """
     digest = hashlib.blake2b(digest_size=8)
-    files = sorted(
-        [
-            *directory.glob("*.safetensors"),
-            *directory.glob("config.json"),
-            *directory.glob("streamer.json"),
-        ]
-    )
-    for file in files:
+    kinds = ("*.safetensors", "config.json", "streamer.json")
+    for file in sorted(file for kind in kinds for file in directory.glob(kind)):
         if file.name == "streamer.json":
             digest.update(b"streamer.json\n" + _card(file))
             continue

@@ -51,7 +51,14 @@ def make_tile(rows: int, panels: int) -> Any:
         n = types.intp
 
         def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-            _emit_tile(_Pointers(context, b, signature.args, values), b, values, rows, panels)
+            def at(i: int) -> ir.Value:
+                array = context.make_array(signature.args[i])(context, b, values[i])
+                return b.gep(array.data, [values[i + 1]])
+
+            load = load_vector
+            if signature.args[3].dtype == types.uint16:
+                load = load_halves if converts_halves(context) else widen_halves
+            _emit_tile((at(0), at(3), at(7)), load, b, values, rows, panels)
             return context.get_dummy_value()
 
         return types.void(x, n, n, w, n, n, n, y, n, n, n), codegen
@@ -59,21 +66,16 @@ def make_tile(rows: int, panels: int) -> Any:
     return tile
 
 
-class _Pointers:
-    """Where x, w and y begin, and how w is stored."""
-
-    def __init__(self, context: Any, b: ir.IRBuilder, args: Any, values: Any) -> None:
-        def at(i: int) -> ir.Value:
-            return b.gep(context.make_array(args[i])(context, b, values[i]).data, [values[i + 1]])
-
-        self.x = at(0)
-        self.w = at(3)
-        self.y = at(7)
-        self.is_half = args[3].dtype == types.uint16
-        self.converts = converts_halves(context) if self.is_half else True
-
-
-def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: int) -> None:
+def _emit_tile(
+    begins: tuple[ir.Value, ...],
+    load: Callable[..., ir.Value],
+    b: ir.IRBuilder,
+    values: Any,
+    rows: int,
+    panels: int,
+) -> None:
+    """begins: where x, w and y begin; load: LANES weights at a pointer."""
+    at_x, at_w, at_y = begins
     x_step = values[2]
     w_step = values[5]
     w_next = values[6]
@@ -83,7 +85,7 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
     columns = [(p, v * LANES) for p in range(panels) for v in range(PANEL // LANES)]
     cells = [
         b.bitcast(
-            b.gep(at.y, [b.add(b.mul(y_step, number(m)), number(p * PANEL + v))]),
+            b.gep(at_y, [b.add(b.mul(y_step, number(m)), number(p * PANEL + v))]),
             _VECTOR.as_pointer(),
         )
         for m in range(rows)
@@ -93,11 +95,11 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
     for total, cell in zip(sums, cells, strict=True):
         b.store(b.load(cell, align=4), total)
     fma = fma_function(b, _VECTOR)
-    row_starts = [b.gep(at.x, [b.mul(x_step, number(m))]) for m in range(rows)]
-    starts = [b.gep(at.w, [b.add(b.mul(w_next, number(p)), number(v))]) for p, v in columns]
+    row_starts = [b.gep(at_x, [b.mul(x_step, number(m))]) for m in range(rows)]
+    starts = [b.gep(at_w, [b.add(b.mul(w_next, number(p)), number(v))]) for p, v in columns]
     with cgutils.for_range(b, count, intp=number) as loop:
         step = b.mul(loop.index, w_step)
-        weights = [_load(b, b.gep(start, [step]), at) for start in starts]
+        weights = [load(b, b.gep(start, [step])) for start in starts]
         for m, row in enumerate(row_starts):
             x = splat(b, b.load(b.gep(row, [loop.index])), _VECTOR)
             for i, weight in enumerate(weights):
@@ -107,26 +109,25 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
         b.store(b.load(total), cell, align=4)
 
 
-def _load(b: ir.IRBuilder, pointer: ir.Value, at: _Pointers) -> ir.Value:
-    if not at.is_half:
-        return load_vector(b, pointer)
-    halves = b.load(b.bitcast(pointer, _HALF_VECTOR.as_pointer()), align=2)
-    return b.fpext(halves, _VECTOR) if at.converts else _widen(b, halves)
-
-
 def load_vector(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     """LANES values of float32 at `pointer`."""
     return b.load(b.bitcast(pointer, _VECTOR.as_pointer()), align=4)
 
 
-def _widen(b: ir.IRBuilder, halves: ir.Value) -> ir.Value:
-    """float16 -> float32 by integers, for finite values: the exponent's bias differs by 112."""
+def load_halves(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """LANES values of float16 at `pointer`, as float32."""
+    return b.fpext(b.load(b.bitcast(pointer, _HALF_VECTOR.as_pointer()), align=2), _VECTOR)
+
+
+def widen_halves(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """The same by integers, for finite values: the exponent's bias differs by 112."""
     wide = ir.VectorType(_I32, LANES)
 
     def each(value: int) -> ir.Constant:
         return ir.Constant(wide, [value] * LANES)
 
-    bits = b.zext(b.bitcast(halves, ir.VectorType(ir.IntType(16), LANES)), wide)
+    halves = b.bitcast(pointer, ir.VectorType(ir.IntType(16), LANES).as_pointer())
+    bits = b.zext(b.load(halves, align=2), wide)
     size = b.bitcast(b.shl(b.and_(bits, each(0x7FFF)), each(13)), _VECTOR)
     size = b.fmul(size, ir.Constant(_VECTOR, [2.0**112] * LANES))
     sign = b.shl(b.and_(bits, each(0x8000)), each(16))
