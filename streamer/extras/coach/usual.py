@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, Floats, without_gaps
+from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, Floats, runs, without_gaps
 from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import STEPS_PER_S, Heard
 from streamer.extras.coach.options import Baseline, BaselineError
@@ -105,9 +105,8 @@ class Learner:
 def without_long_pauses(frames: Frames) -> Frames:
     """Without silences that are too long for a pause. Of one that may go on, so much is left that
     it stays too long."""
-    edges = np.flatnonzero(np.diff(frames.speech.astype(np.int8), prepend=1, append=1))
     kept = np.ones(len(frames.speech), bool)
-    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+    for begin, end in runs(~frames.speech):
         if end - begin > LONG_PAUSE_FRAMES:
             last = LONG_PAUSE_FRAMES + 1 if end == len(kept) else 0
             kept[begin : end - last] = False
