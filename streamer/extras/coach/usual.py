@@ -1,7 +1,7 @@
 """Learn how somebody usually speaks, from the frames of their speech.
 
 Only frames are taken whose syllables no longer change. They are held until the baseline is known,
-but for long silences.
+without long silences.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Learner:
 
 
 def without_long_pauses(frames: Frames) -> Frames:
-    """Without silences that are too long for a pause. Of one that may go on, so much is left that
-    it stays too long."""
+    """Without silences that are too long for a pause. One that may go on keeps the frames that
+    make it too long."""
     kept = np.ones(len(frames.speech), bool)
     for begin, end in runs(~frames.speech):
         if end - begin > LONG_PAUSE_FRAMES:
