@@ -35,7 +35,7 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
     "coach": (named("core model stages"), named("numpy")),
     "tune": (
         named("core model audio commands config describer progress recording workers"),
-        named("anyio numpy torch transformers peft safetensors matplotlib"),
+        named("anyio numpy torch transformers tokenizers peft safetensors matplotlib"),
     ),
     "large": (named("core model"), named("numpy msgspec torch safetensors numba llvmlite")),
     "mcp": (named("commands config core"), named("mcp")),
