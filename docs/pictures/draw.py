@@ -30,10 +30,9 @@ def heading(title: str, told: str) -> list[str]:
     return [text(20, 40, title, 19, 'font-weight="bold"'), text(20, 64, told, 13, f'fill="{SOFT}"')]
 
 
-def box(
-    x: float, y: float, w: float, h: float, room: str, title: str, lines: Sequence[str] = ()
-) -> str:
-    """A box in the colour of `room`: a title, and small lines below it."""
+def box(place: tuple[float, float, float, float], room: str, title: str, *lines: str) -> str:
+    """A box of x, y, width, height in the colour of `room`: a title, and small lines below it."""
+    x, y, w, h = place
     found = [
         f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="8" '
         f'fill="{FILLS[room]}" stroke="{SOFT}"/>',
@@ -92,13 +91,13 @@ CHUNK, PREFILL, DRAFT, EMIT = 190, 418, 646, 874  # their left sides
 def stages() -> list[str]:
     """The steps of a turn in a row, and the queues between them."""
     return [
-        box(20, ROW, 118, 92, "net", "client", ["websocket,", "page, file"]),
-        box(CHUNK, ROW, STAGE, 92, "stages", "chunk", ["resample, log-mel,", "voice activity"]),
-        box(PREFILL, ROW, STAGE, 92, "stages", "prefill", ["windows of 2 s", "into a KV slot"]),
-        box(DRAFT, ROW, STAGE, 92, "stages", "draft", ["k tokens, gate,", "roll back, commit"]),
-        box(EMIT, ROW, STAGE, 92, "stages", "emit", ["tokens to text,", "description"]),
-        box(1072, ROW, 118, 92, "net", "client", ["text deltas,", "attributes"]),
-        box(DRAFT + 46, LOW, STAGE, 74, "stages", "verify", ["one task a request"]),
+        box((20, ROW, 118, 92), "net", "client", "websocket,", "page, file"),
+        box((CHUNK, ROW, STAGE, 92), "stages", "chunk", "resample, log-mel,", "voice activity"),
+        box((PREFILL, ROW, STAGE, 92), "stages", "prefill", "windows of 2 s", "into a KV slot"),
+        box((DRAFT, ROW, STAGE, 92), "stages", "draft", "k tokens, gate,", "roll back, commit"),
+        box((EMIT, ROW, STAGE, 92), "stages", "emit", "tokens to text,", "description"),
+        box((1072, ROW, 118, 92), "net", "client", "text deltas,", "attributes"),
+        box((DRAFT + 46, LOW, STAGE, 74), "stages", "verify", "one task a request"),
         arrow([(138, 142), (CHUNK, 142)], "PCM\n5 s wait", (164, 110)),
         arrow([(CHUNK + STAGE, 142), (PREFILL, 142)], "windows\n8", (379, 110)),
         arrow([(PREFILL + STAGE, 142), (DRAFT, 142)], "turn\n1", (607, 110)),
@@ -118,49 +117,36 @@ def models() -> list[str]:
     """What the stages ask: the models here, and the link."""
     return [
         box(
-            190,
-            420,
-            378,
-            112,
+            (190, 420, 378, 112),
             "model",
             "edge model: one thread",
-            [
-                "listener.py: one turn in a KV slot",
-                "scheduler.py: a row of each stream, one step",
-                "decoding.py: k tokens, choice and rules",
-                "kernels/ or engines/: the step itself",
-            ],
+            "listener.py: one turn in a KV slot",
+            "scheduler.py: a row of each stream, one step",
+            "decoding.py: k tokens, choice and rules",
+            "kernels/ or engines/: the step itself",
         ),
         box(
-            614,
-            420,
-            WIDE + 34,
-            112,
+            (614, 420, WIDE + 34, 112),
             "model",
             "cloud model here",
-            [
-                "batcher.py asks its thread",
-                "decoding.py: k drafts and one",
-                "more in a single step",
-            ],
+            "batcher.py asks its thread",
+            "decoding.py: k drafts and one",
+            "more in a single step",
         ),
         box(
-            862,
-            420,
-            WIDE + 22,
-            112,
+            (862, 420, WIDE + 22, 112),
             "net",
             "link",
-            ["client.py: one turn", "connections.py: its websocket", "audio once, then tokens"],
+            "client.py: one turn",
+            "connections.py: its websocket",
+            "audio once, then tokens",
         ),
         box(
-            862,
-            590,
-            WIDE + 22,
-            96,
+            (862, 590, WIDE + 22, 96),
             "net",
             "verifier elsewhere",
-            ["server.py: all turns", "the cloud model, its thread"],
+            "server.py: all turns",
+            "the cloud model, its thread",
         ),
     ]
 
@@ -205,16 +191,11 @@ def flow() -> str:
             "decides what draft does next.",
         ),
         box(
-            20,
-            590,
-            548,
-            96,
+            (20, 590, 548, 96),
             "core",
             "core: no torch, no socket, no clock",
-            [
-                "decoding/machine.py says DraftMore, Verify, Emit, Wait or Done.",
-                "sequence.py owns the length; plan.py and rules/ decide on tokens.",
-            ],
+            "decoding/machine.py says DraftMore, Verify, Emit, Wait or Done.",
+            "sequence.py owns the length; plan.py and rules/ decide on tokens.",
         ),
     ]
     return picture(1210, 706, "One turn: from samples to text", parts)
@@ -224,54 +205,36 @@ def room_boxes() -> list[str]:
     """The rooms, from the top to the core."""
     return [
         box(
-            20,
-            90,
-            1010,
-            74,
+            (20, 90, 1010, 74),
             "top",
             "top",
-            ["cli, config, describer, recording; audio/, assembly/, commands/, extras/"],
+            "cli, config, describer, recording; audio/, assembly/, commands/, extras/",
         ),
-        box(720, 226, 310, 92, "net", "net", ["websockets: service/, realtime/, link/, page/"]),
+        box((720, 226, 310, 92), "net", "net", "websockets: service/, realtime/, link/, page/"),
         box(
-            370,
-            226,
-            310,
-            140,
+            (370, 226, 310, 140),
             "stages",
             "stages",
-            [
-                "anyio: stream, hear,",
-                "answer,",
-                "ports, batcher, events.",
-                "Models come in as Parts.",
-            ],
+            "anyio: stream, hear,",
+            "answer,",
+            "ports, batcher, events.",
+            "Models come in as Parts.",
         ),
         box(
-            20,
-            226,
-            310,
-            140,
+            (20, 226, 310, 140),
             "model",
             "model",
-            [
-                "synchronous: thinker,",
-                "listener, scheduler, decoding;",
-                "audio/, checkpoint/, engines/,",
-                "kernels/, embedded/",
-            ],
+            "synchronous: thinker,",
+            "listener, scheduler, decoding;",
+            "audio/, checkpoint/, engines/,",
+            "kernels/, embedded/",
         ),
         box(
-            20,
-            426,
-            1010,
-            84,
+            (20, 426, 1010, 84),
             "core",
             "core",
-            [
-                "pure: audio/, measures/, decoding/, rules/, text/, link/, description",
-                "Imports numpy, soxr and msgspec. No async, socket, torch, clock or global random.",
-            ],
+            "pure: audio/, measures/, decoding/, rules/, text/, link/, description",
+            "Imports numpy, soxr and msgspec. No async, socket, torch, clock or global random.",
         ),
     ]
 
@@ -300,34 +263,27 @@ def fleet() -> str:
     left, middle, right = 20, 330, 700
     parts = [
         text(20, 36, "The fleet", 19, 'font-weight="bold"'),
-        box(left, 150, 170, 92, "outside", "client", ["OpenAI's, ours,", "a page"]),
-        box(middle, 56, 230, 74, "top", "director", ["knows who has room;", "holds no session"]),
+        box((left, 150, 170, 92), "outside", "client", "OpenAI's, ours,", "a page"),
+        box((middle, 56, 230, 74), "top", "director", "knows who has room;", "holds no session"),
         box(
-            middle,
-            206,
-            230,
-            92,
+            (middle, 206, 230, 92),
             "net",
             "servers",
-            ["server-1.9f31c0 ...", "a port and places each"],
+            "server-1.9f31c0 ...",
+            "a port and places each",
         ),
         box(
-            right,
-            206,
-            230,
-            92,
+            (right, 206, 230, 92),
             "net",
             "verifiers",
-            ["verifier-2.44b0aa ...", "a KV slot for each turn"],
+            "verifier-2.44b0aa ...",
+            "a KV slot for each turn",
         ),
         box(
-            middle,
-            370,
-            600,
-            74,
+            (middle, 370, 600, 74),
             "model",
             "Ray",
-            ["starts, places and restarts processes; no audio, no token"],
+            "starts, places and restarts processes; no audio, no token",
         ),
         arrow(
             [(190, 172), (260, 100), (middle, 100)], "1  where to?  307 or 503", (150, 86), "start"
