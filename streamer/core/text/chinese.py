@@ -1,6 +1,6 @@
 """Chinese for what stands beside a Chinese sentence: the words of tables, units and warnings.
 
-chinese.json knows a text by its English form. The page takes the warnings from the server, for it
+chinese.json knows a text by its English form. The page takes it from the server, for it
 shows all in its own language. A command's errors, help and logs are English.
 """
 

@@ -1,182 +1,193 @@
 // The page: buttons and files in, jobs out, one at a time.
 
-import { CoachView, dropOlder } from "./coach.js";
-import { describe, listen } from "./jobs.js";
+import { levelOf, openMicrophone, readRecording } from "./audio.js";
+import { coach } from "./coach.js";
+import { Job, describe } from "./jobs.js";
 import { Problem } from "./link.js";
-import { List } from "./list.js";
-import { View } from "./view.js";
+import { buildList } from "./list.js";
+import * as view from "./view.js";
 import { browser, learnTexts, speakLanguage, tab, wantedLanguage } from "./words.js";
 
 const MAX_WAITING = 20; // recordings
 const KEY = "streamer.key"; // gone with the tab
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
-const at = (id) => document.getElementById(id);
-const view = new View();
-const screen = { view, list: null, coach: null };
+const { page } = view;
 let spoken = []; // languages of the server's sentences
-let listening = null; // the job of the microphone
-let isOpening = false;
-let isEnding = false; // the last sentence is being written
-let speaksAgain = false; // Speak was pressed meanwhile
 const waiting = []; // recordings
-let describing = null; // the promise of those that are being described
-let cancelling = null; // AbortController of those
+let isSpeakWanted = false; // the microphone, after them
+let isWorking = false;
+let listening = null; // the job of the microphone
+let numHeard = 0; // frames
+let describing = null; // AbortController of the recording that is being described
 
 function server() {
   const url = new URL("v1/realtime", location.href);
   url.searchParams.set("intent", "transcription");
   url.protocol = url.protocol.replace("http", "ws");
-  const language = spoken.find((one) => one === at("language").value);
-  return { url: url.href, key: at("key").value.trim(), wantsLive: at("live").checked, language };
+  const language = spoken.find((one) => one === page.language.value);
+  return { url: url.href, key: page.key.value.trim(), live: page.live.checked, language };
 }
 
-function tell(error) {
+function tell(error, file = null) {
   if (!(error instanceof Problem)) throw error;
-  view.problem(...error.word);
+  if (file) view.addProblem("of-file", file.name, error.word);
+  else view.problem(...error.word);
   if (error.wantsKey) view.askKey();
 }
 
-async function startListening(isPressed = true) {
-  isOpening = true;
-  if (isPressed) view.noProblem();
+// Recordings come first, then the microphone.
+async function work() {
+  if (isWorking) return;
+  isWorking = true;
   try {
-    await describing;
-    if (at("coaching").checked && dropOlder()) view.problem("usual-older");
-    const coach = screen.coach.wanted;
-    listening = await listen(screen, { ...server(), coach }, () => {
-      view.problem("gone");
-      listening?.finish();
-    });
-    view.microphone(true);
-    screen.coach.begin(coach !== null);
-    listening.done.then(stopped);
-  } catch (error) {
-    tell(error);
+    while (waiting.length || isSpeakWanted) {
+      await (waiting.length ? describeFile(waiting.shift()) : listen().catch(tell));
+    }
   } finally {
-    isOpening = false;
+    isWorking = false;
   }
 }
 
-function stopped(problem) {
-  listening = null;
-  isEnding = false;
-  screen.coach.end();
-  view.microphone(false);
-  view.status("ready");
-  if (problem) tell(problem);
-  else if (speaksAgain) startListening(false);
-  speaksAgain = false;
+async function describeFile(file) {
+  describing = new AbortController();
+  const { signal } = describing;
+  let status = ["ready"];
+  view.status("reading", file.name);
+  view.progress(0);
+  view.showNext();
+  try {
+    const { rateHz, pcm } = await readRecording(file);
+    const isHeard = await describe({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server(), signal);
+    if (signal.aborted) status = ["cancelled", file.name];
+    else if (isHeard) status = ["done"];
+    else view.addProblem("silent", file.name);
+  } catch (error) {
+    tell(error, file);
+  }
+  describing = null;
+  view.progress(null);
+  view.status(...status);
 }
 
-function toggle() {
-  if (isOpening) return;
-  if (!listening) return void startListening();
-  if (isEnding) return speakAgain(!speaksAgain);
-  isEnding = true;
+async function listen() {
+  let microphone;
+  try {
+    microphone = await openMicrophone(heard, lost);
+  } finally {
+    isSpeakWanted = false;
+  }
+  view.show({ file: null }); // the microphone would hear it
+  coach.begin();
+  listening = new Job(microphone, server());
+  view.microphone(true);
+  if (waiting.length) stop(); // they came meanwhile
+  const problem = await listening.done;
+  await microphone.close();
+  listening = null;
+  coach.end();
   view.microphone(false);
-  if (!listening.isBroken()) view.status("describing");
+  view.status("ready");
+  if (!problem) return;
+  isSpeakWanted = false;
+  throw problem;
+}
+
+function heard(frame) {
+  if (!listening) return;
+  listening.link.send(frame);
+  coach.sound(frame, listening.sound.rateHz);
+  if (++numHeard % 3 === 0 && !listening.link.isBroken) view.level(levelOf(frame)); // every 60 ms
+}
+
+function lost() {
+  view.problem("gone");
+  stop();
+}
+
+function stop() {
+  if (!listening) return;
+  view.microphone(false);
   listening.finish();
 }
 
-// After the last sentence.
-function speakAgain(isWanted) {
-  speaksAgain = isWanted;
-  view.status(isWanted ? "again" : "describing");
+function press() {
+  if (listening && !listening.isFinished) stop();
+  else if (listening) speakAgain();
+  else if (!isSpeakWanted) {
+    view.noProblem();
+    isSpeakWanted = true;
+    work();
+  }
+}
+
+// After the last sentence, or not.
+function speakAgain() {
+  isSpeakWanted = !isSpeakWanted;
+  view.status(isSpeakWanted ? "again" : "describing");
 }
 
 function add(files) {
+  if (!files.length) return;
+  if (!describing) view.noProblem();
   const room = MAX_WAITING - waiting.length;
   waiting.push(...[...files].slice(0, room));
   if (files.length > room) view.addProblem("left-out", files.length - room, MAX_WAITING);
-  describing ??= describeAll().finally(() => (describing = null));
-}
-
-async function describeAll() {
-  view.noProblem();
-  if (listening) {
-    if (!isEnding) toggle();
-    await listening.done;
-  }
-  cancelling = new AbortController();
-  let word = ["ready"];
-  while (waiting.length) word = await describeOne(waiting.shift(), cancelling.signal);
-  cancelling = null;
-  view.progress(null);
-  view.status(...word);
-}
-
-// The status at its end.
-async function describeOne(file, signal) {
-  view.status("reading", file.name);
-  view.progress(0);
-  try {
-    const { problem, isSilent } = await describe(screen, server(), file, signal);
-    if (problem) throw problem;
-    if (isSilent && !signal.aborted) {
-      view.addProblem("silent", file.name);
-      return ["ready"];
-    }
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    view.addProblem("of-file", file.name, error.word);
-    if (error.wantsKey) view.askKey();
-    return ["ready"];
-  }
-  return signal.aborted ? ["cancelled", file.name] : ["done"];
+  stop();
+  work();
 }
 
 async function trySample() {
   const response = await fetch("sample.wav").catch(() => null);
-  if (!response?.ok) return void view.problem("unreachable");
+  if (!response?.ok) return view.problem("unreachable");
   add([new File([await response.blob()], "sample.wav")]);
 }
 
 // The current recording, and those that wait.
 function cancel() {
   waiting.length = 0;
-  cancelling?.abort();
+  describing?.abort();
 }
 
-function wire() {
-  at("mic").addEventListener("click", toggle);
-  at("cancel").addEventListener("click", cancel);
-  at("sample").addEventListener("click", trySample);
-  at("dismiss").addEventListener("click", () => view.noProblem());
-  document.addEventListener("keydown", ({ key }) => {
-    if (key !== "Escape") return;
-    cancel();
-    view.noProblem();
-    at("settings").open = false;
-  });
-  at("file").addEventListener("change", ({ target }) => {
-    add(target.files);
-    target.value = ""; // the same file may be chosen again
-  });
-  for (const name of ["dragover", "dragleave", "drop"]) {
-    document.addEventListener(name, (event) => {
-      event.preventDefault();
-      document.body.classList.toggle("dropping", name === "dragover");
-    });
-  }
-  document.addEventListener("drop", ({ dataTransfer }) => add(dataTransfer.files));
-  at("coaching").checked = browser.get(COACHING) === "on";
-  at("coaching").addEventListener("change", ({ target }) => browser.set(COACHING, target.checked ? "on" : "off"));
-  at("key-row").addEventListener("submit", (event) => {
-    event.preventDefault();
-    at("settings").open = false;
-    at("mic").focus();
-  });
-  at("key").value = tab.get(KEY) ?? "";
-  at("key-row").hidden = !at("key").value;
-  at("key").addEventListener("input", ({ target }) => tab.set(KEY, target.value.trim()));
+function escape({ key }) {
+  if (key !== "Escape") return;
+  cancel();
+  view.noProblem();
+  page.settings.open = false;
 }
 
-function chooseLanguage() {
-  at("language").value = wantedLanguage();
-  speakLanguage(at("language").value);
-  at("language").addEventListener("change", ({ target }) => speakLanguage(target.value));
+function choose({ target }) {
+  add([...target.files]);
+  target.value = ""; // the same file may be chosen again
 }
+
+function drag(event) {
+  event.preventDefault();
+  document.body.classList.toggle("dropping", event.type === "dragover");
+  if (event.type === "drop") add(event.dataTransfer.files);
+}
+
+function enterKey(event) {
+  event.preventDefault();
+  page.settings.open = false;
+  page.mic.focus();
+}
+
+const EVENTS = [
+  [page.mic, "click", press],
+  [page.cancel, "click", cancel],
+  [page.sample, "click", trySample],
+  [page.dismiss, "click", view.noProblem],
+  [document, "keydown", escape],
+  [page.file, "change", choose],
+  [document, "dragover", drag],
+  [document, "dragleave", drag],
+  [document, "drop", drag],
+  [page.coaching, "change", () => browser.setItem(COACHING, page.coaching.checked ? "on" : "off")],
+  [page.language, "change", () => speakLanguage(page.language.value)],
+  [page.key, "input", () => tab.setItem(KEY, page.key.value.trim())],
+  [page["key-row"], "submit", enterKey],
+];
 
 async function read(name) {
   const response = await fetch(name).catch(() => {
@@ -187,14 +198,18 @@ async function read(name) {
 }
 
 async function start() {
-  chooseLanguage();
+  page.language.value = wantedLanguage();
+  speakLanguage(page.language.value);
+  page.coaching.checked = browser.getItem(COACHING) === "on";
+  page.key.value = tab.getItem(KEY) ?? "";
+  page["key-row"].hidden = !page.key.value;
   const files = ["attributes.json", "languages.json", "chinese.json"];
   const [attributes, languages, chinese] = await Promise.all(files.map(read));
   spoken = languages;
   learnTexts(chinese);
-  screen.list = new List(at("attributes"), attributes);
-  screen.coach = new CoachView(screen.list);
-  wire();
+  buildList(page.attributes, attributes);
+  view.showNext();
+  for (const [target, event, act] of EVENTS) target.addEventListener(event, act);
 }
 
 start().catch(tell);

@@ -2,7 +2,7 @@
 //
 // A device faster than the server takes (48 kHz) is averaged down by a whole number; any other rate is left as it is.
 
-import { KEPT, Mixer } from "./mixer.js";
+import { KEPT, Mixer, toPcm16 } from "./mixer.js";
 
 const FRAME_S = 0.02;
 const KEPT_A_FRAME = KEPT ** (FRAME_S / 0.05);
@@ -36,7 +36,7 @@ class Framer extends AudioWorkletProcessor {
     for (let i = 0; i < frame.length; i++) {
       let sum = 0;
       for (let j = 0; j < this.factor; j++) sum += mixed[i * this.factor + j];
-      frame[i] = Math.round(Math.max(-1, Math.min(1, sum / this.factor)) * 32767);
+      frame[i] = toPcm16(sum / this.factor);
     }
     this.port.postMessage(frame.buffer, [frame.buffer]);
     this.numFilled = 0;

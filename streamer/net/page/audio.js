@@ -1,64 +1,86 @@
 // Sound: PCM16 mono frames of the microphone at the device's own rate, and files.
 
-import { Problem, ofMicrophone } from "./link.js";
-import { Mixer } from "./mixer.js";
+import { Problem } from "./link.js";
+import { toPcm } from "./mixer.js";
 
 const MAX_RATE_HZ = 48_000; // of the server
 const MIN_RATE_HZ = 8_000;
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
+const MAX_KEPT_S = 300; // 38 MB in a report, at 48 kHz
 
 // Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
 const WANTED = { channelCount: 1, autoGainControl: false, echoCancellation: false, noiseSuppression: false };
+const REFUSED = { NotAllowedError: "not-allowed", NotFoundError: "no-microphone", NotReadableError: "taken" };
 
-export class Microphone {
-  #context;
-  #stream;
-
-  // Rejects with a Problem. onFrame(ArrayBuffer) from then on; onLost() if the device goes away.
-  static async open(onFrame, onLost) {
-    if (!window.isSecureContext || !navigator.mediaDevices) {
-      throw new Problem("insecure");
-    }
-    const microphone = new Microphone();
-    try {
-      await microphone.#open(onFrame, onLost);
-    } catch (error) {
-      await microphone.close();
-      throw ofMicrophone(error);
-    }
-    return microphone;
+// {rateHz, close()}; rejects with a Problem. onFrame(ArrayBuffer) from then on; onLost() if the device goes away.
+export async function openMicrophone(onFrame, onLost) {
+  if (!window.isSecureContext || !navigator.mediaDevices) throw new Problem("insecure");
+  let stream, context;
+  const close = async () => {
+    stream?.getTracks().forEach((track) => track.stop());
+    if (context?.state !== "closed") await context?.close();
+  };
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
+    stream.getAudioTracks()[0].onended = onLost;
+    context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
+    return { rateHz: await listen(stream, context, onFrame), close };
+  } catch (error) {
+    await close();
+    if (error instanceof Problem) throw error;
+    const word = REFUSED[error.name];
+    throw word ? new Problem(word) : new Problem("no-opening", error.message || error.name);
   }
+}
 
-  async #open(onFrame, onLost) {
-    this.#stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
-    this.#stream.getAudioTracks()[0].addEventListener("ended", onLost);
-    this.#context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
-    await this.#context.audioWorklet.addModule("audio-worklet.js").catch(() => {
-      throw new Problem("unreachable"); // it comes from the server, as the page did
-    });
-    await this.#context.resume();
-    const factor = Math.ceil(this.#context.sampleRate / MAX_RATE_HZ);
-    this.rateHz = Math.round(this.#context.sampleRate / factor);
-    if (this.rateHz < MIN_RATE_HZ) throw new Problem("low-rate", this.rateHz);
-    const framer = new AudioWorkletNode(this.#context, "framer", { numberOfOutputs: 1, processorOptions: { factor } });
-    framer.port.onmessage = ({ data }) => onFrame(data);
-    this.#context.createMediaStreamSource(this.#stream).connect(framer);
-    framer.connect(this.#context.destination); // it plays silence; a node that leads nowhere may not be run
-  }
-
-  async close() {
-    this.#stream?.getTracks().forEach((track) => track.stop());
-    if (this.#context && this.#context.state !== "closed") await this.#context.close();
-  }
+// The rate of the frames.
+async function listen(stream, context, onFrame) {
+  await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
+    throw new Problem("unreachable"); // it comes from the server, as the page did
+  });
+  await context.resume();
+  const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);
+  const rateHz = Math.round(context.sampleRate / factor);
+  if (rateHz < MIN_RATE_HZ) throw new Problem("low-rate", rateHz);
+  const framer = new AudioWorkletNode(context, "framer", { numberOfOutputs: 1, processorOptions: { factor } });
+  framer.port.onmessage = ({ data }) => onFrame(data);
+  context.createMediaStreamSource(stream).connect(framer);
+  framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
+  return rateHz;
 }
 
 // Loudness of a frame, 0 (-60 dB or less) to 1 (full scale).
 export function levelOf(frame) {
   const samples = new Int16Array(frame);
-  let energy = 0;
-  for (const sample of samples) energy += sample * sample;
+  const energy = samples.reduce((sum, sample) => sum + sample * sample, 0);
   const decibels = 10 * Math.log10(energy / samples.length / 32768 ** 2 + 1e-12);
   return Math.max(0, Math.min(1, 1 + decibels / 60));
+}
+
+// The microphone's sound, kept for a report where the user wishes it.
+export class Sound {
+  #frames = [];
+  #numBytes = 0;
+
+  // A frame of PCM16. Beyond MAX_KEPT_S the oldest ones go.
+  add(frame, rateHz) {
+    this.rateHz = rateHz;
+    this.#numBytes += frame.byteLength;
+    this.#frames.push(frame);
+    while (this.#numBytes > 2 * MAX_KEPT_S * rateHz) this.#numBytes -= this.#frames.shift().byteLength;
+  }
+
+  // A WAV file as a data URL, or null without sound.
+  async url() {
+    if (!this.#numBytes) return null;
+    const numbers = (...all) => Uint32Array.from(all);
+    const format = numbers(16, 1 | (1 << 16), this.rateHz, 2 * this.rateHz, 2 | (16 << 16)); // PCM, one channel
+    const head = ["RIFF", numbers(36 + this.#numBytes), "WAVEfmt ", format, "data", numbers(this.#numBytes)];
+    const reader = new FileReader();
+    reader.readAsDataURL(new Blob([...head, ...this.#frames], { type: "audio/wav" }));
+    await new Promise((done) => (reader.onload = done));
+    return reader.result;
+  }
 }
 
 // {rateHz, pcm: Int16Array}; rejects with a Problem.
@@ -66,35 +88,17 @@ export async function readRecording(file) {
   if (file.size > MAX_FILE_BYTES) throw new Problem("large");
   const bytes = await file.arrayBuffer();
   const rateHz = Math.max(MIN_RATE_HZ, Math.min(MAX_RATE_HZ, waveRate(bytes) ?? MAX_RATE_HZ));
-  let decoded;
   try {
-    decoded = await new OfflineAudioContext(1, 1, rateHz).decodeAudioData(bytes); // it resamples to its own rate
+    return { rateHz, pcm: toPcm(await new OfflineAudioContext(1, 1, rateHz).decodeAudioData(bytes)) }; // it resamples
   } catch {
     throw new Problem("no-sound");
   }
-  return { rateHz, pcm: toPcm(decoded) };
 }
 
 // The rate in a WAV's format chunk; null for anything else.
 function waveRate(bytes) {
-  const view = new DataView(bytes);
-  const word = (at) => String.fromCharCode(...new Uint8Array(bytes, at, 4));
-  if (bytes.byteLength < 44 || word(0) !== "RIFF" || word(8) !== "WAVE") return null;
-  for (let at = 12; at + 16 <= bytes.byteLength; at += 8 + view.getUint32(at + 4, true) + (view.getUint32(at + 4, true) & 1)) {
-    if (word(at) === "fmt ") return view.getUint32(at + 12, true);
-  }
-  return null;
-}
-
-// In blocks of 50 ms.
-function toPcm(decoded) {
-  const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
-  const pcm = new Int16Array(decoded.length);
-  const size = Math.floor(decoded.sampleRate / 20);
-  const mixer = new Mixer(channels.length);
-  for (let from = 0; from < pcm.length; from += size) {
-    const mixed = mixer.mix(channels.map((channel) => channel.subarray(from, from + size)));
-    mixed.forEach((sample, i) => (pcm[from + i] = Math.max(-32768, Math.min(32767, Math.round(sample * 32768)))));
-  }
-  return pcm;
+  const head = new TextDecoder("latin1").decode(bytes.slice(0, 65_536));
+  const at = head.indexOf("fmt ");
+  const isWave = head.startsWith("RIFF") && head.startsWith("WAVE", 8) && at > 0 && at + 16 <= bytes.byteLength;
+  return isWave ? new DataView(bytes).getUint32(at + 12, true) : null;
 }

@@ -1,79 +1,64 @@
 // The coach on the page: a curve, a short word, the usual values, and a report. All that is kept is bounded.
 
-import { MEASURES, shareOf, shown } from "./list.js";
-import { broken, reportOf } from "./report.js";
-import { Sound } from "./sound.js";
+import { Sound } from "./audio.js";
+import { MEASURES, compareWith, read, shareOf } from "./list.js";
+import { areaOf, lineOf, reportOf } from "./report.js";
+import { page, problem, shown } from "./view.js";
 import { browser, put, say } from "./words.js";
 
 const SHOWN_S = 30; // of the curve
 const POINT_S = 0.05;
-const MAX_POINTS = SHOWN_S / POINT_S;
 const CALM_EVERY_S = 2; // for users who want less motion
 const [WIDTH, HEIGHT] = [600, 100]; // of the curve, as index.html has them
-const PITCH_HZ = MEASURES.pitch_median_hz.scale;
-const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
-// A baseline's numbers, as extras/coach/options.py names them.
-const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
-  loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
 const FORM = 5; // of what is kept, as extras/coach/network.py numbers it
-const LEARN_S = 30; // of an older server, which does not tell
 const FRESH_S = 8; // a word is shown
-const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
+const WINDOW_POINTS = 20; // between two windows of the report
+const MIN_SPEECH_S = 1.5; // in a window of the report
+const MAX_POINTS = 72_000; // an hour; then every other one goes
 const MAX_NUDGES = 500;
 const MAX_SENTENCES = 500;
 
-const at = (id) => document.getElementById(id);
+// Of a conversation with the microphone, over all its sessions with the server: the content of a report.
+const NOTHING = { begun: null, seconds: 0, stepS: POINT_S, points: [], windows: [], nudges: [], sentences: [], baseline: null };
 
-export class CoachView {
-  #curve = new Curve(at("curve"));
-  #baseline = null;
-  #nudgedAt = -Infinity;
-  #shown = null; // the nudge whose word is on the page
+class Coach {
+  #kept = NOTHING;
+  #fromS = 0; // where the server's session began
+  #nudge = null; // whose word is on the page
   #learnS = 0; // of speech, as the server tells
-  #learntS = -1; // as it is shown
-  #fromS = 0; // where the server's session began, in seconds of the report
-  #isKept = false; // as the button shows it
-  #every = 1; // points of 50 ms in a row
-  #held = [];
-  #kept = nothing();
+  #learntS = 0;
+  #drawnS = 0;
   #sound = null; // for the report, where it is wished
 
-  constructor(list) {
-    this.list = list;
-    list.drawn = () => this.#explain();
-    at("save").addEventListener("click", () => this.#save());
-    at("keep").addEventListener("click", () => this.#keep());
-    addEventListener("storage", () => this.#showKeep()); // of another tab
-    this.#showKeep();
+  constructor() {
+    page.save.addEventListener("click", () => this.#save());
+    page.keep.addEventListener("click", () => this.#keep());
+    page.list.addEventListener("change", () => this.#explain());
+    addEventListener("storage", () => this.#draw()); // of another tab
+    this.#draw();
   }
 
-  // The setting of a session; null without a coach.
+  // The setting of a session; undefined without a coach.
   get wanted() {
-    if (!at("coaching").checked) return null;
-    const usual = kept();
-    return usual ? { baseline: usual } : true;
+    if (page.coach.hidden) return undefined;
+    const baseline = this.#kept.baseline ?? keptBaseline();
+    return baseline ? { baseline } : true;
   }
 
-  // A session of the microphone begins.
-  begin(isCoached) {
-    at("coach").hidden = !isCoached;
-    at("main").classList.toggle("coached", isCoached);
-    if (!isCoached) return;
-    this.#baseline = null;
-    this.#nudgedAt = -Infinity;
-    this.#learntS = -1;
-    this.#fromS = 0;
-    this.#every = 1;
-    this.#held = [];
-    this.#kept = { ...nothing(), begun: new Date() };
-    this.#sound = at("sounding").checked ? new Sound() : null;
-    this.list.usual(null);
-    this.#curve.clear();
+  // A conversation begins, with a coach if the settings say so.
+  begin() {
+    page.coach.hidden = !page.coaching.checked;
+    this.#sound = page.sounding.checked ? new Sound() : null;
+    if (page.coach.hidden) return;
+    if (browser.getItem(USUAL) !== null && !keptBaseline()) {
+      browser.removeItem(USUAL); // the server would refuse it
+      problem("usual-older");
+    }
+    this.#kept = { ...structuredClone(NOTHING), begun: new Date() };
+    this.#fromS = this.#learntS = this.#drawnS = 0;
+    page.curve.replaceChildren();
     this.end();
-    put(at("learning"), null);
-    at("save").disabled = at("keep").disabled = true;
-    this.#showKeep();
   }
 
   // A frame of the microphone.
@@ -83,215 +68,143 @@ export class CoachView {
 
   // The word goes; the report's content stays.
   end() {
-    this.#shown = null;
-    put(at("nudge"), null);
-    put(at("nudge-why"), null);
+    this.#nudge = null;
+    this.#draw();
   }
 
-  // Another session, asked for `wanted`, from a second of the last one on: the report goes on, and the learnt baseline goes
-  // along.
-  anew(wanted, fromS) {
+  // Another session, from a second of the last one on: the report goes on, and the learnt baseline goes along.
+  anew(fromS) {
     this.#fromS += fromS;
-    const isBefore = ({ t }) => t < this.#fromS;
-    for (const name of ["rows", "windows"]) this.#kept[name] = this.#kept[name].filter(isBefore);
-    this.#curve.keep(isBefore);
-    this.#held = [];
-    this.#learntS = -1;
+    for (const name of ["points", "windows"]) this.#kept[name] = this.#kept[name].filter(({ t }) => t < this.#fromS);
     this.end();
-    return wanted && this.#baseline ? { baseline: this.#baseline } : wanted;
   }
 
   hear(event) {
+    if (page.coach.hidden) return;
+    const kept = this.#kept;
+    const nudge = { ...event, t: this.#fromS + event.t_s };
     switch (event.type) {
       case "session.updated":
-        this.#learnS = event.session.streamer.coach.learn_s ?? LEARN_S;
+        this.#learnS = event.session.streamer.coach.learn_s;
         return;
       case "streamer.coach":
-        return this.#news({ ...event, t_s: this.#fromS + event.t_s, curve_s: this.#fromS + event.curve_s });
+        this.#remember(event, this.#fromS + event.t_s);
+        this.#drawCurve();
+        return this.#draw();
       case "streamer.baseline":
-        return this.#usual(event.baseline);
+        kept.baseline = event.baseline;
+        return this.#draw();
       case "streamer.nudge":
-        return this.#nudge({ ...event, t_s: this.#fromS + event.t_s });
-      case "streamer.description":
-        return this.#sentence(event.description);
+        kept.nudges = [...kept.nudges.slice(1 - MAX_NUDGES), nudge];
+        this.#nudge = { ...nudge, why: whyOf(nudge), isSeen: false };
+        this.#draw();
+        return this.#explain();
+      case "streamer.description": {
+        const { text, measures = null } = event.description;
+        if (text) kept.sentences = [...kept.sentences.slice(1 - MAX_SENTENCES), { text, measures, t: kept.seconds }];
+      }
     }
   }
 
-  #news(event) {
-    at("save").disabled = false;
-    this.#curve.add(event);
-    const learntS = Math.floor(event.learnt_s);
-    if (!this.#baseline && learntS !== this.#learntS) put(at("learning"), ["learning", learntS, this.#learnS]);
-    this.#learntS = learntS;
-    if (event.t_s - this.#nudgedAt > FRESH_S) this.end();
-    this.#remember(event);
-  }
-
-  #usual(baseline) {
-    this.#baseline = this.#kept.baseline = baseline;
-    this.list.usual(baseline);
-    this.#curve.usual(baseline);
-    at("keep").disabled = false;
-    put(at("learning"), ["learnt", Math.round(baseline.speech_s)]);
-  }
-
-  #nudge(event) {
-    this.#nudgedAt = event.t_s;
-    this.#curve.nudge(event.t_s);
-    this.#shown = { ...event, isSeen: false };
-    put(at("nudge"), [`nudge-${event.kind}`]);
-    put(at("nudge-why"), whyOf(event));
-    this.#explain();
-    this.#kept.nudges.push(event);
-    this.#kept.nudges.splice(0, this.#kept.nudges.length - MAX_NUDGES);
+  #remember(event, t) {
+    const kept = this.#kept;
+    kept.seconds = t;
+    this.#learntS = event.learnt_s;
+    const from = this.#fromS + event.curve_s;
+    const points = event.pitch_hz.map((hz, i) => ({ t: from + i * POINT_S, hz, level: event.level_dbfs[i] }));
+    points.forEach((point) => addDue(kept.points, point, kept.stepS));
+    if (event.last.speech_s >= MIN_SPEECH_S) addDue(kept.windows, { ...event.last, t }, WINDOW_POINTS * kept.stepS);
+    if (kept.points.length > MAX_POINTS) {
+      for (const name of ["points", "windows"]) kept[name] = kept[name].filter((_, i) => i % 2);
+      kept.stepS *= 2;
+    }
+    if (t - this.#nudge?.t > FRESH_S) this.#nudge = null;
   }
 
   // The reason has the number that the list shows; none while that, of a longer time, is still as usual. Once it has
   // been unusual, the word goes when it is usual again.
   #explain() {
-    const { measure, value, usual, isSeen } = this.#shown ?? {};
-    const now = this.list.value(measure);
-    if (now === null) return;
-    const isUsual = (now - usual) * (value - usual) <= 0 || shown(measure, now) === shown(measure, usual);
-    if (isUsual && isSeen) return this.end();
-    this.#shown.isSeen = !isUsual;
-    put(at("nudge-why"), isUsual ? null : whyOf({ measure, value: now, usual }));
+    const { measure, value, usual, isSeen } = this.#nudge ?? {};
+    const now = measure in MEASURES ? (shown.latest ?? shown.measures)?.[measure] : null;
+    if (now === null || now === undefined) return;
+    const isUsual = (now - usual) * (value - usual) <= 0 || read(measure, now) === read(measure, usual);
+    const why = isUsual ? null : whyOf({ measure, value: now, usual });
+    this.#nudge = isUsual && isSeen ? null : { ...this.#nudge, why, isSeen: !isUsual };
+    this.#draw();
   }
 
-  #sentence(found) {
-    if (!found.text || !this.#kept.begun) return;
-    this.#kept.sentences.push({ text: found.text, measures: found.measures ?? null, atS: this.#kept.seconds });
-    this.#kept.sentences.splice(0, this.#kept.sentences.length - MAX_SENTENCES);
+  #draw() {
+    const { seconds, baseline } = this.#kept;
+    const isKept = keptBaseline() !== null;
+    put(page.keep, [isKept ? "forget-usual" : "keep-usual"]);
+    page.keep.disabled = !isKept && !baseline;
+    page.save.disabled = !seconds;
+    const learnt = baseline ? ["learnt", Math.round(baseline.speech_s)] : ["learning", Math.floor(this.#learntS), this.#learnS];
+    put(page.learning, seconds ? learnt : null);
+    put(page.nudge, this.#nudge && [`nudge-${this.#nudge.kind}`]);
+    put(page["nudge-why"], this.#nudge && this.#nudge.why);
+    compareWith(baseline);
   }
 
-  // Rows of the report's curves: the mean of some points, more of them the longer somebody speaks.
-  #remember(event) {
-    const kept = this.#kept;
-    kept.seconds = event.t_s;
-    event.pitch_hz.forEach((hz, i) => this.#held.push({ t: event.curve_s + 0.05 * i, hz, level: event.level_dbfs[i] }));
-    while (this.#held.length >= this.#every) {
-      const part = this.#held.splice(0, this.#every);
-      const voiced = part.map(({ hz }) => hz).filter((hz) => hz !== null).sort((a, b) => a - b);
-      const hz = voiced.length ? voiced[voiced.length >> 1] : null;
-      kept.rows.push({ t: part[0].t, hz, level: Math.max(...part.map(({ level }) => level)) });
-    }
-    if (Math.round(event.t_s * 5) % 5 === 0 && event.last.speech_s >= 1.5) kept.windows.push({ t: event.t_s, ...event.last });
-    if (kept.windows.length > MAX_ROWS) kept.windows = kept.windows.filter((_, i) => i % 2);
-    if (kept.rows.length > MAX_ROWS) {
-      kept.rows = kept.rows.filter((_, i) => i % 2);
-      this.#every *= 2;
-    }
+  #drawCurve() {
+    const every = matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_EVERY_S : 0;
+    if (this.#kept.seconds < this.#drawnS + every) return;
+    this.#drawnS = this.#kept.seconds;
+    page.curve.innerHTML = curveOf(this.#kept);
   }
 
   async #save() {
-    const page = reportOf(this.#kept, (await this.#sound?.url()) ?? null);
+    const html = reportOf(this.#kept, (await this.#sound?.url()) ?? null);
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
+    link.href = URL.createObjectURL(new Blob([html], { type: "text/html" }));
     link.download = `${say("report-file")}-${this.#kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }
 
   #keep() {
-    if (this.#isKept) browser.drop(USUAL);
-    else browser.set(USUAL, JSON.stringify(this.#baseline));
-    this.#showKeep();
+    if (keptBaseline()) browser.removeItem(USUAL);
+    else browser.setItem(USUAL, JSON.stringify(this.#kept.baseline));
+    this.#draw();
   }
-
-  #showKeep() {
-    this.#isKept = kept() !== null;
-    put(at("keep"), [this.#isKept ? "forget-usual" : "keep-usual"]);
-    at("keep").disabled = !this.#isKept && !this.#baseline;
-  }
-}
-
-// The content of a report.
-function nothing() {
-  return { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [], baseline: null };
 }
 
 // Why: the value, its unit, and what is usual.
 export function whyOf({ measure, value, usual }) {
   if (!(measure in MEASURES)) return [`nudge-${measure}`, value.toFixed(0)];
-  return ["nudge-measure", shown(measure, value), [MEASURES[measure].unit], shown(measure, usual)];
+  return ["nudge-measure", read(measure, value), ["told", MEASURES[measure].unit], read(measure, usual)];
 }
 
-// The baseline that the speaker keeps, or null.
-function kept() {
+// The baseline that the speaker keeps; null if there is none, or one of an older page.
+function keptBaseline() {
   try {
-    const usual = JSON.parse(browser.get(USUAL));
-    const isWhole = usual.form === FORM && NAMES.every((name) => typeof usual[name] === "number");
-    return isWhole && Object.keys(usual).length === NAMES.length + 1 ? usual : null;
+    const usual = JSON.parse(browser.getItem(USUAL));
+    return usual.form === FORM ? usual : null;
   } catch {
     return null;
   }
 }
 
-// Drops a baseline that an older page has kept, which the server would refuse; whether there was one.
-export function dropOlder() {
-  const isOlder = browser.get(USUAL) !== null && kept() === null;
-  if (isOlder) browser.drop(USUAL);
-  return isOlder;
+// Adds what comes `stepS` or more after the last one.
+function addDue(list, one, stepS) {
+  if (!(one.t - list.at(-1)?.t < 0.9 * stepS)) list.push(one);
 }
 
-// Pitch and level of the last half minute, drawn in a box of WIDTH times HEIGHT.
-class Curve {
-  #svg;
-  #points = []; // {t, hz or null, level}, of SHOWN_S
-  #nudges = []; // seconds
-  #baseline = null;
-  #drawnS = -Infinity;
-
-  constructor(svg) {
-    this.#svg = svg;
-  }
-
-  clear() {
-    this.#points = [];
-    this.#nudges = [];
-    this.#baseline = null;
-    this.#drawnS = -Infinity;
-    this.#svg.replaceChildren();
-  }
-
-  keep(isKept) {
-    this.#points = this.#points.filter(isKept);
-  }
-
-  usual(baseline) {
-    this.#baseline = baseline;
-  }
-
-  nudge(seconds) {
-    this.#nudges.push(seconds);
-    if (this.#nudges.length > MAX_POINTS) this.#nudges.shift();
-  }
-
-  // The new points of one event.
-  add({ t_s: t, curve_s: from, pitch_hz: pitches, level_dbfs: levels }) {
-    pitches.forEach((hz, i) => this.#points.push({ t: from + i * POINT_S, hz, level: levels[i] }));
-    this.#points.splice(0, this.#points.length - MAX_POINTS);
-    const every = matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_EVERY_S : 0;
-    if (t - this.#drawnS < every || !this.#points.length) return;
-    this.#drawnS = t;
-    this.#draw();
-  }
-
-  #draw() {
-    const points = this.#points;
-    const [first, last] = [points[0].t, points.at(-1).t];
-    const end = Math.max(SHOWN_S, last);
-    const x = (t) => (WIDTH * (1 - (end - t) / SHOWN_S)).toFixed(1);
-    const pitchY = (hz) => (3 + (0.58 * HEIGHT - 6) * (1 - shareOf(hz, PITCH_HZ, true))).toFixed(1);
-    const levelY = (level) => (HEIGHT * (1 - 0.36 * shareOf(level, LEVEL_DBFS))).toFixed(1);
-    const levels = points.map(({ t, level }) => `L${x(t)} ${levelY(level)}`).join("");
-    const pitches = points.map(({ t, hz }) => (hz === null ? null : [t, hz]));
-    const usual = this.#baseline ? [pitchY(this.#baseline.pitch_median_hz), levelY(this.#baseline.level_dbfs)] : [];
-    this.#svg.innerHTML = [
-      `<path class="level" d="M${x(first)} ${HEIGHT}${levels}L${x(last)} ${HEIGHT}Z"/>`,
-      ...this.#nudges.map((t) => `<path class="nudge" d="M${x(t)} 0V${HEIGHT}"/>`),
-      ...usual.map((y) => `<path class="usual" d="M0 ${y}H${WIDTH}"/>`),
-      `<path class="pitch" d="${broken(pitches, x, pitchY, 1.5 * POINT_S)}"/>`,
-    ].join("");
-  }
+// Pitch and level of the last half minute, in a box of WIDTH times HEIGHT.
+function curveOf({ points, seconds, nudges, baseline }) {
+  const end = Math.max(SHOWN_S, seconds);
+  const shownPoints = points.filter(({ t }) => t > end - SHOWN_S);
+  if (!shownPoints.length) return "";
+  const x = (t) => (WIDTH * (1 - (end - t) / SHOWN_S)).toFixed(1);
+  const pitchY = (hz) => (3 + (0.58 * HEIGHT - 6) * (1 - shareOf(hz, MEASURES.pitch_median_hz.scale, true))).toFixed(1);
+  const levelY = (level) => (HEIGHT * (1 - 0.36 * shareOf(level, MEASURES.level_dbfs.scale))).toFixed(1);
+  const usual = baseline ? [pitchY(baseline.pitch_median_hz), levelY(baseline.level_dbfs)] : [];
+  return [
+    `<path class="level" d="${areaOf(shownPoints, x, levelY, HEIGHT)}"/>`,
+    ...nudges.map(({ t }) => `<path class="nudge" d="M${x(t)} 0V${HEIGHT}"/>`),
+    ...usual.map((y) => `<path class="usual" d="M0 ${y}H${WIDTH}"/>`),
+    `<path class="pitch" d="${lineOf(shownPoints.map(({ t, hz }) => [t, hz]), x, pitchY)}"/>`,
+  ].join("");
 }
+
+export const coach = new Coach();

@@ -33,3 +33,20 @@ export class Mixer {
     return this.#heard;
   }
 }
+
+export function toPcm16(sample) {
+  return Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
+}
+
+// An AudioBuffer, in blocks of 50 ms.
+export function toPcm(decoded) {
+  const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
+  const pcm = new Int16Array(decoded.length);
+  const size = Math.floor(decoded.sampleRate / 20);
+  const mixer = new Mixer(channels.length);
+  for (let from = 0; from < pcm.length; from += size) {
+    const mixed = mixer.mix(channels.map((channel) => channel.subarray(from, from + size)));
+    mixed.forEach((sample, i) => (pcm[from + i] = toPcm16(sample)));
+  }
+  return pcm;
+}

@@ -1,9 +1,8 @@
 // A report of a session as one HTML file that needs nothing else.
 
-import { MEASURES, shareOf, shown } from "./list.js";
 import { whyOf } from "./coach.js";
-import { languageOf } from "./view.js";
-import { say } from "./words.js";
+import { MEASURES, read, shareOf } from "./list.js";
+import { clock, languageOf, say } from "./words.js";
 
 const STYLE = `:root{color-scheme:light dark;--ink:#18212b;--muted:#566270;--line:#dfe3e1;--paper:#fff;--accent:#0f766e;--soft:#cfe3df;--warn:#b42318}
 @media (prefers-color-scheme:dark){:root{--ink:#e9eef2;--muted:#9dabb9;--line:#2c3641;--paper:#11161b;--accent:#2dd4bf;--soft:#21403d;--warn:#fda29b}}
@@ -15,39 +14,38 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.
 .usual{stroke:var(--muted);stroke-dasharray:4 5}.nudge{stroke:var(--warn)}.axis{stroke:var(--line)}@media print{body{max-width:none}}`;
 const WIDTH = 900;
 const LEFT = 46;
-const MAX_POINTS = 1_200;
+const MAX_POINTS = 3_600;
+const GAP_S = 3;
 const STEPS_S = [2, 5, 10, 15, 30, 60, 120, 300, 600, 900];
-const PITCH_HZ = MEASURES.pitch_median_hz.scale;
-const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 
-// kept: {begun, seconds, rows, windows, nudges, sentences, baseline}. sound: a data URL, or null.
+// kept: {begun, seconds, points, windows, nudges, sentences, baseline}. sound: a data URL, or null.
 export function reportOf(kept, sound = null) {
-  const { begun, seconds, baseline } = kept;
-  const when = begun.toLocaleString(document.documentElement.lang);
-  const parts = [
-    `<h1>${told("report-title")}</h1>${headlineOf(kept)}<p class="muted">${safe(when)} · ${told("report-length", clock(seconds))}</p>${sound ? `<audio controls src="${sound}" aria-label="${told("playback")}"></audio>` : ""}`,
-    `<h2>${told("report-measures")}</h2>${measuresOf(kept)}`,
-    `<h2>${told("report-curves")}</h2>${curvesOf(kept)}`,
-    `<h2>${told("report-nudges")}</h2>${nudgesOf(kept)}`,
-    `<h2>${told("report-sentences")}</h2>${sentencesOf(kept)}`,
-    `<h2>${told("report-how")}</h2><p>${told("report-how-1")}</p><p>${told("report-how-2")}</p><p>${told(baseline ? "report-how-3" : "report-how-4")}</p>`,
-  ];
   const lang = document.documentElement.lang;
+  const when = safe(kept.begun.toLocaleString(lang));
+  const player = sound ? `<audio controls src="${sound}" aria-label="${told("playback")}"></audio>` : "";
+  const how = ["report-how-1", "report-how-2", kept.baseline ? "report-how-3" : "report-how-4"];
+  const parts = {
+    "report-measures": measuresOf(kept),
+    "report-curves": curvesOf(kept),
+    "report-nudges": nudgesOf(kept),
+    "report-sentences": sentencesOf(kept),
+    "report-how": how.map((name) => `<p>${told(name)}</p>`).join(""),
+  };
   return `<!doctype html>
 <html lang="${lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${told("report-title")}</title><style>${STYLE}</style></head>
-<body><main>${parts.join("\n")}</main></body></html>
+<title>${told("now")}</title><style>${STYLE}</style></head>
+<body><main><h1>${told("now")}</h1>${headlineOf(kept)}
+<p class="muted">${when} · ${told("report-length", clock(kept.seconds))}</p>${player}
+${Object.entries(parts).map(([name, part]) => `<h2>${told(name)}</h2>${part}`).join("\n")}
+</main></body></html>
 `;
 }
 
 // How the pace of the last third compares with what is usual, or with the first third.
 function headlineOf({ windows, seconds, baseline }) {
-  const pace = (from, to) =>
-    quantile(
-      windows.filter((each) => each.rate_syllables_per_s && each.t >= from * seconds && each.t <= to * seconds).map((each) => each.rate_syllables_per_s),
-      0.5,
-    );
-  const [usual, end] = [baseline?.rate_syllables_per_s ?? pace(0, 1 / 3), pace(2 / 3, 1)];
+  const name = "rate_syllables_per_s";
+  const pace = (from, to) => quantile(valuesOf(name, windows.filter(({ t }) => t >= from * seconds && t <= to * seconds)), 0.5);
+  const [usual, end] = [baseline?.[name] ?? pace(0, 1 / 3), pace(2 / 3, 1)];
   if (!usual || !end) return "";
   const times = end / usual;
   const isSteady = times > 0.85 && times < 1.15;
@@ -55,57 +53,58 @@ function headlineOf({ windows, seconds, baseline }) {
   return `<p class="headline">${told(...word)}</p>`;
 }
 
+function valuesOf(name, windows) {
+  return windows.map((each) => each[name]).filter((value) => value !== null && value !== undefined);
+}
+
 function measuresOf({ windows, baseline }) {
-  const head = row("th", [told("report-measure"), told("report-usual"), told("report-median"), told("report-range"), told("report-unit")]);
-  const rows = Object.entries(MEASURES).map(([name, { word, unit }]) => {
-    const values = windows.map((each) => each[name]).filter((value) => value !== null && value !== undefined);
-    const cells = [baseline?.[name], quantile(values, 0.5)].map((value) => shown(name, value));
-    const range = values.length ? `${shown(name, quantile(values, 0.05))} … ${shown(name, quantile(values, 0.95))}` : "–";
-    return row("td", [told(word), ...cells, range, told(unit)]);
+  const rows = Object.entries(MEASURES).map(([name, { attribute, unit }]) => {
+    const values = valuesOf(name, windows);
+    const [low, median, high] = [0.05, 0.5, 0.95].map((share) => read(name, quantile(values, share)));
+    return [told("named", attribute), read(name, baseline?.[name]), median, values.length ? `${low} … ${high}` : "–", told("told", unit)];
   });
-  return table(told("report-windows"), head, rows);
+  const heads = ["report-measure", "usual", "report-median", "report-range", "report-unit"].map((name) => told(name));
+  return table(heads, rows, `<caption>${told("report-windows")}</caption>`);
 }
 
 function nudgesOf({ nudges }) {
-  if (!nudges.length) return `<p class="muted">${told("report-no-nudge")}</p>`;
-  const head = row("th", [told("report-time"), told("report-word"), told("report-why")]);
-  return table("", head, nudges.map((each) => row("td", [clock(each.t_s), told(`nudge-${each.kind}`), told(...whyOf(each))])));
+  const rows = nudges.map((each) => [clock(each.t), told(`nudge-${each.kind}`), told(...whyOf(each))]);
+  return table([told("report-time"), told("report-word"), told("report-why")], rows);
 }
 
 function sentencesOf({ sentences }) {
-  if (!sentences.length) return `<p class="muted">${told("report-no-sentence")}</p>`;
-  const names = Object.keys(MEASURES);
-  const heads = names.map((name) => told("report-of-unit", [MEASURES[name].word], [MEASURES[name].unit]));
-  const rows = sentences.map(({ text, measures, atS }) => {
+  const heads = Object.values(MEASURES).map(({ attribute, unit }) => told("report-of-unit", ["named", attribute], ["told", unit]));
+  const rows = sentences.map(({ text, measures, t }) => {
     const said = `<span class="said" lang="${languageOf(text)}">${safe(text)}</span>`;
-    return row("td", [clock(atS), said, ...names.map((name) => shown(name, measures?.[name]))]);
+    return [clock(t), said, ...Object.keys(MEASURES).map((name) => read(name, measures?.[name]))];
   });
-  return table("", row("th", [told("report-time"), told("report-sentence"), ...heads]), rows);
+  return table([told("report-time"), told("report-sentence"), ...heads], rows);
 }
 
-function curvesOf({ rows, windows, nudges, seconds, baseline }) {
+function curvesOf({ points, windows, nudges, seconds, baseline }) {
   const end = Math.max(seconds, 10);
   const x = (t) => (LEFT + (WIDTH - LEFT) * (t / end)).toFixed(1);
-  const every = Math.max(1, Math.ceil(rows.length / MAX_POINTS));
-  const points = rows.filter((_, i) => i % every === 0);
-  const gap = every * (rows.length > 1 ? rows[1].t - rows[0].t : 0.05) * 1.5;
+  const every = Math.ceil(points.length / MAX_POINTS);
+  const drawn = points.filter((_, i) => i % every === 0);
+  const pitches = drawn.map(({ t, hz }) => [t, hz]);
+  const rates = windows.map(({ t, rate_syllables_per_s: rate }) => [t, rate]);
   return [
-    plot("a-pitch", "u-hz", PITCH_HZ, [100, 200], true, baseline?.pitch_median_hz, (y) =>
-      `<path class="pitch" d="${broken(points.map(({ t, hz }) => (hz === null ? null : [t, hz])), x, y, gap)}"/>`),
-    plot("a-loudness", "u-dbfs", LEVEL_DBFS, [-40, -20], false, baseline?.level_dbfs, (y) =>
-      points.length ? `<path class="level" d="M${x(points[0].t)} ${y(LEVEL_DBFS[0])}${points.map(({ t, level }) => `L${x(t)} ${y(level)}`).join("")}L${x(points.at(-1).t)} ${y(LEVEL_DBFS[0])}Z"/>` : ""),
-    plot("a-rate", "u-rate", [0, 10], [5], false, baseline?.rate_syllables_per_s, (y) =>
-      `<path class="rate" d="${broken(windows.map((each) => (each.rate_syllables_per_s === null ? null : [each.t, each.rate_syllables_per_s])), x, y, 3)}"/>`),
+    plot("pitch_median_hz", [100, 200], (y) => `<path class="pitch" d="${lineOf(pitches, x, y)}"/>`),
+    plot("level_dbfs", [-40, -20], (y) => `<path class="level" d="${areaOf(drawn, x, y, y(-60))}"/>`),
+    plot("rate_syllables_per_s", [5], (y) => `<path class="rate" d="${lineOf(rates, x, y)}"/>`),
   ].join("");
 
-  function plot(name, unit, scale, between, isLog, usual, drawn) {
+  function plot(name, between, lines) {
+    const { attribute, unit, scale, isLog } = MEASURES[name];
     const y = (value) => (8 + 104 * (1 - shareOf(value, scale, isLog))).toFixed(1);
-    const marks = nudges.map(({ t_s: t, kind }) => `<line class="nudge" x1="${x(t)}" x2="${x(t)}" y1="8" y2="112"><title>${clock(t)} ${told(`nudge-${kind}`)}</title></line>`);
-    const level = usual === undefined ? "" : `<line class="usual" x1="${LEFT}" x2="${WIDTH}" y1="${y(usual)}" y2="${y(usual)}"/>`;
-    const sides = [...scale, ...between].map((value) => `<line class="axis" x1="${LEFT}" x2="${WIDTH}" y1="${y(value)}" y2="${y(value)}"/><text x="${LEFT - 6}" y="${Number(y(value)) + 4}" text-anchor="end">${String(value).replace("-", "−")}</text>`);
+    const across = (kind, value) => `<line class="${kind}" x1="${LEFT}" x2="${WIDTH}" y1="${y(value)}" y2="${y(value)}"/>`;
+    const marks = nudges.map(({ t, kind }) => `<line class="nudge" x1="${x(t)}" x2="${x(t)}" y1="8" y2="112"><title>${clock(t)} ${told(`nudge-${kind}`)}</title></line>`);
+    const sides = [...scale, ...between].map((value) => `${across("axis", value)}<text x="${LEFT - 6}" y="${Number(y(value)) + 4}" text-anchor="end">${String(value).replace("-", "−")}</text>`);
     const times = timesUpTo(end).map((t) => `<text x="${x(t)}" y="126" text-anchor="${t ? "middle" : "start"}">${clock(t)}</text>`);
-    const label = told("report-of-unit", [name], [unit]);
-    return `<figure><figcaption>${label}</figcaption><div class="scroll"><svg viewBox="0 0 ${WIDTH} 130" role="img" aria-label="${label}">${sides.join("")}${drawn(y)}${level}${marks.join("")}${times.join("")}</svg></div></figure>`;
+    const usual = baseline ? across("usual", baseline[name]) : "";
+    const label = told("report-of-unit", ["named", attribute], ["told", unit]);
+    const drawing = [...sides, lines(y), usual, ...marks, ...times].join("");
+    return `<figure><figcaption>${label}</figcaption><div class="scroll"><svg viewBox="0 0 ${WIDTH} 130" role="img" aria-label="${label}">${drawing}</svg></div></figure>`;
   }
 }
 
@@ -115,29 +114,33 @@ function timesUpTo(end) {
   return Array.from({ length: Math.floor((0.98 * end) / step) + 1 }, (_, i) => i * step);
 }
 
-// A line through points [t, value], parted where one is null or far from the last.
-export function broken(points, x, y, gap) {
-  let last = null;
+// A line through [t, value], parted where there is no value, or none for GAP_S.
+export function lineOf(points, x, y) {
   let path = "";
-  for (const point of points) {
-    if (point) path += `${last !== null && point[0] - last <= gap ? "L" : "M"}${x(point[0])} ${y(point[1])}`;
-    last = point ? point[0] : null;
+  let lastT = -Infinity;
+  for (const [t, value] of points) {
+    if (value !== null) path += `${t - lastT > GAP_S ? "M" : "L"}${x(t)} ${y(value)}`;
+    lastT = value === null ? -Infinity : t;
   }
   return path;
 }
 
+// What is between the level of each point and the bottom.
+export function areaOf(points, x, y, bottom) {
+  if (!points.length) return "";
+  const [first, last] = [points[0], points.at(-1)].map(({ t }) => x(t));
+  return `M${first} ${bottom}${points.map(({ t, level }) => `L${x(t)} ${y(level)}`).join("")}L${last} ${bottom}Z`;
+}
+
 function quantile(values, share) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.round(share * (sorted.length - 1))];
+  return [...values].sort((a, b) => a - b)[Math.round(share * (values.length - 1))];
 }
 
-function table(caption, head, rows) {
-  const named = caption ? `<caption>${caption}</caption>` : "";
-  return `<div class="scroll"><table>${named}<thead>${head}</thead><tbody>${rows.join("")}</tbody></table></div>`;
-}
-
-function row(tag, cells) {
-  return `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
+function table(heads, rows, caption = "") {
+  if (!rows.length) return `<p class="muted">${told("report-none")}</p>`;
+  const row = (tag, cells) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
+  const body = rows.map((cells) => row("td", cells)).join("");
+  return `<div class="scroll"><table>${caption}<thead>${row("th", heads)}</thead><tbody>${body}</tbody></table></div>`;
 }
 
 // A word, fit for HTML.
@@ -147,10 +150,4 @@ function told(...word) {
 
 function safe(text) {
   return String(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
-}
-
-// 75.2 seconds -> 1:15
-function clock(seconds) {
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }

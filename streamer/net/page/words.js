@@ -1,37 +1,36 @@
 // The page's texts (words.json) in English and Chinese, by name, and what the browser remembers.
 //
-// An element keeps the name of its text, so that it follows a change of the language: data-word for the text itself,
-// data-label for the aria-label.
+// A word is [name, ...arguments]; arguments may be words again. An element keeps its word, so that it follows a change of
+// the language: data-word for the text itself, data-label for the aria-label.
 
-// Storage of the browser. If it is blocked, nothing is remembered and nothing breaks.
-function storeOf(storage) {
-  const tried = (use) => {
-    try {
-      return use(storage());
-    } catch {
-      return null;
-    }
-  };
-  return {
-    get: (key) => tried((kept) => kept.getItem(key)),
-    set: (key, text) => tried((kept) => kept.setItem(key, text)),
-    drop: (key) => tried((kept) => kept.removeItem(key)),
-  };
-}
-
-export const browser = storeOf(() => localStorage);
-export const tab = storeOf(() => sessionStorage);
-
+const LANGUAGES = ["en", "zh"];
+const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
 const KEY = "streamer.language"; // in the browser's storage: remembered
 
 // name: [in English, in Chinese], with {0} for the first argument
 const WORDS = await (await fetch("words.json")).json();
+let spoken = 0; // the place of the page's language
 
-// Chinese of the server's texts (chinese.json): the form of the English one. {} stands for what differs, {:.1f} for a number.
-let texts = [];
+// Chinese of the server's texts (chinese.json), by the English one. Of warnings it is a form: {} stands for what differs,
+// {:.1f} for a number.
+let words = {};
+let warnings = [];
+
+// Storage of the browser. If it is blocked, nothing is remembered and nothing breaks.
+function storageOf(name) {
+  try {
+    return window[name];
+  } catch {
+    return { getItem: () => null, setItem() {}, removeItem() {} };
+  }
+}
+
+export const browser = storageOf("localStorage");
+export const tab = storageOf("sessionStorage");
 
 export function learnTexts(found) {
-  texts = Object.entries(found).map(([english, chinese]) => {
+  words = found.words;
+  warnings = Object.entries(found.warnings).map(([english, chinese]) => {
     const form = english.split(/(\{[^}]*\})/).map((part) => {
       if (part.startsWith("{")) return part === "{}" ? "(.+?)" : "([-\\d.]+)";
       return part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -40,51 +39,55 @@ export function learnTexts(found) {
   });
 }
 
+// A form with its arguments: {0}, or {0:.1f} in a text of the server.
+function filled(form, found) {
+  return form.replace(/\{(\d)[^}]*\}/g, (_, i) => found[i]);
+}
+
 // A text of the server in the page's language, or as it is.
 function translated(text) {
   if (LANGUAGES[spoken] !== "zh") return text;
-  const filled = (form, found) => form.replace(/\{(\d)[^}]*\}/g, (_, i) => found[i]);
-  const told = texts.reduce((all, [form, chinese]) => all.replace(form, (_, ...found) => filled(chinese, found)), text);
+  if (text in words) return words[text];
+  const told = warnings.reduce((all, [form, chinese]) => all.replace(form, (_, ...found) => filled(chinese, found)), text);
   return told.replaceAll("; ", "；");
 }
 
-const LANGUAGES = ["en", "zh"];
-const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
-let spoken = 0; // the place of the page's language
-
-// The text of a word. Its arguments may be words again: ["name", ...].
+// The text of a word. ["told", text]: the server's. ["named", text]: the same with a capital. ["either", english, chinese].
 export function say(name, ...about) {
   if (name === "told") return translated(about[0]);
+  if (name === "named") return translated(about[0]).replace(/^./, (first) => first.toUpperCase());
   const told = about.map((one) => (Array.isArray(one) ? say(...one) : one));
-  return WORDS[name][spoken].replace(/\{(\d)\}/g, (_, i) => told[i]);
+  return name === "either" ? told[spoken] : filled(WORDS[name][spoken], told);
 }
 
-// Another word, in English and Chinese.
-export function learn(name, english, chinese) {
-  WORDS[name] = [english, chinese];
-}
-
-// Give `element` a word, or none (null).
+// Give `element` a word, or none (null). Screen readers read it again only if it is another one.
 export function put(element, word) {
-  if (word === null) {
-    delete element.dataset.word;
-    element.textContent = "";
-  } else {
-    element.dataset.word = JSON.stringify(word);
-    element.textContent = say(...word);
-  }
+  const data = JSON.stringify(word ?? ["told", ""]);
+  if (element.dataset.word === data) return;
+  element.dataset.word = data;
+  element.textContent = word ? say(...word) : "";
+}
+
+// 75.2 seconds -> 1:15
+export function clock(seconds) {
+  const whole = Math.floor(seconds + 0.002); // of the server's, rounded to milliseconds
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+}
+
+export function languageOf(text) {
+  return /\p{Script=Han}/u.test(text) ? "zh-Hans" : "en";
 }
 
 // "en" or "zh": what was chosen last, else what the browser speaks.
 export function wantedLanguage() {
-  const chosen = browser.get(KEY);
+  const chosen = browser.getItem(KEY);
   if (LANGUAGES.includes(chosen)) return chosen;
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
 export function speakLanguage(language) {
   spoken = LANGUAGES.indexOf(language);
-  browser.set(KEY, language);
+  browser.setItem(KEY, language);
   document.documentElement.lang = say("language");
   document.title = say("title");
   for (const [data, property] of Object.entries(ATTRIBUTES)) {

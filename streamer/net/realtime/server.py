@@ -59,7 +59,7 @@ class RealtimeServer(Service):
         told = {
             "/attributes.json": level_names(self._terms.spoken),
             "/languages.json": list(self._terms.spoken),
-            "/chinese.json": texts("warnings"),
+            "/chinese.json": {kind: texts(kind) for kind in ("words", "warnings")},
             "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
             f"/v1/models/{MODEL}": MODEL_OBJECT,
         }

@@ -84,7 +84,8 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
 
 async def test_a_server_that_died_is_found_again(tmp_path):
     """The page says so, sends the whole turn again, and its coach keeps what it learnt."""
-    save_speech(tmp_path / "speech.wav", speech(20, 2), 16_000)
+    spoken = speech(20, 11)  # one turn: its pauses are short
+    save_speech(tmp_path / "speech.wav", spoken, 16_000)
     how = ("--mode", "edge", "--coach", "learn_s=5")
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving(*how))
@@ -246,7 +247,7 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
 @LOOP
 async def test_a_report_begins_with_what_changed(server, browser, begin, end, usual, told):
     windows = [{"t": t, "rate_syllables_per_s": begin if t < 15 else end} for t in range(30)]
-    kept = {"seconds": 30, "rows": [], "windows": windows, "nudges": [], "sentences": []}
+    kept = {"seconds": 30, "points": [], "windows": windows, "nudges": [], "sentences": []}
     kept["baseline"] = usual and {"rate_syllables_per_s": usual}
     make = """async (kept) => {
         const { reportOf } = await import("./report.js");
@@ -261,19 +262,19 @@ async def test_a_report_begins_with_what_changed(server, browser, begin, end, us
 @LOOP
 async def test_a_nudge_has_the_number_of_the_list_and_goes_once_it_is_usual(server, browser):
     make = """async (rates) => {
-        const [{ List }, { CoachView }] = await Promise.all(["./list.js", "./coach.js"].map((each) => import(each)));
-        const found = await (await fetch("attributes.json")).json();
-        const list = new List(document.createElement("ul"), found);
-        const [coach, measure] = [new CoachView(list), "rate_syllables_per_s"];
-        list.show({}, { [measure]: rates[0] });
+        const [{ show }, { coach }] = await Promise.all(["./view.js", "./coach.js"].map((each) => import(each)));
+        const measure = "rate_syllables_per_s";
+        coach.begin();
+        show({ measures: { [measure]: rates[0] } });
         coach.hear({ type: "streamer.nudge", kind: "too_fast", measure, value: 6.5, usual: 3.7, t_s: 1 });
         return rates.map((rate) => {
-            list.show({}, { [measure]: rate });
+            show({ measures: { [measure]: rate } });
             return document.getElementById("words").textContent.trim();
         });
     }"""
     async with visiting(server, browser=browser) as guest:
         await guest.speaks("en")
+        await guest.coached()
         told = await guest.page.evaluate(make, [3.6, 8.1, 5.0, None, 3.74])
         rates = ("8.1", "5.0", "5.0")
         reasons = [f"Slow down {rate} syllables/s, usually 3.7" for rate in rates]
