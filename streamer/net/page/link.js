@@ -48,7 +48,7 @@ class Tail {
     this.#kept.push({ data, number: this.#num++, begin, end: this.#byte });
   }
 
-  // What the server has taken, as it tells, and the byte before which all audio is described.
+  // taken: messages and bytes, as the server tells. All audio before describedByte is described.
   forget(taken = this.#taken, describedByte = this.#describedByte) {
     this.#taken = taken;
     this.#describedByte = describedByte;
@@ -56,7 +56,7 @@ class Tail {
     this.#kept = this.#kept.filter(({ number, end }) => number >= taken.messages || end >= from);
   }
 
-  // What the server has not taken.
+  // Messages that the server has not taken.
   get waiting() {
     return this.#kept.filter(({ number }) => number >= this.#taken.messages).map(({ data }) => data);
   }
@@ -65,7 +65,7 @@ class Tail {
     return this.#byte - this.#taken.bytes;
   }
 
-  // What another session has to hear, after the settings of this one, and the byte of this one's audio where it begins.
+  // Messages for another session, after its settings, and the byte of the audio of this one where they begin.
   get rest() {
     const messages = this.#kept.filter(({ number }) => number > 0).map(({ data }) => data);
     return { byte: this.#kept[0]?.begin ?? this.#byte, messages };

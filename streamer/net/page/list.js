@@ -54,7 +54,7 @@ export function buildList(list, found) {
   }
 }
 
-// What is usual for the speaker, or null.
+// The usual values of the speaker, or null.
 export function compareWith(usual) {
   baseline = usual;
 }

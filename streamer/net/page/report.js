@@ -125,7 +125,7 @@ export function lineOf(points, x, y) {
   return path;
 }
 
-// What is between the level of each point and the bottom.
+// The area between the level of each point and the bottom.
 export function areaOf(points, x, y, bottom) {
   if (!points.length) return "";
   const [first, last] = [points[0], points.at(-1)].map(({ t }) => x(t));
