@@ -19,7 +19,7 @@ const MAX_POINTS = 72_000; // an hour; then every other one goes
 const MAX_NUDGES = 500;
 const MAX_SENTENCES = 500;
 
-// Of a conversation with the microphone, over all its sessions with the server: the content of a report.
+// The content of a report: a conversation with the microphone, over all its sessions with the server.
 const NOTHING = { begun: null, seconds: 0, stepS: POINT_S, points: [], windows: [], nudges: [], sentences: [], baseline: null };
 
 class Coach {

@@ -11,8 +11,8 @@ const KEY = "streamer.language"; // in the browser's storage: remembered
 const WORDS = await (await fetch("words.json")).json();
 let spoken = 0; // the place of the page's language
 
-// Chinese of the server's texts (chinese.json), by the English one. Of warnings it is a form: {} stands for what differs,
-// {:.1f} for a number.
+// Chinese of the server's texts (chinese.json), by the English one. Warnings are forms: {} stands for what differs, {:.1f}
+// for a number.
 let words = {};
 let warnings = [];
 
