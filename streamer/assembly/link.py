@@ -77,7 +77,6 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
         vocabulary.num_ids,
         plan.rules,
         config.sampling(),
-        runs_on=plan.mode == "cloud",
         vocabulary=vocabulary,
         phrases={name: first.card.speaking(name).phrases for name in first.card.spoken},
     )
@@ -150,14 +149,12 @@ class ModelJudge:
         closed = Closed(0, rest, mel.maximum, mel.num_samples, True, None)
         await self._target.finish(closed, self._turn.weights)
 
-    async def judge(
-        self, request: VerifyRequest, runs_on: bool
-    ) -> AsyncGenerator[Verdict | Refusal, None]:
+    async def judge(self, request: VerifyRequest) -> AsyncGenerator[Verdict | Refusal, None]:
         """Each further reply is to the request that an edge without a draft would make."""
         while True:
             reply = await self._target.verify(request)
             yield reply
-            if not runs_on or isinstance(reply, Refusal):
+            if not request.runs_on or isinstance(reply, Refusal):
                 return
             # When a reply is repeated after a cut link, the sequence is further on: the next
             # one is repeated too.
@@ -165,7 +162,7 @@ class ModelJudge:
             answer = self._listener.sequence.answer[:at]
             if self._is_over(answer):
                 return
-            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
 
     def close(self) -> None:
         self._target.close()

@@ -18,7 +18,7 @@ from streamer.audio.file import AudioFile, NotForLibsndfile
 from streamer.audio.source import AudioError
 from streamer.config import Config
 from streamer.core.declare import ConfigError
-from streamer.core.decoding.plan import VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
@@ -103,8 +103,8 @@ def read_up(data: bytes) -> None:
                     turn.audio(found)
                 case wire.Finish():
                     turn.finish(found)
-                case wire.Verify():
-                    turn.request(found)
+                case VerifyRequest():
+                    turn.check(found)
         except (wire.WireError, Broken) as error:
             told(error)
 
@@ -117,12 +117,11 @@ def up_seeds() -> Seeds:
     edge.finish()
     edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
     yield framed(*map(wire.encode, (opened, *iter(edge.next_message, None))))
-    terms = DecodingTerms("tokenizer", 99, Rules(), Sampling(), True)
-    runs_on = EdgeTurn(bytes(16), terms)
+    runs_on = EdgeTurn(bytes(16), DecodingTerms("tokenizer", 99, Rules(), Sampling()))
     opened = runs_on.connect()
     runs_on.hear(SOUND)
     runs_on.finish()
-    runs_on.ask(VerifyRequest(1, 0, prefix_hash(()), (), ()))
+    runs_on.ask(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
     sent = (opened, *iter(runs_on.next_message, None))
     yield framed(*map(wire.encode, (*sent, runs_on.connect())))
 
@@ -149,8 +148,8 @@ def read_down(data: bytes) -> None:
 
 
 def down_seeds() -> Seeds:
-    said = [wire.Opened(0, "model"), wire.Heard(400, True), wire.Judged(1, 0, 9)]
-    said += [wire.Judged(2, 3, 9), wire.Judged(3, 0, 9, b"\x00\xc0"), wire.Refused(3, "prefix")]
+    said = [wire.Opened(0, "model"), wire.Heard(400, True), Verdict(1, 0, 9)]
+    said += [Verdict(2, 3, 9), Verdict(3, 0, 9, b"\x00\xc0"), Refusal(3, "prefix")]
     said += [wire.Rejected(False, "all sessions are taken")]
     yield framed(*map(wire.encode, said))
     yield framed(*map(wire.encode, said[:3]))

@@ -100,8 +100,8 @@ def honest(message, chance):
 
 def obliging(message, chance):
     """Honest, with a verdict for each request."""
-    if isinstance(message, wire.Verify):
-        return [wire.Judged(message.number, 0, 5)]
+    if isinstance(message, VerifyRequest):
+        return [Verdict(message.number, 0, 5)]
     return honest(message, chance)
 
 
@@ -118,7 +118,7 @@ class Slow:
     async def finish(self):
         pass
 
-    async def judge(self, request, runs_on):
+    async def judge(self, request):
         yield Verdict(request.number, 0, 5)
 
     def close(self):

@@ -86,7 +86,6 @@ class House:
             VOCABULARY.num_ids,
             plan.rules,
             self._decoding.sampling,
-            runs_on=plan.mode == "cloud",
             vocabulary=VOCABULARY,
         )
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"

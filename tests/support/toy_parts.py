@@ -140,18 +140,18 @@ def cloud_verifier(samples, rules, sampling):
     return ToyVerifier(stream, VOCABULARY, rules, sampling)
 
 
-def replies_of(verifier, request, runs_on):
-    """The reply to a request; with `runs_on` also those to the empty drafts that would follow."""
+def replies_of(verifier, request):
+    """The reply to a request; where it runs on also those to the empty drafts that would follow."""
     while True:
         reply = verifier.verify(request)
         yield reply
-        if not runs_on or isinstance(reply, Refusal):
+        if not request.runs_on or isinstance(reply, Refusal):
             return
         at = request.base + len(request.unverified) + reply.n_accepted + 1
         answer = verifier.stream.sequence.answer[:at]
         if stop(VOCABULARY, verifier.rules, answer[:-1], answer[-1]) is not None:
             return
-        request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
+        request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
 
 
 class ToyJudge:
@@ -167,8 +167,8 @@ class ToyJudge:
         terms = self._turn.rules, self._turn.sampling
         self._verifier = cloud_verifier(np.concatenate(self._heard), *terms)
 
-    async def judge(self, request, runs_on):
-        for reply in replies_of(self._verifier, request, runs_on):
+    async def judge(self, request):
+        for reply in replies_of(self._verifier, request):
             await anyio.lowlevel.checkpoint()
             yield reply
 

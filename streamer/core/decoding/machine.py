@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Ids
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from streamer.core.decoding.plan import (
     Action,
@@ -287,6 +288,7 @@ class Speculator:
             prefix=prefix_hash(answer[:base]),
             unverified=tuple(answer[base:at]),
             draft=tuple(answer[at : at + n]),
+            runs_on=self.plan.mode == "cloud",
         )
         self._flights.append(Flight(n, request))
         self.counts.cloud_calls += 1

@@ -12,11 +12,13 @@ second step. An older number, a known number with other ids, and another prefix 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Meta, Struct
 
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules, loop_suspected
@@ -111,42 +113,68 @@ def prefix_hash(ids: Ids[int]) -> bytes:
     return hashlib.blake2b(np.asarray(ids, dtype="<i4").tobytes(), digest_size=8).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyRequest:
+Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Id = Annotated[int, Meta(ge=0, lt=1 << 24)]
+MAX_IDS = 320  # of one list: the longest answer and the longest draft, with room
+IdList = Annotated[tuple[Id, ...], Meta(max_length=MAX_IDS)]
+Word = Annotated[str, Meta(max_length=200)]
+
+
+class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """On the link a MessagePack array: the kind, then the fields (core/link/wire.py). Bounds of the
+    fields are checked on arrival."""
+
+
+class VerifyRequest(Message, tag=4, frozen=True):
     """Ask the target about one block.
 
     number: grows by one per block of an answer. base: index in the ANSWER up to which the target
     agrees with the edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since
-    without it. draft: the block.
+    without it. draft: the block. runs_on: the edge drafts nothing, so a verifier elsewhere decodes
+    alone to the end, with a Verdict per id.
     """
 
-    number: int
-    base: int
-    prefix: bytes
-    unverified: tuple[int, ...]
-    draft: tuple[int, ...]
+    number: Count
+    base: Count
+    prefix: Annotated[bytes, Meta(min_length=8, max_length=8)]
+    unverified: IdList
+    draft: IdList
+    runs_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Message, tag=3, frozen=True):
     """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token).
 
-    log_probs: of each of them and the next one, in the target's raw softmax, rounded to float16 so
-    that they are the same near and far; empty where the target gives none.
+    told: their log-probabilities and that of the next id, in the target's raw softmax, as
+    little-endian float16; empty where the target gives none.
     """
 
-    number: int
-    n_accepted: int
-    next_id: int
-    log_probs: tuple[float, ...] = field(default=(), compare=False)
+    number: Count
+    n_accepted: Count
+    next_id: Id
+    told: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for log-probabilities that cannot be."""
+        if not self.told:
+            return
+        if len(self.told) != 2 * (self.n_accepted + 1):
+            n = f"{self.n_accepted + 1} ids"
+            raise ValueError(f"{len(self.told)} bytes are no log-probabilities of {n}")
+        if not all(-math.inf < one <= 0 for one in self.log_probs):
+            raise ValueError("numbers that are no log-probabilities")
+
+    @property
+    def log_probs(self) -> tuple[float, ...]:
+        """Of each id that stands, and of the next one; empty where the target gives none."""
+        return tuple(np.frombuffer(self.told, "<f2").tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Message, tag=4, frozen=True):
     """The request was not applied: `reason` is "stale", "number" or "prefix"."""
 
-    number: int
-    reason: str
+    number: Count
+    reason: Word
 
 
 class TargetLedger:
@@ -185,8 +213,8 @@ class TargetLedger:
         n_accepted, next_id = accept(request.draft, chosen)
         kept = len(self.sequence) - len(request.draft) + n_accepted
         self.sequence.replace_tail(kept, [next_id])
-        rounded = np.array(log_probs[: n_accepted + 1], np.float16).tolist()
-        verdict = Verdict(request.number, n_accepted, next_id, tuple(rounded))
+        told = np.array(log_probs[: n_accepted + 1], "<f2").tobytes()
+        verdict = Verdict(request.number, n_accepted, next_id, told)
         self._replies[request.number] = request, verdict
         if len(self._replies) > MAX_REPLIES:
             del self._replies[min(self._replies)]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import MAX_IDS, Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
@@ -39,16 +39,14 @@ _BYTES = 4  # of a sample as it is kept
 class DecodingTerms:
     """How the edge decodes, and what the verifier must agree to.
 
-    num_ids: of the tokenizer's vocabulary. runs_on: the edge does not draft, so the verifier
-    decodes alone. vocabulary: to check the ids that the verifier chooses. phrases: language -> a
-    digest of the phrases of its form, "" for none.
+    num_ids: of the tokenizer's vocabulary. vocabulary: to check the ids that the verifier chooses.
+    phrases: language -> a digest of the phrases of its form, "" for none.
     """
 
     tokenizer: str
     num_ids: int
     rules: Rules
     sampling: Sampling
-    runs_on: bool = False
     vocabulary: Vocabulary | None = None
     phrases: Mapping[str, str] = field(default_factory=dict)
 
@@ -161,12 +159,12 @@ class EdgeTurn:
                     raise RemoteFault("the verifier heard more than there is")
                 self.num_heard = num_samples
                 self.is_ready = is_finished
-            case wire.Judged():
-                return self._judged(message.verdict())
-            case wire.Refused(number=number, reason=reason) if number in self._requests:
+            case Verdict():
+                return self._judged(message)
+            case Refusal(number=number) if number in self._requests:
                 self.forget(number)
                 self._run_from = None
-                return Refusal(number, reason)
+                return message
         return None
 
     def _opened(self, num_samples: int, model: str) -> None:
@@ -187,11 +185,11 @@ class EdgeTurn:
         data = self._samples[_BYTES * start : _BYTES * self._num_sent]
         return wire.Audio.of(start, np.frombuffer(data, np.float32))
 
-    def _ask(self, request: VerifyRequest) -> wire.Up:
+    def _ask(self, request: VerifyRequest) -> VerifyRequest:
         self._sent.add(request.number)
-        if self.terms.runs_on:
+        if request.runs_on:
             self._run_from = request.number
-        return wire.Verify.of(request, self.terms.runs_on)
+        return request
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
         if verdict.next_id >= self.terms.num_ids:
@@ -209,7 +207,7 @@ class EdgeTurn:
             told = f"the verifier chose id {verdict.next_id}, which the rules never allow"
             raise RemoteFault(told)
         if is_early:
-            if len(self._early) < wire.MAX_IDS:
+            if len(self._early) < MAX_IDS:
                 self._early[verdict.number] = verdict
             return None
         self.forget(verdict.number)

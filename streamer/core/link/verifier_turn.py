@@ -89,15 +89,13 @@ class VerifierTurn:
         self.is_finished = True
         self.weights = message.weights
 
-    def request(self, message: wire.Verify) -> VerifyRequest:
-        """The request, checked. Raises Broken."""
-        request = message.request()
+    def check(self, request: VerifyRequest) -> None:
+        """Raises Broken for a request that cannot be."""
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")
         if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= self._model.num_ids:
             raise Broken("ids that cannot be")
-        return request
 
 
 def _terms(model: VerifierModel, opened: wire.Open) -> tuple[Rules, Sampling]:

@@ -256,7 +256,7 @@ class RemoteTarget:
         data = wire.encode(message)
         await socket.send(data)
         self._num_bytes_up += len(data)
-        if isinstance(message, wire.Verify):
+        if isinstance(message, VerifyRequest):
             self._asked.add(message.number)
             if (waiter := self._waiters.get(message.number)) is not None:
                 waiter.asked_at = self._clock()

@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.decoding.plan import Refusal
+from streamer.core.decoding.plan import Refusal, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.net.service.admission import Admission, HttpRefusal, busy
@@ -142,15 +142,15 @@ class ServedTurn:
                         await self.judge.finish()
                         self._is_prefilled = True
                     await self._send_heard(socket)
-                case wire.Verify() as verify:
-                    await self._judge(socket, verify)
+                case VerifyRequest() as request:
+                    await self._judge(socket, request)
                 case wire.Open():
                     raise Broken("the turn is open already")
 
-    async def _judge(self, socket: ServerConnection, message: wire.Verify) -> None:
+    async def _judge(self, socket: ServerConnection, request: VerifyRequest) -> None:
         """Send one verdict, or those of a whole answer."""
-        request = self.state.request(message)
-        replies = self.judge.judge(request, message.runs_on)
+        self.state.check(request)
+        replies = self.judge.judge(request)
         since = anyio.current_time()
         async with aclosing(replies):
             async for reply in replies:
@@ -159,10 +159,9 @@ class ServedTurn:
                 since = now
                 if isinstance(reply, Refusal):
                     self._metrics.refused.labels(reply.reason).inc()
-                    await _send(socket, wire.Refused(reply.number, reply.reason))
                 else:
                     self._metrics.verdict(request, reply)
-                    await _send(socket, wire.Judged.of(reply))
+                await _send(socket, reply)
 
     async def _send_heard(self, socket: ServerConnection) -> None:
         await _send(socket, wire.Heard(self.state.num_samples, self._is_prefilled))

@@ -30,14 +30,15 @@ from streamer.core.text.vocabulary import Vocabulary
 TERMS = DecodingTerms(VOCABULARY.fingerprint, VOCABULARY.num_ids, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
+RUNS_ON = VerifyRequest(1, 0, prefix_hash(()), (), (), True)
 
 
 def sound(num):
     return np.random.default_rng(0).integers(-9_000, 9_000, num).astype(np.float32) / 32_768
 
 
-def edge_with(samples, weights=None, runs_on=False):
-    turn = EdgeTurn(bytes(16), replace(TERMS, runs_on=runs_on))
+def edge_with(samples, weights=None):
+    turn = EdgeTurn(bytes(16), TERMS)
     turn.hear(samples)
     if weights is not None:
         turn.finish(weights)
@@ -102,13 +103,13 @@ def test_requests_without_a_reply_are_sent_again():
     requests = [VerifyRequest(n, 0, prefix_hash(()), (), (n,)) for n in (1, 2, 3)]
     for request in requests:
         turn.ask(request)
-    assert list(iter(turn.next_message, None)) == [wire.Verify.of(one) for one in requests]
-    assert turn.receive(wire.Judged(2, 1, 9)) == Verdict(2, 1, 9)
+    assert list(iter(turn.next_message, None)) == requests
+    assert turn.receive(Verdict(2, 1, 9)) == Verdict(2, 1, 9)
     turn.forget(1)
     _, said = connect(turn, served)
-    assert said == [wire.Finish(320, {}), wire.Verify.of(requests[2])]
-    assert turn.receive(wire.Judged(1, 0, 9)) is None, "it was given up"
-    assert turn.receive(wire.Refused(3, "prefix")) == Refusal(3, "prefix")
+    assert said == [wire.Finish(320, {}), requests[2]]
+    assert turn.receive(Verdict(1, 0, 9)) is None, "it was given up"
+    assert turn.receive(Refusal(3, "prefix")) == Refusal(3, "prefix")
     assert connect(turn, served)[1] == [wire.Finish(320, {})], "a refusal is a reply"
 
 
@@ -116,8 +117,8 @@ def test_what_cannot_be_is_the_verifiers_fault():
     cases = {
         "heard more": wire.Heard(321, False),
         "for another one": wire.Opened(321, "model"),
-        "of 24|of 2": wire.Judged(1, 0, VOCABULARY.num_ids),
-        "accepted 3 ids of 0": wire.Judged(1, 3, 5),
+        "of 24|of 2": Verdict(1, 0, VOCABULARY.num_ids),
+        "accepted 3 ids of 0": Verdict(1, 3, 5),
     }
     for told, message in cases.items():
         turn = edge_with(sound(320), {})
@@ -127,22 +128,22 @@ def test_what_cannot_be_is_the_verifiers_fault():
             turn.receive(message)
     with pytest.raises(RemoteFault, match="for another one"):
         turn.receive(wire.Opened(0, "another model"))
-    runs_on = edge_with(sound(320), {}, runs_on=True)
+    runs_on = edge_with(sound(320), {})
     connect(runs_on)
-    runs_on.ask(FIRST)
+    runs_on.ask(RUNS_ON)
     list(iter(runs_on.next_message, None))
     with pytest.raises(RemoteFault, match="accepted 3 ids of 0"):
-        runs_on.receive(wire.Judged(2, 3, 5))
+        runs_on.receive(Verdict(2, 3, 5))
 
 
 def test_verdicts_of_a_verifier_that_decodes_alone_wait_for_their_requests():
-    turn = edge_with(sound(320), {}, runs_on=True)
+    turn = edge_with(sound(320), {})
     served, _ = connect(turn)
-    assert turn.ask(FIRST) is None
-    (sent,) = iter(turn.next_message, None)
-    assert (served.request(sent), sent.runs_on) == (FIRST, True)
-    assert turn.receive(wire.Judged(1, 0, 9)) == Verdict(1, 0, 9)
-    assert turn.receive(wire.Judged(2, 0, 7)) is None, "nothing has asked for it yet"
+    assert turn.ask(RUNS_ON) is None
+    assert [*iter(turn.next_message, None)] == [RUNS_ON]
+    served.check(RUNS_ON)
+    assert turn.receive(Verdict(1, 0, 9)) == Verdict(1, 0, 9)
+    assert turn.receive(Verdict(2, 0, 7)) is None, "nothing has asked for it yet"
     assert turn.ask(VerifyRequest(2, 1, prefix_hash((9,)), (), ())) == Verdict(2, 0, 7)
     assert turn.next_message() is None
 
@@ -184,12 +185,12 @@ def finished(num, weights=WEIGHTS):
         ("other level weights", lambda: finished(320).finish(wire.Finish(320, {}))),
         ("other level weights", lambda: finished(320).finish(wire.Finish(320, {"rate": (0, -4)}))),
         ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
-        ("before the turn's end", lambda: served_with(320).request(wire.Verify.of(FIRST))),
+        ("before the turn's end", lambda: served_with(320).check(FIRST)),
         (
             "ids that",
-            lambda: finished(320).request(wire.Verify(1, 0, bytes(8), ((1 << 24) - 1,), ())),
+            lambda: finished(320).check(VerifyRequest(1, 0, bytes(8), ((1 << 24) - 1,), ())),
         ),
-        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, bytes(8), (0,) * 300, ()))),
+        ("ids that", lambda: finished(320).check(VerifyRequest(1, 0, bytes(8), (0,) * 300, ()))),
     ],
 )
 def test_what_cannot_be_ends_the_turn(told, give):
@@ -244,10 +245,10 @@ def test_an_id_that_clean_rules_never_choose_is_the_verifiers_fault(chosen):
         turn.ask(FIRST)
         list(iter(turn.next_message, None))
         if not is_fault:
-            assert turn.receive(wire.Judged(1, 0, chosen)) == Verdict(1, 0, chosen)
+            assert turn.receive(Verdict(1, 0, chosen)) == Verdict(1, 0, chosen)
             continue
         with pytest.raises(RemoteFault, match=f"id {chosen}, which the rules never allow"):
-            turn.receive(wire.Judged(1, 0, chosen))
+            turn.receive(Verdict(1, 0, chosen))
 
 
 def test_the_breaker_closes_by_itself():

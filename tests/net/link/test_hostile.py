@@ -3,10 +3,12 @@
 import anyio
 import pytest
 from far import honest, lying
+from msgspec import msgpack
 from speech import SAMPLES
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.thinker import EMBEDDED, shapes_of
@@ -27,7 +29,7 @@ def with_verdict(make):
     """Honest but for its verdicts."""
 
     def reply(message, chance):
-        if isinstance(message, wire.Verify):
+        if isinstance(message, VerifyRequest):
             return make(message, chance)
         return honest(message, chance)
 
@@ -46,14 +48,14 @@ def repeating(message, chance):
 repeating.repeats_s = 0.2
 
 HOSTILE = {
-    "an id beyond the vocabulary": with_verdict(lambda m, _: [wire.Judged(m.number, 0, WHOLE)]),
-    "an escape code": with_verdict(lambda m, _: [wire.Judged(m.number, 0, ESCAPE)]),
-    "more accepted than sent": with_verdict(lambda m, _: [wire.Judged(m.number, 99, 5)]),
+    "an id beyond the vocabulary": with_verdict(lambda m, _: [Verdict(m.number, 0, WHOLE)]),
+    "an escape code": with_verdict(lambda m, _: [Verdict(m.number, 0, ESCAPE)]),
+    "more accepted than sent": with_verdict(lambda m, _: [Verdict(m.number, 99, 5)]),
     "a log-probability that is none": with_verdict(
-        lambda m, _: [wire.Judged(m.number, 0, 5, b"\x00\x7c")]
+        lambda m, _: [msgpack.encode([3, m.number, 0, 5, b"\x00\x7c"])]
     ),
-    "a number that is not": with_verdict(lambda m, _: [wire.Judged(m.number + 1000, 0, 5)]),
-    "refuses all": with_verdict(lambda m, _: [wire.Refused(m.number, "prefix")]),
+    "a number that is not": with_verdict(lambda m, _: [Verdict(m.number + 1000, 0, 5)]),
+    "refuses all": with_verdict(lambda m, _: [Refusal(m.number, "prefix")]),
     "rejects all": with_verdict(lambda m, _: [wire.Rejected(False, "not now")]),
     "rejects for good": with_verdict(lambda m, _: [wire.Rejected(True, "not ever")]),
     "no verdict": with_verdict(lambda m, _: []),

@@ -14,13 +14,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric
 
 from streamer import Describer
-from streamer.core.decoding.plan import VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.server import SPARE_LINKS
 
-REQUEST = wire.Verify.of(VerifyRequest(1, 0, prefix_hash(()), (), ()))
+REQUEST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 SILENCE = wire.Audio(0, bytes(32_000), False)
 PHRASES = read_card(EMBEDDED / "cloud").phrases
 
@@ -72,7 +72,7 @@ async def test_a_judge_that_fails_ends_one_turn():
         await say(ws, wire.Finish(0, {}))
         rejected = await told(ws, wire.Rejected)
         assert (rejected.is_final, "internal error" in rejected.reason) == (True, True)
-        assert (await told(other, wire.Judged)).next_id == 5
+        assert (await told(other, Verdict)).next_id == 5
         assert len(server._turns) == 1
     assert all(judge.is_closed for judge in judges)
 
@@ -85,11 +85,11 @@ async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tok
         ids = whole[: number - 1]
         async with raw(verifier) as ws:
             await say(ws, opened, SILENCE, wire.Finish(16_000, {}))
-            await say(ws, wire.Verify(number, len(ids), prefix_hash(ids), (), (), True))
-            found = [await told(ws, wire.Judged) for _ in range(8)]
+            await say(ws, VerifyRequest(number, len(ids), prefix_hash(ids), (), (), True))
+            found = [await told(ws, Verdict) for _ in range(8)]
             ws.transport.abort()
         assert [one.number for one in found] == list(range(number, number + 8))
-        assert all((one.n_accepted, len(one.log_probs)) == (0, 2) for one in found)
+        assert all((one.n_accepted, len(one.log_probs)) == (0, 1) for one in found)
         said = ids + [one.next_id for one in found]
         assert said[: len(whole)] == whole[: len(said)]
         whole = max(whole, said, key=len)
