@@ -263,12 +263,9 @@ class TurnRequests:
                     spec.failed()
                 case Exception() as error:
                     raise error
-                case Refusal() as refusal:
-                    self._asked.pop(refusal.number, None)
-                    spec.refused(refusal)
-                case Verdict() as verdict:
-                    self._asked.pop(verdict.number, None)
-                    spec.verdict(verdict)
+                case Verdict() | Refusal() as reply:
+                    self._asked.pop(reply.number, None)
+                    spec.replied(reply)
 
     def see_failures(self, spec: Speculator) -> None:
         """Tell the target that it was too slow, or away."""

@@ -153,7 +153,7 @@ def really(toy, gate):
                 blocks.append((tuple(ids), False))
             case Verify(request):
                 blocks[-1] = blocks[-1][0], True
-                spec.verdict(Verdict(request.number, *toy.verdict(answer, list(request.draft))))
+                spec.replied(Verdict(request.number, *toy.verdict(answer, list(request.draft))))
             case Done():
                 return answer, blocks, spec.counts.cloud_calls
 

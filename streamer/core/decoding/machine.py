@@ -1,9 +1,9 @@
 """The speculative state machine: the next action, from drafts with signals, verdicts and the time.
 
 It is pure. `Speculator.next(now)` returns DraftMore, Verify, Emit, Wait or Done; the caller does it
-and reports back with `drafted`, `verdict`, `refused`, `failed` or `cancel`. docs/decoding.md draws
-it. Mode `exact` verifies every block, `gated` those whose gate fires, `edge` none. Mode `cloud`
-drafts nothing and asks the target for one id at a time.
+and reports back with `drafted`, `replied`, `failed` or `cancel`. docs/decoding.md draws it. Mode
+`exact` verifies every block, `gated` those whose gate fires, `edge` none. Mode `cloud` drafts
+nothing and asks the target for one id at a time.
 
 Drafting ahead (`Plan.ahead`): while a block is on its way the edge drafts on. After a block that is
 asked about stands one id, the edge's guess at the target's own next id. A verdict that accepts all
@@ -65,7 +65,7 @@ class Speculator:
         self.num_failures = 0
         self._signals: list[Signal] = []  # of each id that is drafted and not committed
         self._emits: deque[Emit] = deque()  # committed and not shown yet
-        self._drafted_stop: Stop | None = None  # how the last id drafted ends the answer
+        self._is_stopped = False  # the last id drafted ends the answer
         self._flights: deque[Flight] = deque()
         self._number = 0  # of the latest request
         self._known = 0  # answer ids that the target holds and the edge committed
@@ -117,34 +117,28 @@ class Speculator:
         begin = len(answer) - n
         n_kept = n if self._room <= 0 else min(n, self._room)
         found = first_stop(self.vocabulary, self.plan.rules, answer, begin)
-        self._drafted_stop = None
-        if found is not None and found[0] - begin < n_kept:
+        self._is_stopped = found is not None and found[0] - begin < n_kept
+        if found is not None and self._is_stopped:
             n_kept = found[0] - begin + 1
-            self._drafted_stop = found[1]
         if n_kept < n:
             self.sequence.replace_tail(self.sequence.answer_start + begin + n_kept)
         self.counts.n_drafted += n
         self.counts.n_wasted += n - n_kept
         self._signals += signals[:n_kept]
 
-    def verdict(self, verdict: Verdict) -> None:
-        """Apply the target's reply to a block on its way; ignore one to any other request. Raises
-        ValueError for one that cannot be."""
-        flight = self._find(verdict.number)
+    def replied(self, reply: Verdict | Refusal) -> None:
+        """Apply the target's reply to a block on its way; ignore one to any other request. A
+        Refusal: the target holds other ids, and is sent all of them. Raises ValueError for a
+        verdict that cannot be."""
+        flight = self._find(reply.number)
         if flight is None:
             return
-        is_id = 0 <= verdict.next_id < self.vocabulary.num_ids
-        if not (0 <= verdict.n_accepted <= flight.n and is_id):
-            raise ValueError(f"verdict {verdict} does not fit a block of {flight.n} ids")
-        flight.verdict = verdict
+        if isinstance(reply, Verdict):
+            is_id = 0 <= reply.next_id < self.vocabulary.num_ids
+            if not (0 <= reply.n_accepted <= flight.n and is_id):
+                raise ValueError(f"{reply} does not fit a block of {flight.n} ids")
+        flight.reply = reply
         self._land_all()
-
-    def refused(self, refusal: Refusal) -> None:
-        """The target holds other ids: send it all of them when it is this block's turn."""
-        flight = self._find(refusal.number)
-        if flight is not None:
-            flight.is_refused = True
-            self._land_all()
 
     def failed(self) -> None:
         """No verdict will come for blocks on their way: go on unverified if allowed, else end."""
@@ -157,10 +151,10 @@ class Speculator:
         self._forget_ahead()
         self._pass_on(head.n, is_unverified=head.n > 0)
 
-    def cancel(self, reason: str = "cancelled") -> None:
+    def cancel(self) -> None:
         """End here: committed ids stay, the blocks in hand are dropped."""
         if self.stop_reason is None:
-            self._end(reason)
+            self._end("cancelled")
 
     @property
     def _may_go_on(self) -> bool:
@@ -222,14 +216,14 @@ class Speculator:
     def _is_whole(self) -> bool:
         """Whether the block has all its ids, or the last one drafted ends the answer. At the edge
         alone those of a step are a block."""
-        if self._drafted_stop is not None or self.plan.mode == "edge":
+        if self._is_stopped or self.plan.mode == "edge":
             return len(self._signals) > self._span
         return self._room <= 0
 
     @property
     def _num_to_draft(self) -> int:
         """Ids to draft in one step: ahead of a verdict few enough that it need not wait."""
-        if self._drafted_stop is not None:
+        if self._is_stopped:
             return 0
         if self._head is None:
             return self._room
@@ -308,26 +302,30 @@ class Speculator:
             if flight.request is not None:
                 self._number += 1
                 flight.request = replace(flight.request, number=self._number)
-                flight.is_sent = flight.is_refused = False
-                flight.verdict = None
+                flight.is_sent = False
+                flight.reply = None
         assert head.request is not None
         head.request = replace(head.request, base=0, prefix=prefix_hash(()), unverified=committed)
 
     def _pass_on(self, n: int, is_unverified: bool) -> None:
         """Commit the next `n` ids without a verdict, or after the blocks on their way."""
-        if self._flights:
-            self._flights.append(Flight(n, is_unverified=is_unverified))
-        else:
-            self._commit_unverified(n, is_unverified)
+        self._flights.append(Flight(n, is_unverified=is_unverified))
+        self._land_all()
 
     def _land_all(self) -> None:
-        """Apply the verdicts that are here, oldest first."""
-        while (head := self._head) is not None and head.verdict is not None:
-            if self.stop_reason is not None:
-                return
-            self._land(head, head.verdict)
-        if head is not None and head.is_refused:
-            self._ask_again(head)
+        """Commit the oldest blocks, as far as replies are here or none is needed."""
+        while self.stop_reason is None and (head := self._head) is not None:
+            match head.reply:
+                case None if head.request is None:
+                    self._flights.popleft()
+                    self._commit_unverified(head.n, head.is_unverified)
+                case Verdict() as verdict:
+                    self._flights.popleft()
+                    self._land(head, verdict)
+                case Refusal():
+                    self._ask_again(head)
+                case None:
+                    return
 
     def _land(self, flight: Flight, verdict: Verdict) -> None:
         """Commit what stands of the oldest block, keep the ids drafted ahead if they fit."""
@@ -335,15 +333,11 @@ class Speculator:
         self.counts.n_corrected += verdict.n_accepted < flight.n
         request = flight.request
         assert request is not None
-        self._flights.popleft()
         self._known = request.base + len(request.unverified) + verdict.n_accepted + 1
         tail = self._tail
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         is_guessed = verdict.n_accepted == flight.n and ids == tail[: len(ids)]
         self._settle(ids, flight.n + is_guessed, verified=True, log_probs=verdict.log_probs)
-        while self.stop_reason is None and self._flights and self._flights[0].request is None:
-            passed = self._flights.popleft()
-            self._commit_unverified(passed.n, passed.is_unverified)
 
     # The ids after the commit.
 
@@ -361,7 +355,7 @@ class Speculator:
         """Commit `ids` in place of the first `n_settled`, up to one that stops the answer. The ids
         drafted after them stay where `ids` were drafted there."""
         tail = self._tail
-        kept, stopped = self._up_to_stop(ids, tail)
+        kept, stopped = self._up_to_stop(ids)
         stands = stopped is None and kept == tail[:n_settled]
         if stands:
             del self._signals[:n_settled]
@@ -373,21 +367,15 @@ class Speculator:
         if not stands:
             self._forget_ahead()
 
-    def _up_to_stop(self, ids: Ids[int], tail: list[int]) -> tuple[list[int], Stop | None]:
+    def _up_to_stop(self, ids: Ids[int]) -> tuple[list[int], Stop | None]:
         """`ids` up to the first one that stops the answer, and that stop."""
         n_committed = self.sequence.n_committed
-        if list(ids) == tail[: len(ids)]:
-            # They were tested when they were drafted: only the last one of the tail may stop.
-            stopped = self._drafted_stop if len(ids) == len(tail) else None
-            at = len(ids) - 1
-        else:
-            answer = [*self.sequence.answer[:n_committed], *ids]
-            found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
-            stopped = None if found is None else found[1]
-            at = 0 if found is None else found[0] - n_committed
-        if stopped is None:
+        answer = [*self.sequence.answer[:n_committed], *ids]
+        found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
+        if found is None:
             return list(ids), None
-        return list(ids[: at + stopped.keep]), stopped
+        at, stopped = found
+        return answer[n_committed : at + stopped.keep], stopped
 
     def _commit(self, kept: list[int], verified: bool, log_probs: tuple[float, ...]) -> None:
         self.sequence.commit(len(kept))
@@ -408,16 +396,12 @@ class Speculator:
         self.counts.n_wasted += max(0, n_settled - n_used)
         self.counts.n_ahead_wasted += len(tail) - max(n_settled, n_used)
         self._signals = []
-        self._drafted_stop = None
+        self._is_stopped = False
 
     def _end(self, reason: str) -> None:
         """Drop all that is not committed."""
         n_own = len(self._signals) if self._head is None else self._head.n
-        self.counts.n_wasted += n_own  # drafted for the committed prefix
-        self.counts.n_ahead_wasted += len(self._tail) - n_own
-        self.sequence.replace_tail(self.sequence.answer_start + self.sequence.n_committed)
-        self._signals = []
-        self._drafted_stop = None
+        self._drop_after(self._tail, [], n_own, last=None)
         self.stop_reason = reason
         self._forget_ahead()
 

@@ -351,8 +351,7 @@ class Flight:
     request: VerifyRequest | None = None
     is_sent: bool = False
     deadline: float | None = None
-    verdict: Verdict | None = None
-    is_refused: bool = False
+    reply: Verdict | Refusal | None = None
     is_unverified: bool = False
     num_refusals: int = 0
 

@@ -54,7 +54,7 @@ def drive(plan, blocks, verdicts=()):
                 machine.drafted(ids, [Signal(0.0, 0.0)] * len(ids))
             case Verify(request):
                 n, token = next(verdicts)
-                machine.verdict(Verdict(request.number, n, token))
+                machine.replied(Verdict(request.number, n, token))
             case Emit(ids, verified):
                 out.append((ids, verified))
             case Done(reason):
@@ -83,7 +83,7 @@ def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     machine.drafted([4], [Signal(1.0, -0.1)])
     asked = machine.next(1.0)
     assert isinstance(asked, Verify)
-    machine.refused(Refusal(asked.request.number, "prefix"))
+    machine.replied(Refusal(asked.request.number, "prefix"))
     assert isinstance(machine.next(1.2), Verify)
     assert machine.next(1.5) == Wait(3.0)
     assert machine.next(3.0) == (Emit((4,), verified=False) if goes_on else Done("error"))
@@ -119,7 +119,7 @@ def test_drafts_after_the_first_one_grow_where_they_may():
                 case Verify(request) if request.draft:
                     sizes.append(len(request.draft))
                 case Verify(request):
-                    machine.verdict(Verdict(request.number, 0, 0))
+                    machine.replied(Verdict(request.number, 0, 0))
         assert sizes == [2, size]
 
 

@@ -17,7 +17,6 @@ from streamer.core.decoding.plan import (
     Pace,
     Plan,
     Refusal,
-    Verdict,
     Verify,
     Wait,
 )
@@ -91,10 +90,8 @@ class House:
             match heapq.heappop(self.due)[2]:
                 case None:
                     self.machine.failed()
-                case Refusal() as refusal:
-                    self.machine.refused(refusal)
-                case Verdict() as verdict:
-                    self.machine.verdict(verdict)
+                case reply:
+                    self.machine.replied(reply)
         self.is_up ^= self.happens("absence")
         if self.happens("restart"):
             self.restart()
