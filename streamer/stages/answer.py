@@ -6,10 +6,11 @@ It drives the state machine: the edge drafts, the target verifies, and committed
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -17,7 +18,6 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
-from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import (
     Counts,
     Done,
@@ -36,7 +36,6 @@ from streamer.stages.events import TurnFailed
 from streamer.stages.hear import OpenTurns
 from streamer.stages.ports import (
     Answer,
-    Cloud,
     Mark,
     Outlet,
     Parts,
@@ -49,6 +48,9 @@ from streamer.stages.ports import (
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
+
+
+Reply = Verdict | Refusal | Exception
 
 
 class AnswerStage:
@@ -73,8 +75,7 @@ class AnswerStage:
         self._turns = turns
         self._clock = clock
         self._cancelled = -1  # this turn and all before it
-        self._answering: int | None = None
-        self._requests: TurnRequests | None = None  # those of the turn that is answered
+        self._in_hand: TurnAnswer | None = None
 
     async def run(self, answers_itself: bool) -> None:
         """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
@@ -101,79 +102,26 @@ class AnswerStage:
     def cancel(self, last: int) -> None:
         """The answers to turn `last` and all before it end with the committed ids, begun or not."""
         self._cancelled = max(self._cancelled, last)
-        if self._is_cancelled and self._requests is not None:
-            self._requests.cancel()
+        if self._in_hand is not None and self._in_hand.turn.number <= last:
+            self._in_hand.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        self._answering = ready.turn.number
         end: Description | TurnFailed
         async with anyio.create_task_group() as group:
-            self._requests = TurnRequests(ready, group, self._clock)
+            answer = TurnAnswer(ready, self._parts, group, self._clock)
+            self._in_hand = answer
+            self.cancel(self._cancelled)
             try:
-                end = await self._drive(ready, self._requests)
+                found = await answer.run(self._outlet)
+                end = found if isinstance(found, TurnFailed) else await self._described(found)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(ready.turn.number, reason_of(error))
-            self._answering = None
-            if not self._requests.num_open:
+            if not answer.num_open:
                 self._turns.close(ready.turn)
             await self._outlet.send(end)  # before waiting for a target that was too slow already
             group.cancel_scope.cancel()
+        self._in_hand = None
         self._turns.close(ready.turn)  # the target has let go of the turn
-
-    @property
-    def _is_cancelled(self) -> bool:
-        return self._answering is not None and self._answering <= self._cancelled
-
-    async def _drive(self, ready: Ready, requests: TurnRequests) -> Description | TurnFailed:
-        parts = self._parts
-        text = AnswerText(parts, ready, self._clock)
-        if not ready.closed.has_speech:
-            return await self._described(text.finish("no_speech", Counts(), None))
-        if parts.cloud is not None and self._is_sure_to_ask(parts.cloud):
-            requests.prepare()
-        spec = parts.speculator(ready.turn.edge)
-        prefilled_at: float | None = None  # when the first id was there
-        while True:
-            if self._is_cancelled:
-                spec.cancel()
-            requests.take_replies(spec)
-            action = spec.next(self._clock(), self._may_ask(ready))
-            requests.see_failures(spec)
-            match action:
-                case DraftMore(n):
-                    assert parts.edge is not None
-                    began = self._clock()
-                    # the first step feeds the prompt's end, too: its ids go out at once
-                    steps = self._draft(ready, 1 if prefilled_at is None else n, n)
-                    ids, signals, took_s = await parts.edge.batcher.submit(steps)
-                    prefilled_at = prefilled_at or self._clock()
-                    spec.drafted(ids, signals, began + took_s)
-                case Verify(request):
-                    requests.ask(request, spec.counts)
-                case Wait(until):
-                    await requests.reply(until)
-                    prefilled_at = prefilled_at or self._clock()
-                case Emit():
-                    await self._outlet.send(text.push(action))
-                case Done("error"):
-                    why = self._why_lost(spec, requests)
-                    return TurnFailed(ready.turn.number, why, is_target_lost=True)
-                case Done(reason):
-                    requests.count_sent(spec.counts)
-                    return await self._described(text.finish(reason, spec.counts, prefilled_at))
-
-    def _draft(self, ready: Ready, n: int, most: int) -> Steps:
-        """`n` to `most` ids, which then stand at the sequence's end, their signals, and how long
-        they took in seconds, without the way to the thread and back: a busy event loop is no reason
-        to draft fewer at once. On the edge's thread."""
-        began = self._clock()
-        turn = ready.turn
-        if turn.drafter is None:
-            parts = self._parts
-            rules, sampling = parts.plan.rules, parts.sampling
-            turn.drafter = parts.drafts(turn.edge, rules, sampling, ready.weights)
-        ids, signals = yield from turn.drafter.draft(n, most)
-        return ids, signals, self._clock() - began
 
     async def _described(self, describe: Callable[[], Description]) -> Description:
         """On a thread: it may have to find out where speech ended."""
@@ -182,172 +130,219 @@ class AnswerStage:
         self._voice.add(found.measures)
         return replace(found, voice_pitch=self._voice.of(found.measures, self._baseline_hz()))
 
-    def _is_sure_to_ask(self, cloud: Cloud) -> bool:
+
+class TurnAnswer:
+    """One turn's answer: it drives the state machine, asks the target and grows the text.
+
+    Each call of the target is a task of `group`: a target elsewhere takes several requests at once.
+    Cancel the group when the answer is over: the target has let go of the turn when the group has
+    ended. num_open: calls of the target that have not returned. Times of the text are in ms since
+    the turn's last sample was fed.
+    """
+
+    def __init__(
+        self, ready: Ready, parts: Parts, group: TaskGroup, clock: Callable[[], float]
+    ) -> None:
+        self.turn = ready.turn
+        self.num_open = 0
+        self._ready = ready
+        self._parts = parts
+        self._group = group
+        self._clock = clock
+        self._spec = parts.speculator(ready.turn.edge)
+        self._is_cancelled = False
+        self._is_finished: anyio.Event | None = None  # set when the target has heard the turn's end
+        self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
+        self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
+        self._replies: deque[Reply] = deque()
+        self._came = anyio.Event()  # a reply, or the end of the wait for one
+        self._lost: str | None = None  # why the target will not answer any more
+        self._emitter = Emitter(parts.vocabulary)
+        self._pieces: tuple[SaidToken, ...] = ()
+        self._prefilled_ms: float | None = None  # when the first id was there
+        self._ttft_ms: float | None = None
+
+    def cancel(self) -> None:
+        """End with the committed ids."""
+        self._is_cancelled = True
+        self._came.set()
+
+    async def run(self, outlet: Outlet) -> TurnFailed | Callable[[], Description]:
+        """Send deltas to the end. Returns a function that makes the Description. Raises the
+        models' errors."""
+        if not self._ready.closed.has_speech:
+            return self._end("no_speech", Counts(), ())
+        spec, edge = self._spec, self._parts.edge
+        if self._is_sure_to_ask:
+            self._prepare()
+        while True:
+            if self._is_cancelled:
+                spec.cancel()
+            self._take_replies()
+            action = spec.next(self._clock(), self._may_ask)
+            self._see_failures()
+            match action:
+                case DraftMore(n):
+                    assert edge is not None
+                    began = self._clock()
+                    # the first step feeds the prompt's end, too: its ids go out at once
+                    steps = self._draft(1 if self._prefilled_ms is None else n, n)
+                    ids, signals, took_s = await edge.batcher.submit(steps)
+                    self._prefilled_ms = self._prefilled_ms or self._now_ms
+                    spec.drafted(ids, signals, began + took_s)
+                case Verify(request):
+                    self._ask(request)
+                case Wait(until):
+                    with anyio.move_on_after(max(0.0, until - self._clock())):
+                        await self._came.wait()
+                    self._prefilled_ms = self._prefilled_ms or self._now_ms
+                case Emit():
+                    await outlet.send(self._delta(action))
+                case Done("error"):
+                    return TurnFailed(self.turn.number, self._why_lost, is_target_lost=True)
+                case Done(reason):
+                    self._count_sent()
+                    return self._end(reason, spec.counts, tuple(spec.sequence.answer))
+
+    def _draft(self, n: int, most: int) -> Steps:
+        """`n` to `most` ids, which then stand at the sequence's end, their signals, and how long
+        they took in seconds, without the way to the thread and back: a busy event loop is no reason
+        to draft fewer at once. On the edge's thread."""
+        began = self._clock()
+        turn, parts = self.turn, self._parts
+        if turn.drafter is None:
+            rules, sampling = parts.plan.rules, parts.sampling
+            turn.drafter = parts.drafts(turn.edge, rules, sampling, self._ready.weights)
+        ids, signals = yield from turn.drafter.draft(n, most)
+        return ids, signals, self._clock() - began
+
+    # The target's side.
+
+    @property
+    def _is_sure_to_ask(self) -> bool:
         """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
+        cloud = self._parts.cloud
+        if cloud is None:
+            return False
         will_be_asked = cloud.is_remote or self._parts.mode in ("exact", "cloud")
         return will_be_asked or not (cloud.hears_late or cloud.is_busy)
 
-    def _may_ask(self, ready: Ready) -> bool:
+    @property
+    def _may_ask(self) -> bool:
         """Whether it is worth asking about the turn now."""
-        cloud = self._parts.cloud
-        target = ready.turn.cloud
+        cloud, target = self._parts.cloud, self.turn.cloud
         return cloud is not None and cloud.is_up and target is not None and target.is_up
 
-    def _why_lost(self, spec: Speculator, requests: TurnRequests) -> str:
-        """Mode exact or cloud, and no verdict: one line, cause and way out."""
-        cloud = self._parts.cloud
-        assert cloud is not None
-        limit_s = spec.plan.verify_budget_s
-        why = requests.lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
-        stands = "the committed text stands; " if spec.sequence.n_committed else ""
-        return f"{why}; {stands}take --mode gated to go on without it"
-
-
-class TurnRequests:
-    """One turn's requests to its target, a task of `group` each: a target elsewhere takes several
-    at once.
-
-    Cancel the group when the turn is over: the target has let go of the turn when the group has
-    ended. num_open: calls of the target that have not returned. lost: why the target will not
-    answer any more.
-    """
-
-    def __init__(self, ready: Ready, group: TaskGroup, clock: Callable[[], float]) -> None:
-        self.lost: str | None = None
-        self.num_open = 0
-        self._ready = ready
-        self._target = ready.turn.cloud
-        self._group = group
-        self._clock = clock
-        self._is_prepared = False
-        self._is_finished = anyio.Event()  # the target has heard the turn's end
-        self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
-        self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
-        self._replies: deque[Verdict | Refusal | Exception] = deque()
-        self._came = anyio.Event()  # a reply
-        self._waiting: anyio.CancelScope | None = None
-
-    def prepare(self) -> None:
+    def _prepare(self) -> anyio.Event:
         """Let the target hear the turn's end, once."""
-        if not self._is_prepared:
-            self._is_prepared = True
-            self.num_open += 1
-            self._group.start_soon(quietly, self._finish)
+        if self._is_finished is None:
+            self._is_finished = anyio.Event()
+            self._call(self._finish, self._is_finished)
+        return self._is_finished
 
-    def ask(self, request: VerifyRequest, counts: Counts) -> None:
-        """Send one block. counts: with this request, unless it was refused and is sent again."""
-        self.prepare()
-        if counts.cloud_calls > self._num_calls:
+    def _ask(self, request: VerifyRequest) -> None:
+        """Send one block."""
+        counts = self._spec.counts
+        if counts.cloud_calls > self._num_calls:  # else it was refused, and is sent again
             self._num_calls = counts.cloud_calls
             self._asked[request.number] = len(request.draft)
+        self._call(self._verify, self._prepare(), request)
+
+    async def _finish(self, is_finished: anyio.Event) -> None:
+        assert self.turn.cloud is not None
+        await self.turn.cloud.finish(self._ready.closed, self._ready.weights)
+        is_finished.set()
+
+    async def _verify(self, is_finished: anyio.Event, request: VerifyRequest) -> Verdict | Refusal:
+        assert self.turn.cloud is not None
+        await is_finished.wait()
+        return await self.turn.cloud.verify(request)
+
+    def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
+        """Call the target in a task."""
+
+        async def call() -> None:
+            reply: Reply | None
+            try:
+                reply = await job(*given)
+            except Exception as error:
+                reply = error
+            self.num_open -= 1
+            if reply is not None:
+                self._replies.append(reply)
+                self._came.set()
+
         self.num_open += 1
-        self._group.start_soon(quietly, self._ask, request)
+        self._group.start_soon(quietly, call)
 
-    async def reply(self, until: float) -> None:
-        """Wait for a reply, until `until` (the state machine's deadline), or cancelled."""
-        with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
-            self._came = anyio.Event()
-            await self._came.wait()
-
-    def cancel(self) -> None:
-        """Stop waiting for a reply."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    def take_replies(self, spec: Speculator) -> None:
+    def _take_replies(self) -> None:
         """Apply the replies that have come. Raises the target's errors."""
+        self._came = anyio.Event()
         while self._replies:
             match self._replies.popleft():
                 case TargetLost() as error:
-                    self.lost = str(error)
-                    spec.failed()
+                    self._lost = str(error)
+                    self._spec.failed()
                 case Exception() as error:
                     raise error
-                case Verdict() | Refusal() as reply:
+                case reply:
                     self._asked.pop(reply.number, None)
-                    spec.replied(reply)
+                    self._spec.replied(reply)
 
-    def see_failures(self, spec: Speculator) -> None:
+    def _see_failures(self) -> None:
         """Tell the target that it was too slow, or away."""
-        if spec.num_failures > self._num_failures and self._target is not None:
-            self._num_failures = spec.num_failures
-            self._target.failed()
+        if self._spec.num_failures > self._num_failures and self.turn.cloud is not None:
+            self._num_failures = self._spec.num_failures
+            self.turn.cloud.failed()
 
-    def count_sent(self, counts: Counts) -> None:
+    def _count_sent(self) -> None:
         """Requests that never left were neither uploaded nor a call."""
-        if self._target is None:
+        target, counts = self.turn.cloud, self._spec.counts
+        if target is None:
             return
-        counts.bytes_up, counts.bytes_down = self._target.traffic
+        counts.bytes_up, counts.bytes_down = target.traffic
         for number, n_drafted in self._asked.items():
-            if not self._target.has_sent(number):
+            if not target.has_sent(number):
                 counts.cloud_calls -= 1
                 counts.n_uploaded -= n_drafted
 
-    async def _finish(self) -> None:
-        assert self._target is not None
-        try:
-            await self._target.finish(self._ready.closed, self._ready.weights)
-        except Exception as error:
-            self._take(error)
-        else:
-            self.num_open -= 1
-            self._is_finished.set()
+    @property
+    def _why_lost(self) -> str:
+        """Mode exact or cloud, and no verdict: one line, cause and way out."""
+        cloud = self._parts.cloud
+        assert cloud is not None
+        limit_s = self._spec.plan.verify_budget_s
+        why = self._lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
+        stands = "the committed text stands; " if self._spec.sequence.n_committed else ""
+        return f"{why}; {stands}take --mode gated to go on without it"
 
-    async def _ask(self, request: VerifyRequest) -> None:
-        assert self._target is not None
-        await self._is_finished.wait()
-        try:
-            self._take(await self._target.verify(request))
-        except Exception as error:
-            self._take(error)
+    # The text.
 
-    def _take(self, reply: Verdict | Refusal | Exception) -> None:
-        self.num_open -= 1
-        self._replies.append(reply)
-        self._came.set()
-
-
-class AnswerText:
-    """The text of one answer as it grows. Times are in ms since the turn's last sample was fed."""
-
-    def __init__(self, parts: Parts, ready: Ready, clock: Callable[[], float]) -> None:
-        self._parts = parts
-        self._ready = ready
-        self._clock = clock
-        self._emitter = Emitter(parts.vocabulary)
-        self._ids: tuple[int, ...] = ()
-        self._pieces: tuple[SaidToken, ...] = ()
-        self._ttft_ms: float | None = None
-
-    def push(self, emit: Emit) -> TextDelta:
+    def _delta(self, emit: Emit) -> TextDelta:
         pieces = tuple(
             SaidToken(self._emitter.push((token,)), log_prob)
             for token, log_prob in zip_longest(emit.ids, emit.log_probs)
         )
         text = "".join(piece.text for piece in pieces)
-        at_ms = self._ms(self._clock())
+        at_ms = self._now_ms
         if self._ttft_ms is None and text:
             self._ttft_ms = at_ms
-        self._ids += emit.ids
         self._pieces += pieces
-        return TextDelta(text, emit.ids, emit.verified, at_ms, self._ready.turn.number)
+        return TextDelta(text, emit.ids, emit.verified, at_ms, self.turn.number)
 
-    def finish(
-        self, stop_reason: str, counts: Counts, prefilled_at: float | None
-    ) -> Callable[[], Description]:
-        """A function that makes the Description. prefilled_at: when the first id was there, in the
-        stream's clock."""
+    def _end(self, reason: str, counts: Counts, ids: tuple[int, ...]) -> Callable[[], Description]:
         return partial(
             self._parts.describe,
             self._ready.closed,
-            stop_reason,
+            reason,
             counts,
             self._pieces,
             self._ttft_ms,
-            ids=self._ids,
-            prefill_ms=None if prefilled_at is None else self._ms(prefilled_at),
-            total_ms=self._ms(self._clock()),
+            ids=ids,
+            prefill_ms=self._prefilled_ms,
+            total_ms=self._now_ms,
         )
 
-    def _ms(self, at: float) -> float:
-        return 1000 * (at - self._ready.fed_at)
+    @property
+    def _now_ms(self) -> float:
+        return 1000 * (self._clock() - self._ready.fed_at)
