@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,11 +109,11 @@ class SentenceForm:
         needs_opening = bool(openings) or marks.gap != ""
         # Without this every sentence would stop short: an attribute that cannot be said.
         self.can_be_said = self._whole == sum(bits) and (bool(spelled) or not needs_opening)
-        self._moves: dict[tuple[State, int], Move | None] = {}
-        self._rows: dict[State, Ids] = {}
-        self._open: dict[State, frozenset[str]] = {}
-        self._kinds: dict[State, Kinds] = {}
-        self._past_marks: list[int] | None = None
+        # The tables, which weighted forms share.
+        self._move = lru_cache(MAX_MOVES)(self._make)
+        self.allowed = lru_cache(MAX_ROWS)(self._allowed)
+        self.open_phrases = lru_cache(MAX_ROWS)(self._open_phrases)
+        self._kinds_of = lru_cache(MAX_ROWS)(self._kinds)
         self._order: dict[int, int] = {}  # attributes said -> place of the one that came next
         self._weigh({})
 
@@ -154,14 +155,10 @@ class SentenceForm:
         move = self._move(state, token)
         return None if move is None else move.state
 
-    def allowed(self, state: State) -> Ids:
+    def _allowed(self, state: State) -> Ids:
         """All ids that keep the form there, ascending [n] int64; at least one."""
-        found = self._rows.get(state)
-        if found is None:
-            kept = [token for token in self._likely(state) if self._move(state, token) is not None]
-            found = np.array(sorted(kept), dtype=np.int64)
-            _keep(self._rows, state, found, MAX_ROWS)
-        return found
+        kept = [token for token in self._likely(state) if self._move(state, token) is not None]
+        return np.array(sorted(kept), dtype=np.int64)
 
     def guess(self, state: State) -> int | None:
         """An id that may well be next; the model finds it right or wrong. None: no telling.
@@ -195,13 +192,9 @@ class SentenceForm:
         if before.said != after.said:
             self._order[before.said] = (before.said ^ after.said).bit_length() - 1
 
-    def open_phrases(self, state: State) -> frozenset[str]:
+    def _open_phrases(self, state: State) -> frozenset[str]:
         """The phrases that the last clause can still become."""
-        found = self._open.get(state)
-        if found is None:
-            found = frozenset(phrase for phrase, rest in self._rests(state) if self._spells(rest))
-            _keep(self._open, state, found, MAX_ROWS)
-        return found
+        return frozenset(phrase for phrase, rest in self._rests(state) if self._spells(rest))
 
     def biases(self, state: State) -> NDArray[np.float64] | None:
         """Biases of the logits of `allowed(state)` [n]; None: none.
@@ -213,23 +206,19 @@ class SentenceForm:
         """
         if not self._weight_of:
             return None
-        found = self._biases.get(state)
-        if found is None:
-            before = self._best_of(self.open_phrases(state))
-            kinds, which = self._kinds_of(state)
-            gains = [
-                sum(self._weight_of.get(phrase, 0) for phrase in completed)
-                + self._best_of(still_open)
-                - before
-                for completed, still_open in kinds
-            ]
-            found = np.array(gains, np.float64)[which] / UNITS_PER_NAT
-            _keep(self._biases, state, found, MAX_ROWS)
+        before = self._best_of(self.open_phrases(state))
+        kinds, which = self._kinds_of(state)
+        gains = [
+            sum(self._weight_of.get(phrase, 0) for phrase in completed)
+            + self._best_of(still_open)
+            - before
+            for completed, still_open in kinds
+        ]
+        found: NDArray[np.float64] = np.array(gains, np.float64)[which] / UNITS_PER_NAT
         return found
 
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
-        self._biases: dict[State, NDArray[np.float64]] = {}
         self._likely_texts: list[tuple[str, bool]] = []  # of each attribute, once one is guessed
 
     def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
@@ -242,21 +231,17 @@ class SentenceForm:
         same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(likely[0]))
         return self._marks.gap + likely[0][:same], len(likely) == 1
 
-    def _kinds_of(self, state: State) -> Kinds:
+    def _kinds(self, state: State) -> Kinds:
         """The kinds of the ids that are allowed there, and each id's place among them [n]. A turn
         has its own weights, but all turns have these."""
-        found = self._kinds.get(state)
-        if found is None:
-            numbers: dict[Kind, int] = {}
-            which = []
-            for token in self.allowed(state).tolist():
-                move = self._move(state, token)
-                assert move is not None, "the id is allowed"
-                kind = (move.phrases, self.open_phrases(move.state))
-                which.append(numbers.setdefault(kind, len(numbers)))
-            found = list(numbers), np.array(which, np.int64)
-            _keep(self._kinds, state, found, MAX_ROWS)
-        return found
+        numbers: dict[Kind, int] = {}
+        which = []
+        for token in self.allowed(state).tolist():
+            move = self._move(state, token)
+            assert move is not None, "the id is allowed"
+            kind = (move.phrases, self.open_phrases(move.state))
+            which.append(numbers.setdefault(kind, len(numbers)))
+        return list(numbers), np.array(which, np.int64)
 
     def _best_of(self, phrases: frozenset[str]) -> int:
         """The best weight of some phrases; 0 where there is none."""
@@ -273,14 +258,6 @@ class SentenceForm:
         for text, (phrase, bit) in (self._first if state.is_first else self._later).items():
             if not bit & state.said and text.startswith(clause):
                 yield phrase, text[len(clause) :]
-
-    def _move(self, state: State, token: int) -> Move | None:
-        try:
-            return self._moves[state, token]
-        except KeyError:
-            found = self._make(state, token)
-            _keep(self._moves, (state, token), found, MAX_MOVES)
-            return found
 
     def _make(self, state: State, token: int) -> Move | None:
         if token in self._vocabulary.eos:
@@ -317,24 +294,26 @@ class SentenceForm:
         )
         return found
 
-    def _likely(self, state: State) -> set[int]:
+    def _likely(self, state: State) -> Collection[int]:
         """All ids that may keep the form there, and few others: an id is the beginning of a missing
         text, or it holds a mark."""
         if state.is_over:
-            return set(self._vocabulary.eos)
-        ids_of = self._ids_of
-        if self._past_marks is None:
-            own = set("".join([*self._marks, *self._first]))
-            marks = set(self._marks[:2])
-            self._past_marks = [
-                token
-                for text, ids in ids_of.items()
-                if own.issuperset(text) and not marks.isdisjoint(text)
-                for token in ids
-            ]
+            return self._vocabulary.eos
         rests = {rest for _, rest in self._rests(state)}
         begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
-        return set(self._past_marks).union(*(ids_of.get(text, ()) for text in begun))
+        return self._past_marks.union(*(self._ids_of.get(text, ()) for text in begun))
+
+    @cached_property
+    def _past_marks(self) -> frozenset[int]:
+        """Ids with a mark, and with no character that no sentence has."""
+        own = set("".join([*self._marks, *self._first]))
+        marks = set(self._marks[:2])
+        return frozenset(
+            token
+            for text, ids in self._ids_of.items()
+            if own.issuperset(text) and not marks.isdisjoint(text)
+            for token in ids
+        )
 
 
 def _first_phrase(level: Mapping[str, Any]) -> str:
@@ -353,20 +332,11 @@ def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
 def _spelling(vocabulary: Vocabulary) -> Callable[[str], bool]:
     """Whether a text can be joined from texts of ids."""
     texts = frozenset(filter(None, vocabulary.texts))
-    lengths = range(1, 1 + max(map(len, texts), default=0))
-    known = {"": True}
+    longest = max(map(len, texts), default=0)
 
+    @cache  # the texts are phrases and what is missing of them
     def spells(text: str) -> bool:
-        if text not in known:
-            known[text] = any(
-                text[:n] in texts and spells(text[n:]) for n in lengths if n <= len(text)
-            )
-        return known[text]
+        ends = range(1, 1 + min(longest, len(text)))
+        return not text or any(text[:n] in texts and spells(text[n:]) for n in ends)
 
     return spells
-
-
-def _keep(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    if len(table) >= most:
-        table.clear()  # atomic: a concurrent reader makes its entry again
-    table[key] = value

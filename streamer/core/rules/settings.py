@@ -134,26 +134,11 @@ def first_stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int
 ) -> tuple[int, Stop] | None:
     """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None:
-    none does.
-
-    `stop` at every id, which is asked only where there is something to ask about.
-    """
-    may_end = vocabulary.may_end
-    period = rules.loop_max_period if rules.loop_global else 0
-    last_place = rules.max_new_tokens - 1
-    places: dict[int, int] = {}  # id -> its last place
-    came_before = False
-    for at in range(max(0, begin - period - 1), len(answer)):
-        token = answer[at]
-        distance = at - places.get(token, -period - 1)
-        places[token] = at
-        # A loop of period 1 repeats the id before; in a longer loop that id, too, came before.
-        may_loop = distance == 1 or (distance <= period and came_before)
-        came_before = distance <= period
-        if at >= begin and (may_end[token] or at >= last_place or may_loop):
-            stopped = stop(vocabulary, rules, answer[:at], token)
-            if stopped is not None:
-                return at, stopped
+    none does."""
+    for at in range(begin, len(answer)):
+        stopped = stop(vocabulary, rules, answer[:at], answer[at])
+        if stopped is not None:
+            return at, stopped
     return None
 
 

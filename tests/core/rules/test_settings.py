@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,7 +15,6 @@ from streamer.core.rules.settings import (
     Rules,
     Stop,
     check_weights,
-    first_stop,
     gumbel,
     loop_suspected,
     quantised,
@@ -139,20 +137,3 @@ def test_loop_equals_a_test_by_hand(ids):
     assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == Stop("loop", keep=False)) == wanted
     if wanted:
         assert loop_suspected(ids), "suspicion never comes after the stop"
-
-
-@given(st.data())
-def test_the_first_stop_is_where_stop_says_so_first(data):
-    vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
-    few, any_id = (
-        st.integers(0, min(5, vocabulary.num_ids - 1)),
-        st.integers(0, vocabulary.num_ids - 1),
-    )
-    answer = data.draw(st.lists(few | any_id, max_size=30))
-    begin = data.draw(st.integers(0, len(answer)))
-    found = (
-        (at, stop(vocabulary, rules, answer[:at], answer[at])) for at in range(begin, len(answer))
-    )
-    assert first_stop(vocabulary, rules, answer, begin) == next(
-        (one for one in found if one[1]), None
-    )
