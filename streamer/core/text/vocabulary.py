@@ -163,13 +163,6 @@ class Vocabulary:
         """The EOS id that is chosen when the rules leave nothing else."""
         return min(self.eos)
 
-    @cached_property
-    def may_end(self) -> bytes:
-        """[num_ids] 0/1: an answer may end with it: EOS, sentence ends."""
-        may_end = np.frombuffer(self.ends, np.uint8).copy()
-        may_end[list(self.eos)] = 1
-        return may_end.tobytes()
-
     def bytes_of(self, ids: Iterable[int]) -> bytes:
         """The ids' bytes, joined; special ids have none."""
         return b"".join([self._bytes[i] for i in ids])

@@ -22,7 +22,13 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault, pause_s
+from streamer.core.link.edge_turn import (
+    REOPEN_PAUSES_S,
+    Backoff,
+    DecodingTerms,
+    EdgeTurn,
+    RemoteFault,
+)
 from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.net.link.connections import Connections
 from streamer.net.link.dial import VerifierAddress, is_other_version, why
@@ -31,7 +37,6 @@ from streamer.stages.ports import TargetLost, quietly
 
 STUCK_S = 2.0  # without progress; it reports each piece of audio that it has heard
 SLOWEST = 8  # times the duration that a needed verdict is waited for: a link of 32 kbit/s
-FIRST_REOPEN = 3  # a turn that found no place asks again after 0.25 s, then more seldom
 
 
 @dataclass(eq=False)
@@ -70,7 +75,7 @@ class RemoteTarget:
         self._waiters: dict[int, _Waiter] = {}
         self._asked: set[int] = set()  # numbers of requests that left, on any connection
         self._is_cut = False  # the latest connection was lost, and there is no other yet
-        self._num_rejected = 0  # since the last verdict
+        self._rejections = Backoff(REOPEN_PAUSES_S)
         self._is_rejected = False
         # a verdict was wanted before its request could be sent: the verifier has to catch up
         self._is_behind = False
@@ -208,9 +213,9 @@ class RemoteTarget:
                     self._is_cut = True
                     self._connections.cut(error, since)
                     continue
-                num = FIRST_REOPEN + self._num_rejected
-                self._num_rejected += 1
-                await anyio.sleep(pause_s(num, self._connections.chance()))
+                self._rejections.failed(self._clock())
+                chance = self._connections.chance()
+                await anyio.sleep(self._rejections.pause_s(self._clock(), chance))
 
     async def _use(self, socket: ClientConnection) -> Exception | None:
         """One connection, to its end: the error that ended it, None where it was rejected."""
@@ -273,7 +278,7 @@ class RemoteTarget:
                 self._num_moved = num_heard
                 self._moved_at = self._clock()
         if isinstance(reply, Verdict):
-            self._num_rejected = 0
+            self._rejections.succeeded()
             self._connections.verdict_came()
         if reply is not None and (waiter := self._waiters.get(reply.number)) is not None:
             waiter.reply = reply

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
 from streamer.core.description import one_line
-from streamer.core.link.edge_turn import Breaker, Redial, RemoteFault, pause_s
+from streamer.core.link.edge_turn import DIAL_PAUSES_S, VERDICT_PAUSES_S, Backoff, RemoteFault
 from streamer.core.link.wire import WireError
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, dial, is_absent, is_final, why
 from streamer.net.service.logs import Notices
@@ -25,6 +25,7 @@ MAX_DIALS = 4  # at once; one while they fail
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
 MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
+DIALS_FORGOTTEN_S = 30.0
 MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
@@ -47,7 +48,10 @@ class Connections:
         self.verifier = verifier
         self.clock = clock
         self.chance = chance
-        self.breaker = Breaker()
+        # verdicts that were late, or wrong
+        self.late = Backoff(VERDICT_PAUSES_S)
+        # when the latest ping was sent that was answered; None where the verifier is not there
+        self._answered_at: float | None = None
         # there is a connection, or was until a moment ago
         self.is_linked = False
         # there is a connection, or was one since the start
@@ -64,7 +68,7 @@ class Connections:
         self.model = ""
         self._on_model = on_model
         self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
-        self._redial = Redial()
+        self._dialled = Backoff(DIAL_PAUSES_S, DIALS_FORGOTTEN_S)
         self._edge = secrets.token_hex(8)
         self._dials = anyio.CapacityLimiter(MAX_DIALS)
         self._taken: set[ClientConnection] = set()  # by turns
@@ -75,8 +79,16 @@ class Connections:
 
     @property
     def is_up(self) -> bool:
-        """Whether asking is worth it now."""
-        return self.breaker.is_closed(self.clock())
+        """Whether asking is worth it now.
+
+        Not after a late verdict, before the verifier has answered a later ping and a pause is over:
+        a verifier that answers pings and never verifies costs a verify budget per pause, not one
+        per block.
+        """
+        now, late_at = self.clock(), self.late.failed_at
+        if self._answered_at is None or self._answered_at < late_at:
+            return False
+        return now >= late_at + self.late.pause_s(now)
 
     @property
     def why_not(self) -> str | None:
@@ -87,7 +99,7 @@ class Connections:
         """
         if self.lost is not None:
             return self.lost
-        is_missed = not self.was_linked or self.breaker.num_failures > 0
+        is_missed = not self.was_linked or self.late.num_failures(self.clock()) > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
@@ -110,7 +122,7 @@ class Connections:
                     self._spare = None
                     socket.transport.abort()
             if is_lost and error is not None:
-                self._lost_connection(error, since)
+                self.cut(error, since)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[ClientConnection]:
@@ -136,18 +148,23 @@ class Connections:
 
     def verdict_came(self) -> None:
         """Earlier trouble is over."""
-        self._redial.succeeded()
-        self.breaker.succeeded()
+        self._dialled.succeeded()
+        self.late.succeeded()
         self.trouble = SLOW
 
     def failed(self, asked_at: float) -> None:
         """A verdict that was asked for at `asked_at` is late."""
-        self.breaker.failed(self.clock(), asked_at)
+        self.late.failed(self.clock(), asked_at)
         self._wake.set()
 
     def cut(self, error: Exception, since: float) -> None:
-        """A turn's connection, there since `since`, ended by `error`."""
-        self._lost_connection(error, since)
+        """A connection, there since `since`, was ended by `error`."""
+        self.num_cuts += 1
+        self._dialled.failed(self.clock(), since)
+        if not self._has_connection or not isinstance(error, ConnectionClosed):
+            self._absent(error)
+        else:
+            self.trouble = why(error)
         self._wake.set()  # perhaps only this connection was cut
 
     def on_absent(self) -> None:
@@ -160,11 +177,10 @@ class Connections:
     async def _dial(self) -> tuple[ClientConnection, float]:
         """A new connection, and when it was dialled."""
         while True:
-            failures = self._redial.num_failures(self.clock())
-            self._dials.total_tokens = 1 if failures else MAX_DIALS
+            is_failing = self._dialled.num_failures(self.clock()) > 0
+            self._dials.total_tokens = 1 if is_failing else MAX_DIALS
             async with self._dials:
-                failures = self._redial.num_failures(self.clock())
-                await anyio.sleep(pause_s(failures, self.chance()))
+                await anyio.sleep(self._dialled.pause_s(self.clock(), self.chance()))
                 since = self.clock()
                 try:
                     socket = await dial(self.verifier, self._edge)
@@ -196,7 +212,7 @@ class Connections:
     def _answered(self, asked_at: float) -> None:
         """The verifier answered a ping that was sent at `asked_at`."""
         self.rtt_s = self.clock() - asked_at
-        self.breaker.answered(asked_at)
+        self._answered_at = asked_at
         self._settled.set()
         if self.trouble == NOT_YET:
             self.trouble = SLOW
@@ -204,26 +220,18 @@ class Connections:
 
     def _refused(self, error: Exception, since: float) -> None:
         """A dial failed. A verifier that serves turns is there, though it may be full."""
-        self._redial.failed(self.clock(), since)
+        self._dialled.failed(self.clock(), since)
         if not (isinstance(error, InvalidStatus) and self._has_connection):
             self._absent(error)
-
-    def _lost_connection(self, error: Exception, since: float) -> None:
-        self.num_cuts += 1
-        self._redial.failed(self.clock(), since)
-        if not self._has_connection or not isinstance(error, ConnectionClosed):
-            self._absent(error)
-        else:
-            self.trouble = why(error)
 
     def _absent(self, error: Exception) -> None:
         """There is no connection, or the verifier is at fault."""
         self.is_linked = False
-        self.breaker.unlinked()
+        self._answered_at = None
         self.trouble = why(error)
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | WireError):
-            self.breaker.failed(self.clock())
+            self.late.failed(self.clock())
         if is_absent(error):
             self._num_tries += 1
         if is_final(error, self.was_linked):

@@ -25,7 +25,7 @@ from patience import PATIENCE_S, until
 
 from bench.proxy import Proxy, Toxics
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES, pause_s
+from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES, REOPEN_PAUSES_S, Backoff
 from streamer.net.link import client
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.ports import TargetLost
@@ -69,15 +69,16 @@ async def test_a_verifier_that_rejects_a_turn_is_asked_ever_more_seldom(monkeypa
     """The turn opens another connection after each no; a verdict ends the count."""
     nos, told = [], iter([*[True] * 4, False])
 
-    def note(num, chance):
-        nos.append(num)
-        return 0.0
+    class Noting(Backoff):
+        def pause_s(self, now, chance=0.5):
+            nos.append(super().pause_s(now))
+            return 0.0
 
     def reply(message, chance):
         is_no = isinstance(message, wire.Open) and next(told, False)
         return [wire.Rejected(False, "full")] if is_no else obliging(message, chance)
 
-    monkeypatch.setattr(client, "pause_s", note)
+    monkeypatch.setattr(client, "Backoff", Noting)
     async with lying(reply) as port, linked(port) as link:
         target = link.listen()
         await hear(target, sound(0.1))
@@ -89,9 +90,7 @@ async def test_a_verifier_that_rejects_a_turn_is_asked_ever_more_seldom(monkeypa
                 socket.transport.abort()
             await until(lambda: len(nos) == 5)
         target.close()
-    *first, last = [pause_s(num, 0.5) for num in nos]
-    assert first == sorted(set(first))
-    assert (first[0], last) == (0.25, 0.25)
+    assert nos == [*REOPEN_PAUSES_S, REOPEN_PAUSES_S[0]]
 
 
 ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"

@@ -133,4 +133,4 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
         assert end.bytes_up > 10_000
         assert end.stall_ms < MOST_STALL_MS
         assert list(end.ids) == wanted["edge"][SAMPLES[3].name]["ids"]
-        assert describer.link.breaker.num_failures == 0
+        assert describer.link.late.num_failures(0.0) == 0
