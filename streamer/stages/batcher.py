@@ -158,28 +158,28 @@ class LocalTarget:
         prefills: Callable[[], bool],
         hears_late: bool = False,
     ) -> None:
-        """hears_late: all audio waits for `finish`, which then hears it."""
+        """prefills: whether to prefill the last window at once, or with the first request.
+        hears_late: all audio waits for `finish`, which then hears it."""
         self._batcher = batcher
         self._hearer = hearer
         self._verifier_of = verifier_of
         self._prefills = prefills
-        self.is_up = True
         self._hears_late = hears_late
         self._unheard: list[Heard] = []  # the edge holds their windows, too
         self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
         # a late verdict's request is not overtaken
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
         self._begun: set[int] = set()  # numbers of requests that the model was given
+        self.is_up = True
+        self.traffic = 0, 0
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill complete windows, if there are any."""
         if self._hears_late:
             self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
         elif (steps := self._hearer.hear(heard)) is not None:
             await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        """Hear the last window. Prefill it now if `prefills` says so, else at the first request."""
         self._hears_late = False
         for heard in self._unheard:
             await self.hear(heard)
@@ -189,10 +189,9 @@ class LocalTarget:
         self._verifier = self._verifier_of(self._hearer, weights=weights)
 
     async def prefilled(self) -> None:
-        """Nothing to do: `hear` waits for it."""
+        return  # `hear` waits for it
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Raises the model's errors."""
         async with self._one_at_a_time:
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
@@ -203,29 +202,21 @@ class LocalTarget:
         return number in self._begun
 
     def failed(self) -> None:
-        """No verdict came in time."""
         self.is_up = False
 
-    @property
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
     def close(self) -> None:
-        """Give the KV slot back; a second call does nothing."""
         self._hearer.close()
 
 
 class LocalCloud:
     """See ports.py's Cloud."""
 
-    is_up = True
-    is_remote = False
-    hears_late = False  # a turn is heard when it is asked about
-    model = ""
-    is_linked = True
-    unheard_s = 0.0
+    is_up = is_linked = True
+    is_remote = hears_late = False
     name = "the cloud model"
     trouble = "it is slow"
+    model = ""
+    unheard_s = 0.0
 
     def __init__(self, side: Side, verifier_of: Callable[..., Any], follows_edge: bool) -> None:
         """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
@@ -243,9 +234,6 @@ class LocalCloud:
             self.side.batcher,
             self.side.listen(rules.language),
             partial(self._verifier_of, rules=rules),
-            self._has_time,
+            lambda: self._follows_edge and not self.is_busy,
             self.hears_late,
         )
-
-    def _has_time(self) -> bool:
-        return self._follows_edge and not self.is_busy

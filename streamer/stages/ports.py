@@ -83,7 +83,7 @@ class Target(Protocol):
         """Wait until all windows are prefilled; briefly where the target is away."""
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Verify a block. Raises TargetLost where waiting is in vain."""
+        """Verify a block. Raises TargetLost where waiting is in vain, and the model's errors."""
 
     def has_sent(self, number: int) -> bool:
         """Whether the request of this number has left for the target."""
@@ -92,7 +92,7 @@ class Target(Protocol):
         """A verdict did not come in time."""
 
     def close(self) -> None:
-        """Give the KV slot back."""
+        """Give the KV slot back; a second call does nothing."""
 
 
 class TargetLost(RuntimeError):
@@ -100,7 +100,7 @@ class TargetLost(RuntimeError):
 
 
 class Cloud(Protocol):
-    """Where turns are verified.
+    """Where turns are verified: in this process (batcher.py) or elsewhere (net/link).
 
     is_up: worth asking now. is_linked: it can be reached now. is_remote: a round trip away.
     hears_late: it hears a turn only when it is asked about it. is_busy: it has other turns in hand,
@@ -109,22 +109,17 @@ class Cloud(Protocol):
     audio on their way.
     """
 
+    is_linked: bool
+    is_remote: bool
+    hears_late: bool
+    name: str
+    trouble: str
+    model: str
+
     @property
     def is_up(self) -> bool: ...
     @property
-    def is_linked(self) -> bool: ...
-    @property
-    def is_remote(self) -> bool: ...
-    @property
-    def hears_late(self) -> bool: ...
-    @property
     def is_busy(self) -> bool: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def trouble(self) -> str: ...
-    @property
-    def model(self) -> str: ...
     @property
     def unheard_s(self) -> float: ...
     def listen(self, rules: Rules) -> Target:

@@ -38,7 +38,6 @@ RESTART = (1012, "the verifier is going down")
 # messages of one turn: more than its unheard audio in pieces of 100 ms; 4 MB at most
 MAX_WAITING = 64
 MAX_TURN_IDLE_S = 300.0  # without a message
-Message = wire.Up | Exception  # an exception is the last one: why there is no more
 OpenJudge = Callable[[VerifierTurn], Judge]
 _logger = logging.getLogger("streamer")
 
@@ -48,8 +47,8 @@ class ServedTurn:
 
     A reader and a worker share each websocket. The reader always reads, so pings are answered and a
     cut is seen at once; it pauses only where an edge sends MAX_WAITING messages ahead of the
-    worker. The turn's state changes only in the worker. Messages of a cut websocket that still wait
-    are dropped, since the edge sends them again. tenant: the owner (net/service/admission.py).
+    worker. The turn's state changes only in the worker. Messages that still wait where a websocket
+    ends are dropped, since the edge sends them again. tenant: the owner (net/service/admission.py).
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class ServedTurn:
         self._metrics = metrics
         self._num_received = 0  # samples
         self._is_prefilled = False  # to the turn's end
+        self._ended: Exception | None = None  # why no more messages come on the present websocket
 
     @property
     def lag_s(self) -> float:
@@ -89,63 +89,60 @@ class ServedTurn:
         if self._is_prefilled:
             await self._send_heard(socket)
         self._num_received = self.state.num_samples
-        give, messages = anyio.create_memory_object_stream[Message](MAX_WAITING)
+        self._ended = None
+        give, messages = anyio.create_memory_object_stream[wire.Up](MAX_WAITING)
         with give, messages:
-            failure: Exception | None = None
             async with anyio.create_task_group() as group:
-                group.start_soon(quietly, self._read, socket, give, messages)
-                try:
-                    await self._work(socket, messages)
-                except Exception as error:
-                    failure = error
+                group.start_soon(quietly, self._read, socket, give)
+                error = await self._work(socket, messages)
                 group.cancel_scope.cancel()
-            assert failure is not None, "work ends by an error alone"
-            raise failure
+        raise error
 
-    async def _read(
-        self,
-        socket: ServerConnection,
-        give: MemoryObjectSendStream[Message],
-        messages: MemoryObjectReceiveStream[Message],
-    ) -> None:
-        """Read ahead of the worker."""
+    async def _read(self, socket: ServerConnection, give: MemoryObjectSendStream[wire.Up]) -> None:
+        """Read ahead of the worker, to the websocket's end."""
         try:
             while True:
-                message = wire.decode_up(await socket.recv())
+                with anyio.fail_after(MAX_TURN_IDLE_S):
+                    message = wire.decode_up(await socket.recv())
                 if isinstance(message, wire.Audio):
                     before = min(self._num_received, message.start)
                     self._num_received = before + message.num_samples
                 await give.send(message)
-        except wire.WireError as error:
-            await give.send(error)
-        except ConnectionClosed as error:
-            with suppress(anyio.WouldBlock):
-                while True:
-                    messages.receive_nowait()
-            give.send_nowait(error)
+        except TimeoutError:
+            self._ended = Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
+        except (wire.WireError, ConnectionClosed) as error:
+            self._ended = error
+        give.close()
 
     async def _work(
-        self, socket: ServerConnection, messages: MemoryObjectReceiveStream[Message]
-    ) -> None:
-        """Do what the messages ask for, in their order. Raises what ends it."""
-        while True:
-            match await _next(messages):
-                case Exception() as ended:
-                    raise ended
-                case wire.Audio() as audio:
-                    if len(samples := self.state.audio(audio)):
-                        await self.judge.hear(samples)
-                    await self._send_heard(socket)
-                case wire.Finish() as finish:
-                    self.state.finish(finish)
-                    if not self._is_prefilled:
-                        await self.judge.finish()
-                        self._is_prefilled = True
-                    await self._send_heard(socket)
-                case VerifyRequest() as request:
-                    await self._judge(socket, request)
-                case wire.Open():
-                    raise Broken("the turn is open already")
+        self, socket: ServerConnection, messages: MemoryObjectReceiveStream[wire.Up]
+    ) -> Exception:
+        """Do what the messages ask for, in their order. Returns what ended it."""
+        try:
+            async for message in messages:
+                if self._ended is None:
+                    await self._take(socket, message)
+        except Exception as error:
+            return error
+        assert self._ended is not None, "the reader says why it ends"
+        return self._ended
+
+    async def _take(self, socket: ServerConnection, message: wire.Up) -> None:
+        match message:
+            case wire.Audio():
+                if len(samples := self.state.audio(message)):
+                    await self.judge.hear(samples)
+                await self._send_heard(socket)
+            case wire.Finish():
+                self.state.finish(message)
+                if not self._is_prefilled:
+                    await self.judge.finish()
+                    self._is_prefilled = True
+                await self._send_heard(socket)
+            case VerifyRequest():
+                await self._judge(socket, message)
+            case wire.Open():
+                raise Broken("the turn is open already")
 
     async def _judge(self, socket: ServerConnection, request: VerifyRequest) -> None:
         """Send one verdict, or those of a whole answer."""
@@ -254,11 +251,8 @@ class VerifierServer(Service):
         is_over = True
         try:
             await turn.serve(socket, self._model.fingerprint)
-        except ConnectionClosed:
+        except (ConnectionClosed, wire.WireError):
             is_over = socket.close_code == GOODBYE
-            raise
-        except wire.WireError:
-            is_over = False
             raise
         except Broken:
             raise
@@ -347,22 +341,13 @@ class VerifierServer(Service):
             self._admission.leave(turn.tenant)
 
 
-async def _next(messages: MemoryObjectReceiveStream[Message]) -> Message:
-    """Raises Broken where nothing comes."""
-    with anyio.move_on_after(MAX_TURN_IDLE_S):
-        return await messages.receive()
-    raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
-
-
 async def _send(socket: ServerConnection, message: wire.Down) -> None:
     await socket.send(wire.encode(message))
 
 
 async def _reject(socket: ServerConnection, broken: Broken) -> None:
-    try:
-        await socket.send(wire.encode(wire.Rejected(broken.is_final, str(broken)[:200])))
-    except ConnectionClosed:
-        return
+    with suppress(ConnectionClosed):
+        await _send(socket, wire.Rejected(broken.is_final, str(broken)[:200]))
 
 
 async def _close_all(sockets: set[ClientSocket]) -> None:
