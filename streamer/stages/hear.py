@@ -7,7 +7,7 @@ model and no hearing waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -33,7 +33,6 @@ from streamer.stages.ports import (
     Clear,
     Command,
     Commit,
-    Hearer,
     Hearing,
     HearingThreads,
     Mark,
@@ -121,10 +120,9 @@ class Chunk:
     async def _commit(self, commit: Commit) -> None:
         """It waits for no thread that hears pieces."""
         hearing = self._hearing
-        pcm = b""
-        if commit.rest is not None:
-            pcm, self._fed_at = commit.rest.pcm, commit.rest.fed_at
-        pushed, found = await self._on_thread(_end, hearing, pcm)
+        if commit.rest.pcm:
+            self._fed_at = commit.rest.fed_at
+        pushed, found = await self._on_thread(_end, hearing, commit.rest.pcm)
         self._is_heard = False
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
@@ -140,10 +138,20 @@ class Chunk:
         for item in found:
             if isinstance(item, Closed):
                 self.last_closed = item.turn
-            await _tell(item, self._outlet)
+            await self._tell(item)
             await self._items.send((item, self._fed_at))
         with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
             self._wakes.send_nowait(None)
+
+    async def _tell(self, item: Item) -> None:
+        send = self._outlet.send
+        match item:
+            case TurnOpened(turn, at_ms) if at_ms is not None:
+                await send(SpeechStarted(turn, at_ms))
+            case Closed():
+                if item.stopped_ms is not None and item.last_speech_ms is not None:
+                    await send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
+                await send(TurnCommitted(item.turn, item.num_samples / SAMPLE_RATE_HZ))
 
 
 async def observe(
@@ -189,26 +197,14 @@ def _join(
 ) -> tuple[bytes, float, Command | None]:
     """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
     came after them. On a busy machine a trip to a thread costs more than hearing a piece."""
-    pieces = [first]
-    while sum(len(piece.pcm) for piece in pieces) < MAX_JOINED_BYTES:
-        try:
+    pcm, fed_at = first.pcm, first.fed_at
+    with suppress(anyio.WouldBlock, anyio.EndOfStream):
+        while len(pcm) < MAX_JOINED_BYTES:
             following = commands.receive_nowait()
-        except (anyio.WouldBlock, anyio.EndOfStream):
-            break
-        if not isinstance(following, AudioPiece):
-            return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, following
-        pieces.append(following)
-    return b"".join(piece.pcm for piece in pieces), pieces[-1].fed_at, None
-
-
-async def _tell(item: Item, outlet: Outlet) -> None:
-    match item:
-        case TurnOpened(turn, at_ms) if at_ms is not None:
-            await outlet.send(SpeechStarted(turn, at_ms))
-        case Closed():
-            if item.stopped_ms is not None and item.last_speech_ms is not None:
-                await outlet.send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
-            await outlet.send(TurnCommitted(item.turn, item.num_samples / SAMPLE_RATE_HZ))
+            if not isinstance(following, AudioPiece):
+                return pcm, fed_at, following
+            pcm, fed_at = pcm + following.pcm, following.fed_at
+    return pcm, fed_at, None
 
 
 SLOT_WAIT_S = 120.0  # twice the longest turn
@@ -271,8 +267,7 @@ class _Prefill:
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope(), anyio.Event()
-            update = turn, turn.edge, heard, *self._update
-            self._group.start_soon(quietly, self._describe_so_far, *update)
+            self._group.start_soon(quietly, self._describe_so_far, turn, heard, *self._update)
 
     async def leave(self) -> OpenTurn:
         """Let go of the turn: it goes to the next stage, or is dropped."""
@@ -320,12 +315,7 @@ class _Prefill:
             await self._parts.edge.batcher.submit(steps)
 
     async def _describe_so_far(
-        self,
-        turn: OpenTurn,
-        edge: Hearer,
-        heard: Heard,
-        scope: anyio.CancelScope,
-        is_over: anyio.Event,
+        self, turn: OpenTurn, heard: Heard, scope: anyio.CancelScope, is_over: anyio.Event
     ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
         parts = self._parts
@@ -335,11 +325,11 @@ class _Prefill:
                 run, limiter = anyio.to_thread.run_sync, parts.threads.limiter
                 weights = await run(parts.weights, heard, limiter=limiter)
                 rules, sampling = parts.plan.rules, parts.sampling
-                steps = parts.updates(edge, heard.provisional, rules, sampling, weights)
-                ids: Sequence[int] = await parts.edge.batcher.submit(steps)
-                text = parts.vocabulary.text_of(list(ids))
+                steps = parts.updates(turn.edge, heard.provisional, rules, sampling, weights)
+                ids = tuple(await parts.edge.batcher.submit(steps))
+                text = parts.vocabulary.text_of(ids)
                 heard_s = heard.num_taken / SAMPLE_RATE_HZ
-                await self._outlet.send(LiveUpdate(turn.number, text, tuple(ids), heard_s))
+                await self._outlet.send(LiveUpdate(turn.number, text, ids, heard_s))
         finally:
             self._update = None
             is_over.set()

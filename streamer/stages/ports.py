@@ -261,9 +261,10 @@ class AudioPiece:
 
 @dataclass(slots=True)
 class Commit:
-    """Ends the turn after `rest`; `turn` is its number once `is_done`, None for none."""
+    """Ends the turn after `rest`, which may be empty; `turn` is its number once `is_done`, None for
+    none."""
 
-    rest: AudioPiece | None = None
+    rest: AudioPiece
     is_done: anyio.Event = field(default_factory=anyio.Event)
     turn: int | None = None
 
@@ -324,27 +325,18 @@ class Outlet:
 
     async def send(self, event: Event) -> None:
         """Hand `event` to the reader, if there still is one. Raises SlowReader."""
-        with suppress(BrokenResourceError):
-            try:
-                # nearly always there is room, and no need of a clock
-                self._stream.send_nowait(event)
-            except WouldBlock:
-                await self._wait(event)
+        try:
+            with suppress(BrokenResourceError), anyio.fail_after(MAX_WAIT_S):
+                await self._stream.send(event)
+        except TimeoutError:
+            told = f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+            raise SlowReader(told) from None
 
     def offer(self, event: Event) -> None:
         """Hand on an event that another of its kind replaces soon: not to a slow reader."""
         if self._stream.statistics().current_buffer_used < MAX_EVENTS // 2:
             with suppress(WouldBlock, BrokenResourceError):
                 self._stream.send_nowait(event)
-
-    async def _wait(self, event: Event) -> None:
-        try:
-            with anyio.fail_after(MAX_WAIT_S):
-                await self._stream.send(event)
-        except TimeoutError:
-            raise SlowReader(
-                f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
-            ) from None
 
 
 async def quietly(job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:

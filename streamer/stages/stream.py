@@ -119,7 +119,11 @@ class LiveSession:
             return
         at = 0
         while at < len(pcm):
-            at += self._hold(pcm[at : at + self._piece_bytes - len(self._held)])
+            taken = pcm[at : at + self._piece_bytes - len(self._held)]
+            at += len(taken)
+            self._held += taken
+            self._held_at = self._clock()
+            self.num_bytes_fed += len(taken)
             if len(self._held) == self._piece_bytes:
                 await self._flush()
 
@@ -129,10 +133,9 @@ class LiveSession:
         Raises NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
         """
         self._check_open()
-        command = Commit(AudioPiece(bytes(self._held), self._held_at) if self._held else None)
+        command = Commit(AudioPiece(bytes(self._held), self._held_at))
         await self._send(command)
-        if command.rest is not None:
-            del self._held[: len(command.rest.pcm)]
+        del self._held[: len(command.rest.pcm)]
         await self._done(command)
         if command.turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
@@ -260,12 +263,6 @@ class LiveSession:
                 self._awaited.discard(command.is_done)
         if self._is_closed:
             raise anyio.ClosedResourceError(ENDED)
-
-    def _hold(self, pcm: bytes) -> int:
-        self._held += pcm
-        self._held_at = self._clock()
-        self.num_bytes_fed += len(pcm)
-        return len(pcm)
 
     async def _flush(self) -> None:
         """Hand on the held bytes; if the caller is cancelled, they are still held."""

@@ -193,8 +193,8 @@ class EdgeTurn:
         if verdict.next_id >= self.terms.num_ids:
             raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
         request = self._requests.get(verdict.number)
-        is_early = request is None and self._is_of_run(verdict.number)
-        if request is None and not is_early:  # given up
+        is_of_run = self._run_from is not None and verdict.number >= self._run_from
+        if request is None and not is_of_run:  # given up
             return None
         n_drafted = len(request.draft) if request is not None else 0
         if verdict.n_accepted > n_drafted:
@@ -204,15 +204,12 @@ class EdgeTurn:
         if known is not None and known.never[verdict.next_id]:
             told = f"the verifier chose id {verdict.next_id}, which the rules never allow"
             raise RemoteFault(told)
-        if is_early:
+        if request is None:
             if len(self._early) < MAX_IDS:
                 self._early[verdict.number] = verdict
             return None
         self.forget(verdict.number)
         return verdict
-
-    def _is_of_run(self, number: int) -> bool:
-        return self._run_from is not None and number >= self._run_from
 
 
 # After a connection that failed, a turn without a place, and a verdict that was late.
