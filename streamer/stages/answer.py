@@ -125,8 +125,7 @@ class AnswerStage:
 
     async def _described(self, describe: Callable[[], Description]) -> Description:
         """On a thread: it may have to find out where speech ended."""
-        run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-        found = await run(describe, limiter=limiter)
+        found = await self._parts.threads.run(describe)
         self._voice.add(found.measures)
         return replace(found, voice_pitch=self._voice.of(found.measures, self._baseline_hz()))
 

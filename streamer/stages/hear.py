@@ -7,9 +7,7 @@ model and no hearing waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -46,7 +44,6 @@ from streamer.stages.ports import (
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
-Value = TypeVar("Value")
 
 
 class Chunk:
@@ -86,7 +83,7 @@ class Chunk:
                     break
                 held = await self._take(command)
             if self._is_heard:
-                await self._hand_on(await self._on_thread(self._hearing.commit))
+                await self._hand_on(await self._threads.run(self._hearing.commit))
 
     async def _take(self, command: Command) -> Command | None:
         """Returns a command that came after pieces, to be taken next."""
@@ -97,11 +94,11 @@ class Chunk:
             case Commit():
                 await self._commit(command)
             case Clear():
-                await self._hand_on(await self._on_thread(hearing.clear))
+                await self._hand_on(await self._threads.run(hearing.clear))
                 await self._outlet.send(Cleared(hearing.num_turns))
                 self._last_committed = hearing.num_turns - 1
             case Mark(num_left):
-                await self._hand_on(await self._on_thread(_settle, hearing, num_left))
+                await self._hand_on(await self._threads.run(_settle, hearing, num_left))
                 await self._items.send((command, self._fed_at))
             case Answer():
                 await self._items.send((command, self._fed_at))
@@ -112,7 +109,7 @@ class Chunk:
         have come meanwhile are heard at once."""
         async with self._threads.pieces:
             pcm, self._fed_at, following = _join(self._commands, first)
-            found = await self._on_thread(self._hearing.push, pcm)
+            found = await self._threads.run(self._hearing.push, pcm)
         self._is_heard = True
         await self._hand_on(found)
         return following
@@ -122,7 +119,7 @@ class Chunk:
         hearing = self._hearing
         if commit.rest.pcm:
             self._fed_at = commit.rest.fed_at
-        pushed, found = await self._on_thread(_end, hearing, commit.rest.pcm)
+        pushed, found = await self._threads.run(_end, hearing, commit.rest.pcm)
         self._is_heard = False
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
@@ -130,9 +127,6 @@ class Chunk:
         if ends_one or hearing.num_turns - 1 > self._last_committed:
             commit.turn = self._last_committed = hearing.num_turns - 1
         commit.is_done.set()
-
-    async def _on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads.limiter)
 
     async def _hand_on(self, found: list[Item]) -> None:
         for item in found:
@@ -285,8 +279,7 @@ class _Prefill:
 
         async def measure() -> None:
             nonlocal weights
-            run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-            weights = await run(self._parts.weights, closed, limiter=limiter)
+            weights = await self._parts.threads.run(self._parts.weights, closed)
 
         try:
             async with anyio.create_task_group() as group:
@@ -322,8 +315,7 @@ class _Prefill:
         assert parts.edge is not None
         try:
             with scope:
-                run, limiter = anyio.to_thread.run_sync, parts.threads.limiter
-                weights = await run(parts.weights, heard, limiter=limiter)
+                weights = await parts.threads.run(parts.weights, heard)
                 rules, sampling = parts.plan.rules, parts.sampling
                 steps = parts.updates(turn.edge, heard.provisional, rules, sampling, weights)
                 ids = tuple(await parts.edge.batcher.submit(steps))

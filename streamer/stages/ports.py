@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio import BrokenResourceError, CapacityLimiter, Semaphore, WouldBlock
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -37,6 +38,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
 
 Steps = Any
+Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
 NUM_ENDS = 2  # and beside them, ends of turns
 NUM_MEASURING = 2  # and beside both, measures and coaches
@@ -53,6 +55,10 @@ class HearingThreads:
     pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
     limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + NUM_ENDS))
     measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
+
+    async def run(self, call: Callable[..., Value], *arguments: object) -> Value:
+        """The value of `call`, made on a thread of `limiter`."""
+        return await anyio.to_thread.run_sync(call, *arguments, limiter=self.limiter)
 
 
 # Parts makes these, from the room of models. A Hearing is called on a worker thread, one at a time.
