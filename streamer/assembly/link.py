@@ -70,7 +70,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     plan = models.plan
     is_eager = config.cloud_audio == "eager"
     tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
-    given = (tls, is_eager, plan.verify_budget_s, plan.mode == "gated")
+    given = (tls, is_eager, plan.verify_budget_s, plan.goes_on)
     verifier = VerifierAddress(config.cloud, key, *given)
     terms = DecodingTerms(
         vocabulary.fingerprint,

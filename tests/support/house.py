@@ -80,7 +80,6 @@ class House:
 
     async def _serve(self, ready):
         plan = self._decoding.plan
-        goes_on = plan.mode == "gated"
         terms = DecodingTerms(
             VOCABULARY.fingerprint,
             VOCABULARY.num_ids,
@@ -89,7 +88,7 @@ class House:
             vocabulary=VOCABULARY,
         )
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
-        verifier = VerifierAddress(url, budget_s=plan.verify_budget_s, goes_on=goes_on)
+        verifier = VerifierAddress(url, budget_s=plan.verify_budget_s, goes_on=plan.goes_on)
         link = RemoteCloud(verifier, terms, self.clock)
         parts = toy_parts(self._decoding, link)
         server = RealtimeServer(

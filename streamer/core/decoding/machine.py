@@ -102,23 +102,19 @@ class Speculator:
         """Record that `ids`, with one signal each, now stand at the sequence's end. Kept are those
         that the block has room for, up to one that stops the answer.
 
-        now: when drafting ended; None leaves the pace as it is. Raises ValueError for no ids, and
-        for another number of signals.
+        now: when drafting ended; None leaves the pace as it is.
         """
         n = len(ids)
-        if n == 0 or n != len(signals):
-            raise ValueError(
-                f"a draft needs at least one id and a signal each, got {n}, {len(signals)}"
-            )
+        assert n == len(signals) > 0, f"{n} ids and {len(signals)} signals"
         # The first step feeds the prompt's end too, and says nothing about the pace.
         if now is not None and self.counts.n_drafted:
             self.pace.drafted(n, now - self._last_at)
         answer = self.sequence.answer
         begin = len(answer) - n
         n_kept = n if self._room <= 0 else min(n, self._room)
-        found = first_stop(self.vocabulary, self.plan.rules, answer, begin)
-        self._is_stopped = found is not None and found[0] - begin < n_kept
-        if found is not None and self._is_stopped:
+        found = first_stop(self.vocabulary, self.plan.rules, answer[: begin + n_kept], begin)
+        self._is_stopped = found is not None
+        if found is not None:
             n_kept = found[0] - begin + 1
         if n_kept < n:
             self.sequence.replace_tail(self.sequence.answer_start + begin + n_kept)
@@ -130,8 +126,10 @@ class Speculator:
         """Apply the target's reply to a block on its way; ignore one to any other request. A
         Refusal: the target holds other ids, and is sent all of them. Raises ValueError for a
         verdict that cannot be."""
-        flight = self._find(reply.number)
-        if flight is None:
+        for flight in self._flights:
+            if flight.request is not None and flight.request.number == reply.number:
+                break
+        else:
             return
         if isinstance(reply, Verdict):
             is_id = 0 <= reply.next_id < self.vocabulary.num_ids
@@ -145,7 +143,7 @@ class Speculator:
         head = self._head
         if head is None or self.stop_reason is not None:
             return
-        if not self._may_go_on:
+        if not self.plan.goes_on:
             self._end("error")
             return
         self._forget_ahead()
@@ -156,11 +154,6 @@ class Speculator:
         if self.stop_reason is None:
             self._end("cancelled")
 
-    @property
-    def _may_go_on(self) -> bool:
-        """Whether ids that the target does not verify are committed all the same."""
-        return self.plan.mode == "gated"
-
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """An action; None where something was committed or closed, and there may be more to do."""
         for flight in self._flights:
@@ -168,7 +161,7 @@ class Speculator:
                 flight.is_sent = True
                 flight.deadline = flight.deadline or now + self.plan.verify_budget_s
                 return Verify(flight.request)
-        may_ask = is_up or not self._may_go_on
+        may_ask = is_up or not self.plan.goes_on
         if may_ask and self._asks_for_an_id:
             self._ask(0)
             return None
@@ -259,12 +252,6 @@ class Speculator:
     @property
     def _head(self) -> Flight | None:
         return self._flights[0] if self._flights else None
-
-    def _find(self, number: int) -> Flight | None:
-        for flight in self._flights:
-            if flight.request is not None and flight.request.number == number:
-                return flight
-        return None
 
     def _ask(self, n: int) -> None:
         """Request a verdict on the `n` ids after those on their way."""

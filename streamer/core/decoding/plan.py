@@ -288,6 +288,11 @@ class Plan:
     credits: int = 1  # blocks that may be on their way
     grows: bool = False  # drafts after the first may be longer: as many ids as are quick
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether ids that the target does not verify are committed all the same."""
+        return self.mode == "gated"
+
 
 @dataclass(slots=True)
 class Counts:
