@@ -214,8 +214,7 @@ class RemoteTarget:
                     self._connections.cut(error, since)
                     continue
                 self._rejections.failed(self._clock())
-                chance = self._connections.chance()
-                await anyio.sleep(self._rejections.pause_s(self._clock(), chance))
+                await anyio.sleep(self._rejections.pause_s(self._clock(), random.random()))
 
     async def _use(self, socket: ClientConnection) -> Exception | None:
         """One connection, to its end: the error that ended it, None where it was rejected."""
@@ -311,10 +310,9 @@ class RemoteCloud(Connections):
         verifier: VerifierAddress,
         terms: DecodingTerms,
         clock: Callable[[], float],
-        chance: Callable[[], float] = random.random,
         on_model: Callable[[str], None] = lambda model: None,
     ) -> None:
-        super().__init__(verifier, clock, chance, on_model)
+        super().__init__(verifier, clock, on_model)
         self._terms = terms
         self._turns: set[RemoteTarget] = set()
         self._group: TaskGroup | None = None

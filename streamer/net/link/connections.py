@@ -6,6 +6,7 @@ spare tell whether the verifier answers. core/link/edge_turn.py paces connection
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -38,16 +39,11 @@ class Connections:
     """
 
     def __init__(
-        self,
-        verifier: VerifierAddress,
-        clock: Callable[[], float],
-        chance: Callable[[], float],
-        on_model: Callable[[str], None],
+        self, verifier: VerifierAddress, clock: Callable[[], float], on_model: Callable[[str], None]
     ) -> None:
         self.name = verifier.name
         self.verifier = verifier
         self.clock = clock
-        self.chance = chance
         # verdicts that were late, or wrong
         self.late = Backoff(VERDICT_PAUSES_S)
         # when the latest ping was sent that was answered; None where the verifier is not there
@@ -180,7 +176,7 @@ class Connections:
             is_failing = self._dialled.num_failures(self.clock()) > 0
             self._dials.total_tokens = 1 if is_failing else MAX_DIALS
             async with self._dials:
-                await anyio.sleep(self._dialled.pause_s(self.clock(), self.chance()))
+                await anyio.sleep(self._dialled.pause_s(self.clock(), random.random()))
                 since = self.clock()
                 try:
                     socket = await dial(self.verifier, self._edge)
