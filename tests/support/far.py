@@ -157,15 +157,17 @@ async def hear(target, samples):
         await target.hear(Heard(0, (), 0.0, len(samples), samples=samples[at : at + 1_600]))
 
 
-async def finish(target):
+async def spoken(link, seconds):
+    """A turn that is over."""
+    target = link.listen()
+    await hear(target, sound(seconds))
     await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None), {})
+    return target
 
 
 async def speak_and_ask(link, seconds, wanted):
     """A turn, and its first verdict."""
-    target = link.listen()
-    await hear(target, sound(seconds))
-    await finish(target)
+    target = await spoken(link, seconds)
     with anyio.fail_after(PATIENCE_S):
         assert (await target.verify(FIRST)).next_id == wanted
     target.close()

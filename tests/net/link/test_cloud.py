@@ -10,7 +10,6 @@ from far import (
     Slow,
     answering,
     be,
-    finish,
     free_port,
     hear,
     honest,
@@ -20,6 +19,7 @@ from far import (
     serving_judges,
     sound,
     speak_and_ask,
+    spoken,
 )
 from patience import PATIENCE_S, until
 
@@ -80,9 +80,7 @@ async def test_a_verifier_that_rejects_a_turn_is_asked_ever_more_seldom(monkeypa
 
     monkeypatch.setattr(client, "Backoff", Noting)
     async with lying(reply) as port, linked(port) as link:
-        target = link.listen()
-        await hear(target, sound(0.1))
-        await finish(target)
+        target = await spoken(link, 0.1)
         with anyio.fail_after(PATIENCE_S):
             assert (await target.verify(FIRST)).next_id == 5
             told = iter([True])
@@ -151,9 +149,7 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
 
     async with answering(partial(be, obliging), decide) as port, linked(port) as link:
         await until(lambda: link.is_up)
-        target = link.listen()
-        await hear(target, sound(0.1))
-        await finish(target)
+        target = await spoken(link, 0.1)
         await until(lambda: num_asked > 2)
         assert (link.is_up, target.is_up) == (True, True)
         assert (await target.verify(FIRST)).next_id == 5
@@ -175,14 +171,11 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
 
     async with serving_judges(open_judge) as (port, server), linked(port) as link:
         await until(lambda: link.is_up)
-        slow, quick, late = link.listen(), link.listen(), []
-        await hear(slow, sound(60.0))
-        await finish(slow)
+        slow, late = await spoken(link, 60.0), []
         async with anyio.create_task_group() as group:
             group.start_soon(gather, late, slow)
             await until(lambda: judges and judges[0][1].num_heard)
-            await hear(quick, sound(1.0))
-            await finish(quick)
+            quick = await spoken(link, 1.0)
             with anyio.fail_after(PATIENCE_S):
                 assert (await quick.verify(FIRST)).next_id == 5
             assert 0 < server.lag_s <= MAX_UNHEARD_SAMPLES / 16_000
@@ -205,9 +198,7 @@ async def test_a_thin_link_is_not_blamed_on_the_verifier(monkeypatch):
     async with serving_judges() as (far, _), Proxy(far) as proxy, linked(proxy.port) as link:
         await until(lambda: link.is_up)
         proxy.toxics = Toxics(bandwidth=15_000)
-        target = link.listen()
-        await hear(target, sound(1.9))
-        await finish(target)
+        target = await spoken(link, 1.9)
         for is_first in (True, False):
             async with anyio.create_task_group() as group:
                 group.start_soon(target.verify, FIRST)
