@@ -150,7 +150,7 @@ class TurnAnswer:
         self._clock = clock
         self._spec = parts.speculator(ready.turn.edge)
         self._is_cancelled = False
-        self._is_finished: anyio.Event | None = None  # set when the target has heard the turn's end
+        self._is_prepared = False  # the target was told of the turn's end
         self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
         self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
         self._replies: deque[Reply] = deque()
@@ -232,30 +232,22 @@ class TurnAnswer:
         cloud, target = self._parts.cloud, self.turn.cloud
         return cloud is not None and cloud.is_up and target is not None and target.is_up
 
-    def _prepare(self) -> anyio.Event:
+    def _prepare(self) -> None:
         """Let the target hear the turn's end, once."""
-        if self._is_finished is None:
-            self._is_finished = anyio.Event()
-            self._call(self._finish, self._is_finished)
-        return self._is_finished
+        assert self.turn.cloud is not None
+        if not self._is_prepared:
+            self._is_prepared = True
+            self._call(self.turn.cloud.finish, self._ready.closed, self._ready.weights)
 
     def _ask(self, request: VerifyRequest) -> None:
         """Send one block."""
+        assert self.turn.cloud is not None
+        self._prepare()
         counts = self._spec.counts
         if counts.cloud_calls > self._num_calls:  # else it was refused, and is sent again
             self._num_calls = counts.cloud_calls
             self._asked[request.number] = len(request.draft)
-        self._call(self._verify, self._prepare(), request)
-
-    async def _finish(self, is_finished: anyio.Event) -> None:
-        assert self.turn.cloud is not None
-        await self.turn.cloud.finish(self._ready.closed, self._ready.weights)
-        is_finished.set()
-
-    async def _verify(self, is_finished: anyio.Event, request: VerifyRequest) -> Verdict | Refusal:
-        assert self.turn.cloud is not None
-        await is_finished.wait()
-        return await self.turn.cloud.verify(request)
+        self._call(self.turn.cloud.verify, request)
 
     def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
         """Call the target in a task."""

@@ -167,6 +167,7 @@ class LocalTarget:
         self._hears_late = hears_late
         self._unheard: list[Heard] = []  # the edge holds their windows, too
         self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
+        self._is_finished = anyio.Event()
         # a late verdict's request is not overtaken
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
         self._begun: set[int] = set()  # numbers of requests that the model was given
@@ -187,11 +188,13 @@ class LocalTarget:
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
         self._verifier = self._verifier_of(self._hearer, weights=weights)
+        self._is_finished.set()
 
     async def prefilled(self) -> None:
         return  # `hear` waits for it
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        await self._is_finished.wait()
         async with self._one_at_a_time:
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))

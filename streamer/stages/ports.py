@@ -89,7 +89,8 @@ class Target(Protocol):
         """Wait until all windows are prefilled; briefly where the target is away."""
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Verify a block. Raises TargetLost where waiting is in vain, and the model's errors."""
+        """Verify a block, once the target has heard the turn's end. Raises TargetLost where waiting
+        is in vain, and the model's errors."""
 
     def has_sent(self, number: int) -> bool:
         """Whether the request of this number has left for the target."""
