@@ -94,6 +94,9 @@ class SentenceForm:
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
         self._whole = (1 << len(self._named)) - 1
         self._spells = _spelling(vocabulary)
+        self._ids_of: Mapping[str, list[int]] = vocabulary.cached(
+            "ids by text", lambda: _ids_by_text(vocabulary)
+        )
         # the text of a clause -> its phrase, and the bit of the phrase's attribute
         self._later = {
             marks.gap + phrase: (phrase, 1 << i)
@@ -224,7 +227,8 @@ class SentenceForm:
     def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         """The beginning that the first phrases of an attribute's best levels share, and whether it
         is a whole phrase."""
-        weights = {phrase: self._weight_of.get(phrase, 0) for phrase in map(_first_phrase, levels)}
+        firsts: list[str] = [level["phrases"][0] for level in levels]
+        weights = {phrase: self._weight_of.get(phrase, 0) for phrase in firsts}
         best = max(weights.values())
         likely = sorted(phrase for phrase, weight in weights.items() if weight == best)
         pairs = zip(likely[0], likely[-1], strict=False)
@@ -287,13 +291,6 @@ class SentenceForm:
             return over if said == self._whole else None
         return Move(State(said, last, state.is_first and not clauses), tuple(completed))
 
-    @property
-    def _ids_of(self) -> Mapping[str, list[int]]:
-        found: Mapping[str, list[int]] = self._vocabulary.cached(
-            "ids by text", lambda: _ids_by_text(self._vocabulary)
-        )
-        return found
-
     def _likely(self, state: State) -> Collection[int]:
         """All ids that may keep the form there, and few others: an id is the beginning of a missing
         text, or it holds a mark."""
@@ -314,11 +311,6 @@ class SentenceForm:
             if own.issuperset(text) and not marks.isdisjoint(text)
             for token in ids
         )
-
-
-def _first_phrase(level: Mapping[str, Any]) -> str:
-    phrase: str = level["phrases"][0]
-    return phrase
 
 
 def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
