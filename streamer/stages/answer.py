@@ -36,6 +36,7 @@ from streamer.stages.events import TurnFailed
 from streamer.stages.hear import OpenTurns
 from streamer.stages.ports import (
     Answer,
+    Hearing,
     Mark,
     Outlet,
     Parts,
@@ -64,11 +65,10 @@ class AnswerStage:
         turns: OpenTurns,
         clock: Callable[[], float],
         voice: Voice,
-        baseline_hz: Callable[[], float | None],
+        hearing: Hearing,
     ) -> None:
-        """baseline_hz: the usual pitch that the session's coach knows."""
         self._voice = voice
-        self._baseline_hz = baseline_hz
+        self._hearing = hearing
         self._ready = ready
         self._outlet = outlet
         self._parts = parts
@@ -127,7 +127,10 @@ class AnswerStage:
         """On a thread: it may have to find out where speech ended."""
         found = await self._parts.threads.run(describe)
         self._voice.add(found.measures)
-        return replace(found, voice_pitch=self._voice.of(found.measures, self._baseline_hz()))
+        coach = self._hearing.coach
+        usual = coach.baseline if coach else None  # learnt by the coach, or given
+        usual_hz = None if usual is None else float(usual.pitch_median_hz)
+        return replace(found, voice_pitch=self._voice.of(found.measures, usual_hz))
 
 
 class TurnAnswer:

@@ -14,8 +14,7 @@ from typing import Any
 
 import anyio
 from anyio import create_memory_object_stream as queue
-from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
@@ -30,7 +29,6 @@ from streamer.stages.ports import (
     Clear,
     Command,
     Commit,
-    Hearing,
     Mark,
     Outlet,
     Parts,
@@ -48,6 +46,7 @@ RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
 MAX_QUEUED_S = 5.0  # audio in the queue, after which `feed` waits
 ENDED = "the session has ended; open another one"
 MAX_ITEMS = 8  # heard and not yet prefilled
+Stage = Callable[[], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
@@ -58,7 +57,7 @@ async def open_stream(
     session = LiveSession(parts, options, clock)
     try:
         async with anyio.create_task_group() as group:
-            session._start(group)
+            group.start_soon(quietly, _run, session._events_in, *session._stages)
             yield session
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of:
@@ -78,11 +77,10 @@ class LiveSession:
     """
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
-        self._turns = OpenTurns(parts)
+        hearing = parts.cut(options, parts.weighs)
         self.num_bytes_fed = 0
         # the usual pitch of its speaker
         self.voice = Voice(options.pitch_reference)
-        self._parts = parts
         self._options = options
         self._clock = clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
@@ -90,17 +88,30 @@ class LiveSession:
             piece_s = RECORDED_PIECE_S
         self._sample_bytes = options.sample_bytes
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
-        self._max_pieces = int(MAX_QUEUED_S / piece_s)
         self._held = bytearray()  # fed, not yet a piece
         self._held_at = 0.0
         self._is_ended = self._is_closed = False  # no more audio; its context is left
         self._awaited: set[anyio.Event] = set()
-        self._hearing = parts.cut(options, parts.weighs)
-        self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
-        self._events: MemoryObjectReceiveStream[Event]
-        self._chunk: Chunk
-        self._answers: AnswerStage
+        self._hearing = hearing
+        self._turns = turns = OpenTurns(parts)
+        self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
+        items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
+        readies, ready = queue[Ready | Answer | Mark | TurnFailed](1)
+        events, self._events = queue[Event](MAX_EVENTS)
+        wakes, woken = queue[None](1)
+        outlet = Outlet(events)
+        self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
+        self._answers = AnswerStage(ready, outlet, parts, turns, clock, self.voice, hearing)
+        shows = options.measures and not options.is_recording
+        # no method of the session, which holds the stages: it would not die before a collection
+        self._events_in = events
+        self._stages: tuple[Stage, ...] = (
+            self._chunk.run,
+            partial(observe, woken, hearing, outlet, parts.threads.measuring, shows),
+            partial(prefill, heard, readies, outlet, parts, turns),
+            partial(self._answers.run, options.answers_itself),
+        )
 
     async def feed(self, pcm: bytes) -> None:
         """Audio as the session's options say, any number of bytes; waits while 5 s are in hand.
@@ -206,29 +217,6 @@ class LiveSession:
             "events": self._events.statistics().current_buffer_used,
         }
 
-    def _start(self, group: TaskGroup) -> None:
-        """Join the stages and start them."""
-        items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        readies, ready = queue[Ready | Answer | Mark | TurnFailed](1)
-        events, self._events = queue[Event](MAX_EVENTS)
-        parts, hearing = self._parts, self._hearing
-        outlet = Outlet(events)
-        wants_measures = self._options.measures and not self._options.is_recording
-        wakes, woken = queue[None](1)
-        self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
-        # not a method of the session, which holds this stage: it would not die before a collection
-        usual_hz = partial(_usual_hz, hearing)
-        self._answers = AnswerStage(
-            ready, outlet, parts, self._turns, self._clock, self.voice, usual_hz
-        )
-        jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
-            self._chunk.run,
-            partial(observe, woken, hearing, outlet, parts.threads.measuring, wants_measures),
-            partial(prefill, heard, readies, outlet, parts, self._turns),
-            partial(self._answers.run, self._options.answers_itself),
-        )
-        group.start_soon(quietly, _run, events, jobs)
-
     def _close(self) -> None:
         """Give everything back; the stages have ended."""
         self._is_ended = self._is_closed = True
@@ -273,19 +261,11 @@ class LiveSession:
         del self._held[: len(piece.pcm)]
 
 
-def _usual_hz(hearing: Hearing) -> float | None:
-    """The pitch that the coach has learnt, or that it was given."""
-    baseline = hearing.coach.baseline if hearing.coach else None
-    return None if baseline is None else float(baseline.pitch_median_hz)
-
-
-async def _run(
-    events: MemoryObjectSendStream[Event], jobs: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
-) -> None:
+async def _run(events: MemoryObjectSendStream[Event], *stages: Stage) -> None:
     """All stages; the events end when they have ended."""
     async with events, anyio.create_task_group() as group:
-        for job in jobs:
-            group.start_soon(quietly, job)
+        for stage in stages:
+            group.start_soon(quietly, stage)
 
 
 class _Iteration:
