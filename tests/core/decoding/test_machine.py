@@ -123,13 +123,9 @@ def test_drafts_after_the_first_one_grow_where_they_may():
         assert sizes == [2, size]
 
 
-def alone(draft_s, rules):
-    return Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
-
-
 def written(draft_s, rules, sampling, seed):
     """One answer: all that can be seen of it, and the most ids that were wanted at a time."""
-    machine = alone(draft_s, rules)
+    machine = Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, 1), machine.sequence)
     drafter = ToyDrafter(edge, VOCABULARY, rules, sampling, "model", random.Random(seed))
     shown = []
@@ -162,25 +158,12 @@ def test_how_many_come_at_a_time_changes_nothing(seed):
         assert most > 1
 
 
-def drafted(machine, ids):
-    """The machine's actions after these ids, until it wants more or is done."""
-    machine.sequence.extend(ids)
-    machine.drafted(ids, [CALM] * len(ids))
-    said = []
-    while not isinstance(action := machine.next(0.0), DraftMore | Done):
-        said.append(action)
-    return [*said, action]
-
-
-def test_nothing_after_a_stop_is_kept():
+@pytest.mark.parametrize(("end", "reason"), [(STOP, "sentence"), (EOS, "eos")])
+def test_nothing_after_a_stop_is_kept(end, reason):
     """Each id that stands is a block of its own, and the end of an answer, too."""
-    for end, reason in ((STOP, "sentence"), (EOS, "eos")):
-        machine = alone(1e-9, Rules.off())
-        machine.next(0.0)
-        drafted(machine, [0])
-        said = drafted(machine, [1, 2, end, 7, 8])
-        ids = [0, 1, 2, *([STOP] if end == STOP else [])]
-        assert said == [*(Emit((i,), verified=False) for i in ids[1:]), Done(reason)]
-        assert machine.sequence.answer == ids
-        counts = machine.counts
-        assert (counts.blocks, counts.n_drafted, counts.n_wasted) == (4, 6, 2)
+    out, found, machine = drive(Plan("edge", rules=Rules.off()), [[0], [1, 2, end, 7, 8]])
+    ids = [0, 1, 2, *([STOP] if end == STOP else [])]
+    assert (out, found) == ([((i,), False) for i in ids], reason)
+    assert machine.sequence.answer == ids
+    counts = machine.counts
+    assert (counts.blocks, counts.n_drafted, counts.n_wasted) == (4, 6, 2)
