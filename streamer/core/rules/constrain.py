@@ -63,15 +63,15 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
     """The constraint on the id after `answer`, which holds no id of the prompt."""
     answer = list(answer)
     text = vocabulary.text_of(answer)
-    early, commas, lowered = _by_marks(vocabulary, rules, text, len(answer))
+    marks = _by_marks(vocabulary, rules, text, len(answer))
     return Constraint(
         index=len(answer),
-        never=_array({*early.tolist(), *_banned(vocabulary, rules, text, len(answer))}),
-        commas=commas,
+        never=_array({*marks["early"].tolist(), *_banned(vocabulary, rules, text, len(answer))}),
+        commas=marks["commas"],
         adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(),
         ngram=_array(_ngram(vocabulary, rules, answer)),
         penalised=_array(_penalised(vocabulary, rules, answer)),
-        lowered=lowered,
+        lowered=marks["lowered"],
         recent=_recent(vocabulary, rules, answer, text),
         fallback=vocabulary.fallback,
     )
@@ -114,24 +114,20 @@ def _repeats(vocabulary: Vocabulary, text: str, piece: str) -> bool:
     return False
 
 
-def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tuple[Ids, Ids, Ids]:
-    """Ids that end the sentence before `min_new_tokens`, that put a comma-like less than
-    `comma_gap` of content after the last punctuation, and an end less than `end_gap` after it."""
+def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> dict[str, Ids]:
+    """The ids that break each of the rules on marks (see `_broken`), once per state of the text."""
 
     def marked() -> list[int]:
         return [i for i, body in enumerate(vocabulary.texts) if MARKED.search(body)]
 
-    def make() -> tuple[Ids, Ids, Ids]:
-        broken = [
-            (i, _broken(rules, text, vocabulary.texts[i], index))
+    def make() -> dict[str, Ids]:
+        broken = {
+            i: _broken(rules, text, vocabulary.texts[i], index)
             for i in vocabulary.cached("marked", marked)
             if not (rules.clean and vocabulary.never[i])
-        ]
-        early, commas, lowered = (
-            _array(i for i, kinds in broken if kind in kinds)
-            for kind in ("early", "commas", "lowered")
-        )
-        return early, commas, lowered
+        }
+        kinds = "early", "commas", "lowered"
+        return {kind: _array(i for i in broken if kind in broken[i]) for kind in kinds}
 
     limits = rules.comma_gap, rules.end_gap, rules.clean
     since_comma = content_since(text, PUNCTUATION, rules.comma_gap)
@@ -139,9 +135,8 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> tu
     counts = min(since_comma, rules.comma_gap), min(since_end, rules.end_gap)
     is_in_word = text != "" and is_letter(text[-1])
     is_early = index < rules.min_new_tokens - 1
-    found: tuple[Ids, Ids, Ids] = vocabulary.cached(
-        ("marks", limits, counts, is_in_word, is_early), make
-    )
+    key = "marks", limits, counts, is_in_word, is_early
+    found: dict[str, Ids] = vocabulary.cached(key, make)
     return found
 
 
