@@ -98,14 +98,13 @@ class LiveSession:
         self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
         readies, ready = queue[Ready | Answer | Mark | TurnFailed](1)
-        events, self._events = queue[Event](MAX_EVENTS)
+        self._events_in, self._events = queue[Event](MAX_EVENTS)
         wakes, woken = queue[None](1)
-        outlet = Outlet(events)
+        outlet = Outlet(self._events_in)
         self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
         self._answers = AnswerStage(ready, outlet, parts, turns, clock, self.voice, hearing)
         shows = options.measures and not options.is_recording
         # no method of the session, which holds the stages: it would not die before a collection
-        self._events_in = events
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
             partial(observe, woken, hearing, outlet, parts.threads.measuring, shows),
