@@ -153,7 +153,7 @@ class TurnAnswer:
         self._clock = clock
         self._spec = parts.speculator(ready.turn.edge)
         self._is_cancelled = False
-        self._is_prepared = False  # the target was told of the turn's end
+        self._is_prepared = False  # the target hears the turn's end
         self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
         self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
         self._replies: deque[Reply] = deque()

@@ -166,7 +166,7 @@ class Verdict(Message, tag=3, frozen=True):
 
     @property
     def log_probs(self) -> tuple[float, ...]:
-        """Of each id that stands, and of the next one; empty where the target gives none."""
+        """One for each id that stands, and one for the next id; or none."""
         return tuple(np.frombuffer(self.told, "<f2").tolist())
 
 
