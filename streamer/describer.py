@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 import anyio
 from anyio.abc import TaskGroup
 
+from streamer.assembly.link import background
 from streamer.assembly.models import Models, PromiseWarning
 from streamer.assembly.parts import open_parts, patient, saying
 from streamer.audio.file import Source
@@ -71,8 +72,6 @@ class Describer:
         async with AsyncExitStack() as stack:
             describer = cls(config, stack)
             if describer._models.verifier_url is not None:
-                from streamer.assembly.link import background
-
                 describer._group = await stack.enter_async_context(background())
             try:
                 yield describer

@@ -27,12 +27,16 @@ from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.settings import stop
+from streamer.model.audio.mel import StreamingLogMel
+from streamer.model.checkpoint.card import ModelCard
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.decoding import LocalVerifier
+from streamer.model.thinker import Thinker
+from streamer.net.service.logs import notice
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 
 if TYPE_CHECKING:
-    from streamer.model.checkpoint.card import ModelCard
-    from streamer.model.thinker import Thinker
     from streamer.net.link.client import RemoteCloud
 
 KEY = "STREAMER_CLOUD_KEY"
@@ -55,8 +59,7 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     """A link to the verifier, kept by a task of `group`. Raises ModelError where it refuses us."""
-    from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.link.client import RemoteCloud
+    from streamer.net.link.client import RemoteCloud  # late: it needs websockets
     from streamer.net.link.dial import VerifierAddress
     from streamer.net.service.admission import KEY_CHARACTERS
 
@@ -92,8 +95,6 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
     """A warning, never an error: that would end the link's task, which all turns need."""
-    from streamer.net.service.logs import notice
-
     for line in doubts_of_cloud(config, card, fingerprint):
         try:
             warnings.warn(line, PromiseWarning, stacklevel=2)
@@ -103,8 +104,6 @@ def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    from streamer.model.checkpoint.weights import fingerprint_of
-
     vocabulary = thinker.vocabulary
     card = thinker.card
     return VerifierModel(
@@ -122,9 +121,6 @@ class ModelJudge:
     def __init__(
         self, thinker: Thinker, side: Side, turn: VerifierTurn, threads: CapacityLimiter
     ) -> None:
-        from streamer.model.audio.mel import StreamingLogMel
-        from streamer.model.decoding import LocalVerifier
-
         self._vocabulary = thinker.vocabulary
         self._turn = turn
         self._threads = threads
@@ -160,12 +156,10 @@ class ModelJudge:
             # one is repeated too.
             at = request.base + len(request.unverified) + reply.n_accepted + 1
             answer = self._listener.sequence.answer[:at]
-            if self._is_over(answer):
+            rules = self._turn.rules
+            if stop(self._vocabulary, rules, answer[:-1], answer[-1]) is not None:
                 return
             request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
 
     def close(self) -> None:
         self._target.close()
-
-    def _is_over(self, answer: list[int]) -> bool:
-        return stop(self._vocabulary, self._turn.rules, answer[:-1], answer[-1]) is not None

@@ -6,21 +6,28 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import FORMS, LevelNames, chosen, level_names, names_of
+from streamer.core.decoding.plan import Plan, Preset
 from streamer.core.rules.settings import ALL
+from streamer.model.checkpoint.card import ModelCard
+from streamer.model.checkpoint.weights import fingerprint_of
+from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
+from streamer.model.offline import warm_up
+from streamer.model.thinker import (
+    Role,
+    Thinker,
+    check_pair,
+    check_torch,
+    load,
+    resolve,
+    set_threads,
+)
 from streamer.progress import Bar
 from streamer.stages.answer import CREDITS, DRAFT_AHEAD
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from streamer.core.decoding.plan import Plan, Preset
-    from streamer.model.checkpoint.card import ModelCard
-    from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
-    from streamer.model.thinker import Role, Thinker
 
 
 class PromiseWarning(UserWarning):
@@ -38,9 +45,6 @@ class Models:
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), None where the mode needs none or it is away. Raises ModelError."""
-        from streamer.model.offline import warm_up
-        from streamer.model.thinker import check_pair, load, resolve, set_threads
-
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
         is_away = self.verifier_url is not None
@@ -85,8 +89,6 @@ class Models:
     @functools.cached_property
     def cloud_model(self) -> str:
         """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
-        from streamer.model.checkpoint.weights import fingerprint_of
-
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
 
@@ -217,16 +219,12 @@ class Models:
     @property
     def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
         """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
-        from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
-
         if self.config.draft == "generate":
             return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
         return functools.partial(IncrementalDrafter, is_gated=self.plan.mode == "gated")
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        from streamer.model.thinker import check_torch
-
         assert self.pair[0] is not None
         directory = self.pair[0].directory
         check_torch(directory, "transformers")

@@ -8,21 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from streamer.assembly.link import open_remote
 from streamer.assembly.models import Models
 from streamer.extras import load
+from streamer.model.audio.turns import TurnCutter
+from streamer.model.audio.vad import TurnRule
+from streamer.model.decoding import LocalVerifier, describe_so_far
+from streamer.model.listener import Listener
+from streamer.model.scheduler import StepScheduler
+from streamer.model.thinker import Thinker
 from streamer.stages.batcher import Batcher, LocalCloud
 from streamer.stages.events import SessionOptions
 from streamer.stages.ports import Cloud, Parts, Side
-
-if TYPE_CHECKING:
-    from streamer.model.audio.turns import TurnCutter
-    from streamer.model.thinker import Thinker
 
 
 @asynccontextmanager
@@ -33,8 +35,6 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
     group: the link to a verifier elsewhere runs in it.
     """
     await anyio.to_thread.run_sync(models.load)
-    from streamer.model.decoding import describe_so_far
-
     async with AsyncExitStack() as stack:
         sides: dict[str, Side | None] = {"edge": None, "cloud": None}
         for name, thinker in zip(sides, models.pair, strict=True):
@@ -63,9 +63,6 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
 @asynccontextmanager
 async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
     """A thread for one model."""
-    from streamer.model.listener import Listener
-    from streamer.model.scheduler import StepScheduler
-
     async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
         yield Side(batcher, partial(Listener, thinker))
 
@@ -98,14 +95,10 @@ def patient(parts: Parts, hears_late: bool = True) -> Parts:
 
 async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
     if models.verifier_url is not None:
-        from streamer.assembly.link import open_remote
-
         assert group is not None, "a link runs in a group"
         return await open_remote(models, group)
     if side is None:
         return None
-    from streamer.model.decoding import LocalVerifier
-
     sampling = models.config.sampling()
     follows_edge = models.plan.mode != "cloud"
     return LocalCloud(side, partial(LocalVerifier, sampling=sampling), follows_edge)
@@ -113,9 +106,6 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
 def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:
     """weighs: a turn's words need measures, too."""
-    from streamer.model.audio.turns import TurnCutter
-    from streamer.model.audio.vad import TurnRule
-
     rule = None
     if (found := options.turn_detection) is not None:
         rule = TurnRule(found.threshold, found.prefix_padding_ms, found.silence_ms)

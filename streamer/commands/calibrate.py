@@ -30,6 +30,10 @@ from streamer.core.calibration import (
     num_needed,
 )
 from streamer.core.measures.levels import level_weights
+from streamer.model.checkpoint.card import write_gate
+from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.offline import Shadow, hear_parts
+from streamer.model.thinker import resolve
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 
@@ -44,8 +48,6 @@ Clip = dict[str, list[Paths]]  # preset -> the paths of each turn, under every t
 
 def run(options: CalibrateOptions) -> int:
     """The exit status: 1 if a file failed. Raises ConfigError, ModelError, Failed."""
-    from streamer.model.thinker import resolve
-
     files = clips_of(options)
     config = Config(mode="gated", edge=options.edge, cloud=options.cloud, language=options.language)
     models = Models(config, calibrates=True)
@@ -136,8 +138,6 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 def hear_clip(models: Models, file: str) -> Clip | None:
     """One recording at every threshold; None if it holds no speech. Raises AudioError."""
-    from streamer.model.offline import Shadow, hear_parts
-
     edge = models.first
     card = edge.card.speaking(models.language)
     plans = {name: models.plan_of(preset) for name, preset in card.presets.items()}
@@ -158,8 +158,6 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | None]:
     """(the card to write, the new directory of the model if there is one), checked before the work.
     Raises ConfigError, Failed."""
-    from streamer.model.thinker import resolve
-
     card, copy = Path(options.out or directory / CARD), None
     if options.out is None and directory.resolve() == resolve("embedded", "edge").resolve():
         told = "the embedded edge's thresholds come with streamer"
@@ -181,8 +179,6 @@ def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | N
 
 def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     """The field `gate` of a card: thresholds, k, and the promise with its date."""
-    from streamer.model.checkpoint.weights import fingerprint_of
-
     cloud = models.pair[1]
     assert cloud is not None
     common = {
@@ -206,9 +202,6 @@ def write(
 ) -> None:
     """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
     ModelError."""
-    from streamer.model.checkpoint.card import write_gate
-    from streamer.model.checkpoint.weights import ModelError
-
     if copy is None:
         write_gate(directory, card, gate, language)
         return

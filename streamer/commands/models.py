@@ -20,10 +20,11 @@ from streamer.commands.process import Failed, fail, loading, put, put_json
 from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
-from streamer.model.checkpoint.card import ModelCard, read_card
+from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
+from streamer.model.kernels.library import USUAL, kernel, kernel_directory
 from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.progress import Bar
 
@@ -79,6 +80,11 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     shapes = shapes_of(directory)
     tensors = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
+    presets = {}  # thresholds, k, and the certified promise, None without one
+    for preset, of in card.presets.items():
+        promise = card.promises.get(preset)
+        how = {"entropy": of.gate.entropy, "k": of.k, "promise": promise and asdict(promise)}
+        presets[preset] = how
     num_params = sum(math.prod(t.shape) for t in tensors)
     return {
         "spec": spec,
@@ -91,19 +97,12 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
-        "presets": {name: _preset(card, name) for name in card.presets},
+        "presets": presets,
         "levels": levels,
         "languages": list(card.spoken),
         "level_names": level_names({each: card.speaking(each).attributes for each in card.spoken}),
         "num_levels": {name: len(names) for name, names in levels.items()},
     }
-
-
-def _preset(card: ModelCard, name: str) -> dict[str, Any]:
-    """Thresholds, k, and the certified promise, None without one."""
-    preset = card.presets[name]
-    promise = card.promises.get(name)
-    return {"entropy": preset.gate.entropy, "k": preset.k, "promise": promise and asdict(promise)}
 
 
 def _told(name: str, preset: dict[str, Any]) -> str:
@@ -147,8 +146,6 @@ def warm(options: WarmOptions) -> int:
         return _prepare(options.cloud, options.engine)
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True):
-        from streamer.model.kernels.library import USUAL, kernel, kernel_directory
-
         for name in USUAL:
             kernel(name)
     directory, is_kept = kernel_directory()

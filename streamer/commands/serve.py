@@ -12,9 +12,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import anyio
+import anyio.to_thread
 
 from streamer import __version__
+from streamer.assembly.link import ModelJudge, verifier_model_of
+from streamer.assembly.parts import open_side
 from streamer.commands.options import (
     AddressOptions,
     DoorOptions,
@@ -32,8 +37,13 @@ from streamer.commands.process import (
     run_async,
 )
 from streamer.config import Config, ConfigError, combined
-from streamer.extras import load, missing
+from streamer.core.link import wire
+from streamer.extras import load as load_extra
+from streamer.extras import missing
+from streamer.model.offline import warm_up
+from streamer.model.thinker import Thinker, load, resolve, set_threads
 from streamer.net.link.client import watch_link
+from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import (
     KEY_CHARACTERS,
@@ -45,9 +55,6 @@ from streamer.net.service.admission import (
 )
 from streamer.net.service.logs import log_to
 from streamer.net.service.service import Address, Service
-
-if TYPE_CHECKING:
-    from streamer.net.link.server import VerifierServer
 
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -133,30 +140,20 @@ def tracing_of_turns() -> Callable[[Any], Any]:
         return lambda stream: stream
     if (why := missing(COLLECTORS[0], *FOR_TRACES)) is not None:
         raise ConfigError(why)
-    return load("otel")
+    return load_extra("otel")
 
 
 @asynccontextmanager
 async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncIterator[VerifierServer]:
     """Load the model and make its server, which does not run yet. Raises ModelError."""
-    import anyio
-    import anyio.to_thread
-
-    from streamer.assembly.link import ModelJudge, verifier_model_of
-    from streamer.assembly.parts import open_side
-    from streamer.core.link import wire
-    from streamer.model.offline import warm_up
-    from streamer.model.thinker import Thinker, load, resolve, set_threads
-    from streamer.net.link.server import VerifierServer
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
         set_threads([directory], options.device, options.engine)
-        thinker = load(
-            str(directory), "cloud", options.max_sessions + 1, options.device, options.engine
-        )
-        warm_up(thinker)
-        return thinker
+        num_slots = options.max_sessions + 1
+        cloud = load(str(directory), "cloud", num_slots, options.device, options.engine)
+        warm_up(cloud)
+        return cloud
 
     with loading(f"cloud {options.cloud}", is_service=True):
         thinker = await anyio.to_thread.run_sync(load_cloud)
