@@ -81,7 +81,11 @@ class BackgroundSession:
                 ):
                     group.start_soon(self._read, session)
                     while True:
-                        await self._serve_all(session)
+                        await self._came.wait()
+                        self._came = anyio.Event()
+                        while self._items:  # in the order in which they came
+                            await self._serve(session, self._items[0])
+                            self._items.popleft()  # late: `_release` looks for calls that wait
         finally:
             self._release()
 
@@ -143,14 +147,6 @@ class BackgroundSession:
         self._items.append(item)
         self._came.set()
         return True
-
-    async def _serve_all(self, session: LiveSession) -> None:
-        """Wait for calls and serve them in the order in which they came."""
-        await self._came.wait()
-        self._came = anyio.Event()
-        while self._items:
-            await self._serve(session, self._items[0])
-            self._items.popleft()  # not before: `_release` looks for calls that wait
 
     async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
         if isinstance(item, _End):

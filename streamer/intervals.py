@@ -114,7 +114,9 @@ def read_intervals(path: str | Path) -> list[Interval]:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise ConfigError(f"intervals {path}: larger than {MAX_BYTES >> 20} MiB")
-        text = data.decode(_encoding(data), errors="replace").replace("\r\n", "\n")
+        # Praat writes UTF-16 by default where a text is not ASCII
+        encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+        text = data.decode(encoding, errors="replace").replace("\r\n", "\n")
     except OSError as error:
         raise ConfigError(f"intervals {path}: {error.strerror}") from None
     try:
@@ -130,11 +132,6 @@ def read_intervals(path: str | Path) -> list[Interval]:
     except ValueError as error:
         raise ConfigError(f"intervals {path}: {error}; mend it there") from None
     return found
-
-
-def _encoding(data: bytes) -> str:
-    """Praat writes UTF-16 by default where a text is not ASCII."""
-    return "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
 
 
 def _of_cues(text: str) -> list[Interval]:

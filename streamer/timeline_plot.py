@@ -120,7 +120,9 @@ def _channel(
     axes = figure.subplots(3, sharex=True, height_ratios=PANELS_IN, gridspec_kw=edges)
     total = join_measures([turn.measures for turn in timeline.turns])
     _panels(axes, timeline, language)
-    title, head = _title(timeline, language), 1 - 0.3 / height_in
+    title, head = Path(timeline.file).name.encode(errors="replace").decode(), 1 - 0.3 / height_in
+    if timeline.channel is not None:
+        title = told(language, "{}, channel {}", title, timeline.channel)
     figure.text(LEFT, head, title, size=13, va="center")
     if total is not None:
         numbers = told_of(TimedTurn(0, timeline.duration_s, "", {}, total), language)
@@ -129,13 +131,6 @@ def _channel(
         y = (text_in - 0.1 - LINE_IN * i) / height_in
         figure.text(LEFT, y, when, color=FAINT, va="top")
         figure.text(LEFT + 0.05, y, line, va="top")
-
-
-def _title(timeline: Timeline, language: str) -> str:
-    name = Path(timeline.file).name.encode(errors="replace").decode()
-    if timeline.channel is None:
-        return name
-    return told(language, "{}, channel {}", name, timeline.channel)
 
 
 def _panels(axes: Sequence[Axes], timeline: Timeline, language: str) -> None:

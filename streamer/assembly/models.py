@@ -78,12 +78,22 @@ class Models:
         return self.config.cloud if is_asked else None
 
     def load(self) -> None:
-        """Load everything the config's mode and drafter need. Raises ModelError, ConfigError."""
+        """Load everything the config's mode and drafter need. Raises ModelError, and ConfigError
+        where a model does not speak the wanted language, or cannot say the wanted attributes."""
         edge, _ = self.pair
         if edge is not None and self.config.draft == "generate":
             _ = self._stock_edge
-        self._check_language()
-        self._check_said()
+        for thinker in self.thinkers:
+            try:
+                thinker.card.speaking(self.language)
+            except ValueError as error:
+                raise ConfigError(f"{thinker.directory}: {error}") from None
+        said = () if self.config.said == ALL else names_of(self.config.said)
+        for name in said:
+            if name not in self.can_say:
+                why = f"has no phrases of {name} that the cloud says, too"
+                way = "leave attributes out, or take models whose cards have them"
+                raise ConfigError(f"{self.first.directory}: {why}; {way}")
         self.check_promise()
 
     @functools.cached_property
@@ -91,24 +101,6 @@ class Models:
         """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
-
-    def _check_language(self) -> None:
-        """Raises ConfigError where a model does not speak the wanted language."""
-        for thinker in self.thinkers:
-            try:
-                thinker.card.speaking(self.language)
-            except ValueError as error:
-                raise ConfigError(f"{thinker.directory}: {error}") from None
-
-    def _check_said(self) -> None:
-        """Raises ConfigError where these models cannot say the wanted attributes alone."""
-        if self.config.said == ALL:
-            return
-        lacking = [name for name in names_of(self.config.said) if name not in self.can_say]
-        if lacking:
-            why = f"has no phrases of {lacking[0]} that the cloud says, too"
-            way = "leave attributes out, or take models whose cards have them"
-            raise ConfigError(f"{self.first.directory}: {why}; {way}")
 
     def check_promise(self, said: str = "", language: str = "") -> None:
         """Warn once (PromiseWarning) where the gate's promise was made for something else. said,
