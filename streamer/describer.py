@@ -93,7 +93,7 @@ class Describer:
     def attributes(self) -> Mapping[str, Any]:
         """Attribute -> its levels, lowest first, with names and phrases, in the describer's
         language. Raises ModelError."""
-        return self._models.phrases
+        return self._models.phrases_in(self._models.language)
 
     def attributes_in(self, language: str) -> Mapping[str, Any]:
         """The same in one of `languages`. Raises ModelError, and ValueError for another one."""

@@ -152,7 +152,7 @@ class Models:
     @property
     def can_say(self) -> tuple[str, ...]:
         """The attributes that may be asked for alone: none where models say different phrases."""
-        return tuple(self.phrases) if self._is_one_form(self.language) else ()
+        return tuple(self.phrases_in(self.language)) if self._is_one_form(self.language) else ()
 
     def said(self, names: str | None) -> str:
         """The attributes that sentences name, of `names` that a caller asks for and the config
@@ -170,13 +170,9 @@ class Models:
     def max_turn_s(self) -> float:
         return min(thinker.card.max_turn_s for thinker in self.thinkers)
 
-    @property
-    def phrases(self) -> Mapping[str, Any]:
-        """Attribute phrases to read a sentence back, in the describer's language."""
-        return self.phrases_in(self.language)
-
     def phrases_in(self, language: str) -> Mapping[str, Any]:
-        """Attribute phrases of a language, of the first model that has some."""
+        """Attribute phrases of a language, to read a sentence back: of the first model that has
+        some."""
         found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
         return next(filter(None, found), {})
 
