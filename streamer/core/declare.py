@@ -16,6 +16,7 @@ import inspect
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
@@ -116,13 +117,9 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """The value of a text that was typed. Raises ConfigError."""
-        if self.type not in (int, float):
-            self.check(text, self.flag)
-            return text
-        try:
-            value = self.type(text)
-        except ValueError:
-            raise ConfigError(f"{self.flag} is {text}; give {self._kind}") from None
+        value: Any = text
+        with suppress(ValueError):  # `check` says what a number looks like
+            value = self.type(text) if self.type in (int, float) else text
         self.check(value, self.flag)
         return value
 
