@@ -87,7 +87,8 @@ def describe(
     of another shape or type.
     """
     chosen, how = _parted(config, options, 1)
-    return _run(chosen, lambda d: d.describe(source, **how))
+    with _usual_of(chosen) as describer:
+        return describer.describe(source, **how)
 
 
 @_spelled_out(Keywords)
@@ -106,15 +107,8 @@ def describe_many(
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen, how = _parted(config, options, jobs)
-    waiting = _listed(sources)
-    return _run(chosen, lambda d: _all(d, waiting, jobs, **how))
-
-
-def _listed(sources: Iterable[Source]) -> list[Source]:
-    """Raises TypeError for one path in place of some: its letters would be files."""
-    if isinstance(sources, str | bytes | os.PathLike):
-        raise TypeError(f"describe_many takes a list of recordings; write [{str(sources)!r:.80}]")
-    return list(sources)
+    with _usual_of(chosen) as describer:
+        return describer.describe_many(sources, jobs=jobs, **how)
 
 
 def _parted(
@@ -123,7 +117,7 @@ def _parted(
     """The options of a describer for `jobs` recordings at once, and those of each recording."""
     how = {name: options[name] for name in How.__annotations__ if name in options}
     rest = {name: value for name, value in options.items() if name not in how}
-    return Config.of(config, rest).for_jobs(jobs), {"measures": True, **how}
+    return Config.of(config, rest).for_jobs(jobs), how
 
 
 async def _all(
@@ -237,13 +231,16 @@ class BlockingDescriber:
         self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
-        given: dict[str, Any] = {"measures": True, **how}
-        waiting = _listed(sources)
+        if isinstance(sources, str | bytes | os.PathLike):  # its letters would be files
+            way = f"write [{str(sources)!r:.80}]"
+            raise TypeError(f"describe_many takes a list of recordings; {way}")
+        waiting, given = list(sources), {"measures": True, **how}
         return self.call(lambda d: _all(d, waiting, jobs, **given))
 
 
-def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-    """Do `work` on the describer that stays open; one with other options is closed."""
+@contextmanager
+def _usual_of(config: Config) -> Iterator[BlockingDescriber]:
+    """The describer that stays open; one with other options is closed."""
     global _usual
     with FirstUse(), _lock:
         if _is_over:
@@ -254,7 +251,7 @@ def _run(config: Config, work: Callable[[Describer], Awaitable[Result]]) -> Resu
                     _usual[1].close()
             _usual = None
             _usual = config, BlockingDescriber(config)
-        return _usual[1].call(work)
+        yield _usual[1]
 
 
 def _refuse() -> NoReturn:
