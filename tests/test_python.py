@@ -6,6 +6,7 @@ import pickle
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import fields, replace
 from importlib import import_module
@@ -93,6 +94,7 @@ def test_every_exception_survives_pickling():
         if not module.name.endswith(("__main__", "kernels.build")):
             import_module(module.name)
     values = {str: "a line", str | Path: "a", str | None: "b", float: 1.5, bool: False}
+    values |= {int: 503, Mapping[str, str] | None: {"a": "b"}}
     kinds = [*exceptions_of_ours()]
     names = {"AudioError", "BadAudio", "BaselineError", "Broken", "ReplicaLost", "TargetLost"}
     assert names <= {kind.__name__ for kind in kinds}
