@@ -65,11 +65,7 @@ class FfmpegAudio(Audio):
         self._pieces: list[Piece | None] = [*joined] or [None]
         is_sizeless = len(joined) < len(found)  # nothing tells its end; its last packet is short
         source = _source(handle, self._pieces[0])
-        tracks, self._track, duration_s = _looked_at(source, handle.fileno(), wanted)
-        if tracks == 0:
-            raise AudioError(path, "has no sound track")
-        if tracks is not None and wanted is not None:
-            check_track(path, tracks, wanted)
+        self._track, duration_s = _looked_at(path, source, handle.fileno(), wanted)
         self._decoder = Decoder(path, source, handle.fileno(), self._track, why, is_sizeless)
         rate, channels = self._decoder.kind
         num_frames = 0 if is_sizeless else int(duration_s * rate)
@@ -253,12 +249,12 @@ def check_track(path: str, tracks: int, wanted: int) -> None:
 
 
 def _looked_at(
-    source: tuple[str, ...], fd: int, wanted: int | None
-) -> tuple[int | None, int, float]:
-    """The number of sound tracks, the one to hear, and its length in seconds, by ffprobe.
+    path: str, source: tuple[str, ...], fd: int, wanted: int | None
+) -> tuple[int, float]:
+    """The sound track to hear, and its length in seconds, by ffprobe.
 
-    The track is the wanted one, the one that is flagged default, or the first. Their number is None
-    where ffprobe finds no streams at all. A length of 0 is unknown.
+    It is the wanted one, the one that is flagged default, or the first. A length of 0 is unknown.
+    Raises AudioError where streams are found, but no such track.
     """
     shown = "stream=codec_type,duration:stream_tags=DURATION"
     shown += ":stream_disposition=default:format=duration,format_name"
@@ -273,15 +269,16 @@ def _looked_at(
         )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None, wanted or 0, 0.0
+        found = {}
     streams = found.get("streams", [])
     tracks = [stream for stream in streams if stream.get("codec_type") == "audio"]
+    if not streams:
+        return wanted or 0, 0.0
     if not tracks:
-        return (0 if streams else None), wanted or 0, 0.0
+        raise AudioError(path, "has no sound track")
     flagged = (i for i, one in enumerate(tracks) if one.get("disposition", {}).get("default"))
     track = next(flagged, 0) if wanted is None else wanted
-    if track not in range(len(tracks)):
-        return len(tracks), track, 0.0
+    check_track(path, len(tracks), track)
     told = tracks[track].get("duration") or tracks[track].get("tags", {}).get("DURATION")
     container = found.get("format", {})
     if told is None and len(streams) == 1:  # else it is that of the longest one
@@ -289,7 +286,7 @@ def _looked_at(
     kind = container.get("format_name")
     if kind in GUESSED or (kind, told) == HOUR_LONG:
         told = None
-    return len(tracks), track, _seconds(told)
+    return track, _seconds(told)
 
 
 def _seconds(told: object) -> float:

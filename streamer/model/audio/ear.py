@@ -64,7 +64,7 @@ class TurnMeasurer:
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed
         self.num_pushed = 0
-        self._num_taken: int | None = None  # the turn's samples so far; None: those pushed
+        self.num_taken = 0  # the turn's samples so far
         self._begin = 0  # the turn's sample where the pushed ones begin
         self._turn = turn
         self._num_told = 0
@@ -82,12 +82,7 @@ class TurnMeasurer:
 
     def place(self, begin: int, num_taken: int) -> None:
         """The turn has `num_taken` samples so far; the first pushed one is its sample `begin`."""
-        self._begin, self._num_taken = begin, num_taken
-
-    @property
-    def num_taken(self) -> int:
-        """The turn's samples so far."""
-        return self.num_pushed if self._num_taken is None else self._num_taken
+        self._begin, self.num_taken = begin, num_taken
 
     def is_due(self, is_told: bool) -> bool:
         """Whether `work` would do anything. It hears at least 100 ms at once, which costs less."""

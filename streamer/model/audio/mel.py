@@ -27,7 +27,8 @@ HALF_SAMPLES = FFT_SAMPLES // 2
 # (2026-11).
 BLOCK_FRAMES = 20
 BLOCK_SAMPLES = (BLOCK_FRAMES - 1) * HOP_SAMPLES + FFT_SAMPLES
-MIN_POWER = 1e-10
+MIN_POWER = np.float32(1e-10)
+SILENCE = float(np.log10(MIN_POWER))  # of a frame without sound
 # Zeros that let every frame be known which begins in a clip
 BEHIND_SAMPLES = BLOCK_SAMPLES - HALF_SAMPLES
 
@@ -74,7 +75,7 @@ def _log_mel(samples: Floats) -> Floats:
     mels = np.zeros(rows * NUM_MELS, np.float32)
     bins = HALF_SAMPLES + 1
     kernel("filter rows")(power, _panels(), np.array([rows, bins, NUM_MELS]), mels)
-    return np.log10(np.maximum(mels, np.float32(MIN_POWER))).reshape(-1, NUM_MELS)
+    return np.log10(np.maximum(mels, MIN_POWER)).reshape(-1, NUM_MELS)
 
 
 @functools.cache
@@ -151,7 +152,7 @@ class StreamingLogMel:
     def __init__(self) -> None:
         self.num_samples = 0
         # over all frames so far, after `finish` the clip's own; it never falls
-        self.maximum = _silence()
+        self.maximum = SILENCE
         self._heard = MelFrames()
         self._frames = np.zeros((0, NUM_MELS), np.float32)  # of the window being filled
         self._index = 0
@@ -213,9 +214,3 @@ class StreamingLogMel:
         frames = self._heard.push(samples)
         self.maximum = float(frames.max(initial=self.maximum))
         self._frames = np.concatenate([self._frames, frames])
-
-
-@functools.cache
-def _silence() -> float:
-    """A frame without sound."""
-    return float(np.log10(np.float32(MIN_POWER)))

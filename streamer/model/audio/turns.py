@@ -354,8 +354,7 @@ class TurnCutter:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
         self._offset = OffsetFilter()
-        self._num_past += len(self._past)
-        self._past = NOTHING
+        self._before(self._num_past + len(self._past))
         if self._detector is not None:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return self._part.drop()
@@ -386,15 +385,17 @@ class TurnCutter:
 
     def _give(self, end: int) -> list[Item]:
         """Give the turn in hand all samples before the session's sample `end`."""
-        n = max(0, end - self._num_past)
-        samples = self._past[:n]
-        self._past = self._past[n:]
-        self._num_past += len(samples)
+        samples = self._before(end)
         return self._part.push(samples) if self._part.is_open and len(samples) else []
 
+    def _before(self, end: int) -> Samples:
+        """Take the samples before the session's sample `end`."""
+        num = max(0, end - self._num_past)
+        samples, self._past = self._past[:num], self._past[num:]
+        self._num_past += len(samples)
+        return samples
+
     def _forget(self, end: int) -> None:
-        n = min(len(self._past), max(0, end - self._num_past))
-        self._past = self._past[n:]
-        self._num_past += n
+        self._before(end)
         while self._frames and self._frames[0].end_sample <= self._num_past:
             self._frames.popleft()
