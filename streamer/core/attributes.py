@@ -116,14 +116,10 @@ def spans(text: str, phrases: Phrases) -> dict[str, tuple[int, str]]:
 def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
     """attribute -> (place, phrase, level) of its first match."""
     found: dict[str, tuple[int, str, int]] = {}
-    taken = bytearray(len(text))
     for phrase, attribute, level in _longest_first(phrases):
-        for start in _places(text, phrase):
-            span = slice(start, start + len(phrase))
-            if any(taken[span]):
-                continue
-            taken[span] = b"\x01" * len(phrase)
-            found.setdefault(attribute, (start, phrase, level))
+        for at in _places(text, phrase):
+            found.setdefault(attribute, (at, phrase, level))
+            text = text[:at] + TAKEN * len(phrase) + text[at + len(phrase) :]
     return found
 
 
@@ -145,13 +141,13 @@ def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
 
 def _places(text: str, phrase: str) -> list[int]:
     """Every place where `phrase` stands in `text`, not inside a longer word of Latin letters."""
-    places = []
-    at = text.find(phrase)
-    while at >= 0:
+    places, end = [], 0
+    while (at := text.find(phrase, end)) >= 0:
         end = at + len(phrase)
-        if not (_is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1])):
+        if _is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1]):
+            end = at + 1
+        else:
             places.append(at)
-        at = text.find(phrase, at + 1)
     return places
 
 
@@ -160,6 +156,7 @@ def _is_one_word(two: str) -> bool:
     return len(two) == 2 and all(c.isalpha() and not is_han(c) for c in two)
 
 
+TAKEN = "\0"  # stands for a character that belongs to a phrase
 LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
 
 

@@ -245,7 +245,7 @@ class PartCutter:
     def _hear(self, samples: Samples) -> list[Item]:
         part = self._part
         assert part is not None
-        frames = self._judged(part.begin, part.begin + part.num_samples + len(samples))
+        frames = _judged(self._frames, part.begin + part.num_samples + len(samples))
         windows, heard = part.hear(samples, frames)
         provisional = None
         if (
@@ -256,15 +256,6 @@ class PartCutter:
             provisional = part.mel.provisional()
             self._next_update = _after_window((part.num_samples // self._every + 1) * self._every)
         return [part.heard(windows, heard, provisional)]
-
-    def _judged(self, begin: int, end: int) -> list[Frame]:
-        """The session's frames from its sample `begin` to `end` that no part was given yet."""
-        found = []
-        while self._frames and self._frames[0].end_sample <= end:
-            frame = self._frames.popleft()
-            if frame.end_sample > begin:
-                found.append(frame)
-        return found
 
     def _go_on(self) -> list[Item]:
         """End this part; the turn goes on as another."""
@@ -277,6 +268,14 @@ class PartCutter:
         assert part is not None
         self._next = part.begin + part.num_samples
         return part.finish(stopped_ms, last_speech_ms, goes_on, self._shows_measures)
+
+
+def _judged(frames: deque[Frame] | None, end: int) -> list[Frame]:
+    """Take the session's frames up to its sample `end`."""
+    found = []
+    while frames and frames[0].end_sample <= end:
+        found.append(frames.popleft())
+    return found
 
 
 def _after_window(sample: int) -> int:
@@ -397,5 +396,4 @@ class TurnCutter:
 
     def _forget(self, end: int) -> None:
         self._before(end)
-        while self._frames and self._frames[0].end_sample <= self._num_past:
-            self._frames.popleft()
+        _judged(self._frames, self._num_past)
