@@ -168,49 +168,38 @@ class Span:
         self.is_open = False  # whether it is known where it begins
         self.begin = 0  # the turn's sample where it begins; below 0 as in Trim
         self._trim = trim
-        self._held: list[Samples] = []  # not given yet
-        self._num_held = 0
+        self._held = NOTHING  # not given yet
         self._num_pushed = 0
 
     def push(self, samples: Samples) -> Samples:
         """Take samples [n] that `trim` has taken, too; return those that are in it for certain."""
-        self._held.append(samples)
-        self._num_held += len(samples)
+        self._held = np.concatenate([self._held, samples])
         self._num_pushed += len(samples)
         if self._trim.begin is None:
-            while self._num_held - len(self._held[0]) >= SPAN_KEPT_SAMPLES:
-                self._num_held -= len(self._held.pop(0))
+            self._held = self._held[-SPAN_KEPT_SAMPLES:]
             return NOTHING
-        self._open(self._trim.begin - MARGIN_SAMPLES)
-        return self._give(min(self._trim.end + MARGIN_SAMPLES, self._num_pushed))
+        end = min(self._trim.end + MARGIN_SAMPLES, self._num_pushed)
+        return self._give(self._trim.begin - MARGIN_SAMPLES, end)
 
     def finish(self) -> Samples:
         """The turn is over: the rest; without any sound, the last 2 s."""
+        num = self._num_pushed
         if self._trim.begin is None:
-            begin, end = max(0, self._num_pushed - KEPT_SAMPLES), self._num_pushed
-        else:
-            begin, end = self._trim.begin - MARGIN_SAMPLES, self._trim.end + MARGIN_SAMPLES
-        self._open(begin)
-        missing = np.zeros(max(0, end - self._num_pushed), np.float32)
-        return np.concatenate([self._give(end - len(missing)), missing])
+            return self._give(max(0, num - KEPT_SAMPLES), num)
+        end = self._trim.end + MARGIN_SAMPLES
+        found = self._give(self._trim.begin - MARGIN_SAMPLES, min(end, num))
+        return np.concatenate([found, np.zeros(max(0, end - num), np.float32)])
 
-    def _open(self, begin: int) -> None:
-        if self.is_open:
-            return
-        self.is_open, self.begin = True, begin
-        held = np.concatenate([NOTHING, *self._held])
-        first = begin - (self._num_pushed - len(held))
-        held = np.concatenate([np.zeros(max(0, -first), np.float32), held[max(0, first) :]])
-        self._held, self._num_held = [held], len(held)
-
-    def _give(self, end: int) -> Samples:
-        """The held samples before the turn's sample `end`."""
-        num = self._num_held - (self._num_pushed - end)
-        if num <= 0:
-            return NOTHING
-        held = np.concatenate(self._held)
-        self._held, self._num_held = [held[num:]], self._num_held - num
-        return held[:num]
+    def _give(self, begin: int, end: int) -> Samples:
+        """The held samples before the turn's sample `end`; the first ones from `begin` on."""
+        if not self.is_open:
+            self.is_open, self.begin = True, begin
+            first = begin - (self._num_pushed - len(self._held))
+            missing = np.zeros(max(0, -first), np.float32)
+            self._held = np.concatenate([missing, self._held[max(0, first) :]])
+        num = max(0, len(self._held) - (self._num_pushed - end))
+        found, self._held = self._held[:num], self._held[num:]
+        return found
 
 
 def _led(before: Samples, samples: Samples) -> Samples:
