@@ -260,7 +260,8 @@ def _unwritten(data: Data, begin: int) -> Piece | None:
         struct.pack_into("<Q", head, len(head) - 8, left + 24)
     elif data[begin : begin + 4] == b"RF64":
         (length,) = struct.unpack_from("<Q", data, begin + 28)
-        is_written |= data[begin + 12 : begin + 16] != b"ds64" or 0 < length < ENDLESS
+        if data[begin + 12 : begin + 16] != b"ds64" or 0 < length < ENDLESS:
+            return None
         struct.pack_into("<QQ", head, 20, size - begin - 8, left)
     else:
         is_written |= body[1] > 0 and left >= 0xFFFF0000

@@ -124,6 +124,12 @@ def test_sizes_of_other_kinds_that_were_never_written(heard, kind, sizes, before
     assert np.array_equal(found, np.tile(heard(whole)[0], (1 + before, 1)))
 
 
+def test_an_rf64_without_its_sizes_chunk_is_no_defect(heard):
+    head = b"RF64" + ONES[:4] + b"WAVE" + struct.pack("<4sI", b"data", 2_000)
+    with pytest.raises(AudioError):
+        heard(head + bytes(2_000))
+
+
 @needs_ffmpeg
 def test_samples_up_to_the_end_of_a_caf_file_are_no_lost_part(heard):
     """A size of -1 is allowed: a recorder writes it."""
