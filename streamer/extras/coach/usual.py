@@ -81,7 +81,8 @@ class Learner:
         self._end = first + end
         if end == begin:
             return
-        self.speech_s += without_gaps(frames.speech, PAUSE_FRAMES)[begin:end].sum() / FRAMES_PER_S
+        spoken = without_gaps(frames.speech, PAUSE_FRAMES)[begin:end]
+        self.speech_s += float(spoken.sum()) / FRAMES_PER_S
         parts: Any = [values[begin:end] for values in frames]
         if self._frames is not None:
             parts = [np.concatenate(both) for both in zip(self._frames, parts, strict=True)]
