@@ -18,14 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import parselmouth
-import soundfile
-import soxr
 from parselmouth.praat import call
 
 import streamer
 from bench.common import options_of, table_of, write
 from pipelines.embedded.recordings import Clip, clips, decoded, table
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speak import SAMPLE_RATE, read
 
 SOURCE = "Mozilla Common Voice 6.1, 59 languages"
 SEEN = ("en", "zh", "yue")  # languages that the rule was chosen on
@@ -59,8 +57,7 @@ def spoken(sound: str) -> Samples:
     """One sound of espeak-ng at SAMPLE_RATE, without silence around it."""
     command = ["espeak-ng", "-v", "en", "-s", "80", "--stdout", sound]
     wav = subprocess.run(command, check=True, capture_output=True).stdout
-    samples, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
-    samples = soxr.resample(samples, rate, SAMPLE_RATE)
+    samples = read(io.BytesIO(wav))
     loud = np.flatnonzero(np.abs(samples) > 0.02)
     return samples[loud[0] : loud[-1]]
 
@@ -116,7 +113,7 @@ def rows(clones: Path) -> Iterator[dict]:
     rng, sounds = random.Random(0), [spoken(sound) for sound in SOUNDS]
     seconds, num_false, num_people = 0.0, 0, 0
     hits: dict[str, list[bool]] = {kind: [] for kind in KINDS}
-    for clip, samples in decoded(chosen(clones), table()["filters"]):
+    for clip, samples in decoded(chosen(clones)):
         num_people += 1
         seconds += len(samples) / SAMPLE_RATE
         num_false += len(streamer.filled_pauses((samples, SAMPLE_RATE)))
@@ -139,8 +136,7 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, required=True, help="folder of the clones of people")
     options = options_of(parser)
     found = list(rows(options.clones))
-    columns = ("what", "num", "minutes", "per_min", "recall")
-    print(table_of(found, {name: name for name in columns}))
+    print(table_of(found, ("what", "num", "minutes", "per_min", "recall")))
     print("written:", write("fillers", found))
 
 

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.common import progress
-from pipelines.embedded.labels import Measures, f0_track, measure, speech_frames
-from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.labels import Measures, measured, speech_frames
 from pipelines.embedded.speak import SAMPLE_RATE, read
 
 MANIFEST = "manifest.jsonl"
@@ -59,8 +58,7 @@ def truth(samples: np.ndarray, syllables: float | None) -> Measures:
 
     Raises ValueError if too little of it is voiced.
     """
-    mel = raw_log_mel(samples)
-    return measure(mel, f0_track(samples, len(mel)), syllables or 1, speech_frames(samples))
+    return measured(samples, syllables or 1, speech_frames(samples))
 
 
 def recordings(folder: Path, num: int | None) -> list[Clip]:

@@ -84,11 +84,6 @@ def of_all(rows: list[dict], key: str, value: str) -> dict:
     return next(row for row in rows if row["by"] == "all" and row.get(key) == value)
 
 
-def gate(rows: list[dict]) -> str:
-    """The table of `gate check`, by preset and length."""
-    return table_of(rows) + "\n"
-
-
 def sources() -> str:
     """The recordings of the training side, with the licence of each."""
     known = recordings.table()
@@ -112,7 +107,7 @@ def main() -> None:
             text += title.format(num=edge["clips"], speakers=edge["speakers"]) + accuracy(rows)
             text += sources() if name == "people" else ""
     if (file := args.report / "gate.json").exists():
-        text += GATE + gate(json.loads(file.read_text("utf-8")))
+        text += GATE + table_of(json.loads(file.read_text("utf-8"))) + "\n"
     args.out.write_text(text, "utf-8")
 
 

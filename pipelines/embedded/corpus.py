@@ -12,8 +12,7 @@ GROUPS = {"synthetic": 0.34, "zh": 0.28, "en": 0.20, "other": 0.18}  # how often
 
 
 class Phrase(NamedTuple):
-    """A stretch of a shard. `syllables` is None where no text is known, `speech` where the level
-    says it."""
+    """A stretch of a shard. `syllables` is None where no text is known."""
 
     arrays: dict[str, np.ndarray]  # of the shard, by name
     start: int
@@ -28,20 +27,25 @@ class Phrase(NamedTuple):
     def __len__(self) -> int:
         return self.end - self.start
 
-    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Both mels side by side [n, 256], f0 [n], speech [n] or None."""
-        mel, heard, f0 = (self.frames(name) for name in ("mel", "heard", "f0"))
-        speech = self.frames("speech") > 0 if "speech" in self.arrays else None
-        return np.concatenate([mel, heard], 1), f0, speech
+    @property
+    def is_of_people(self) -> bool:
+        """Whether speech was detected; all of a synthetic phrase is speech."""
+        return "speech" in self.arrays
 
-    def frames(self, name: str) -> np.ndarray:
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both mels side by side [n, 256], and tracks [n, 4]: f0, the phrase's syllables per second,
+        speech, and syllables as rate_tracks.py wrote them, nan where they were not counted."""
+        speech = self.frames("speech", 1) > 0
+        tempo = 100 * (self.syllables or 0) / max(1, speech.sum())
+        columns = [self.frames("f0"), tempo * speech, speech, self.frames("density", np.nan)]
+        mels = np.concatenate([self.frames("mel"), self.frames("heard")], 1)
+        return mels, np.stack(columns, 1).astype(np.float32)
+
+    def frames(self, name: str, otherwise: float | None = None) -> np.ndarray:
+        """An array of the shard here, or a constant if the shard has none of that name."""
+        if name not in self.arrays and otherwise is not None:
+            return np.full(len(self), otherwise, np.float32)
         return self.arrays[name][self.start : self.end].astype(np.float32)
-
-    def syllables_in(self) -> np.ndarray:
-        """Syllables in each frame [n], as rate_tracks.py wrote them; nan where they were not
-        counted."""
-        counted = "density" in self.arrays
-        return self.frames("density") if counted else np.full(len(self), np.nan, np.float32)
 
 
 class Corpus:

@@ -57,33 +57,34 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
 
 
 class Joined(NamedTuple):
-    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 4] without the level; `speech` [n] bool, or None where
-    the level says it."""
+    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 4] without the level."""
 
     mel: np.ndarray
     tracks: np.ndarray
     syllables: float | None
-    speech: np.ndarray | None
+    is_of_people: bool
+
+    def measured(self) -> Measures:
+        """Of the clean mel; the level says where a synthetic voice speaks."""
+        speech = self.tracks[:, 2] > 0 if self.is_of_people else None
+        return measure(self.mel[:, :128], self.tracks[:, 0], self.syllables, speech)
 
 
 def trimmed(clip: Phrase, rng: random.Random) -> Joined:
     """A whole clip with 20 to 500 ms of its room at each end, most often 150."""
-    both, f0, speech = clip.parts()
-    assert speech is not None
-    spoken = np.flatnonzero(speech)
+    both, tracks = clip.parts()
+    spoken = np.flatnonzero(tracks[:, 2])
     before, after = (15 if rng.random() < 0.5 else rng.randint(2, 50) for _ in range(2))
     at = slice(max(0, spoken[0] - before), spoken[-1] + 1 + after)
-    tempo = 100 * (clip.syllables or 0) / len(spoken)
-    track = np.stack([f0, tempo * speech, speech, clip.syllables_in()], 1).astype(np.float32)
-    return Joined(both[at], track[at], clip.syllables, speech[at])
+    return Joined(both[at], tracks[at], clip.syllables, True)
 
 
 def together(parts: list[Joined]) -> Joined:
     """One after the other; the syllables are known if those of all are."""
     counts = [part.syllables for part in parts]
     syllables = None if None in counts else sum(counts)
-    mel, tracks, speech = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3))
-    return Joined(mel, tracks, syllables, speech)
+    mel, tracks = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return Joined(mel, tracks, syllables, parts[0].is_of_people)
 
 
 def quietest(mel: np.ndarray) -> np.ndarray:
@@ -104,24 +105,18 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
     share = rng.choices(shares, (0.36, 0.36, 0.28))[0]
     longest = min(MAX_FRAMES - 400, 1.15 * num_frames) * (1 - share)
     debt, most = rng.uniform(5, 40) * (share > 0), min(90.0, max(26.0, share * num_frames))
-    mels, tracks, flags, syllables, spoken = [], [], [], 0.0, 0
-    human = "speech" in phrases[0].arrays
-    toned = human and rng.random() < 0.75
+    mels, tracks, syllables, spoken = [], [], 0.0, 0
+    toned = phrases[0].is_of_people and rng.random() < 0.75
     while spoken < 0.8 * longest:
         fitting = [p for p in phrases if len(p) <= longest - spoken]
         if not fitting:
             break
         phrase = rng.choice(fitting)
-        (mel, f0, speech), at = phrase.parts(), 0
-        speaks = np.ones(len(mel), bool) if speech is None else speech
-        tempo = 100 * (phrase.syllables or 0) / max(1, speaks.sum())
-        syllables_in = phrase.syllables_in()
+        (mel, track), at = phrase.parts(), 0
         floor = quietest(mel) if toned else None
-        track = np.stack([f0, tempo * speaks, speaks, syllables_in], 1).astype(np.float32)
         for cut in split(mel, rng) if share else [len(mel)]:
             mels.append(mel[at:cut])
             tracks.append(track[at:cut])
-            flags.append(speaks[at:cut])
             debt += share / (1 - share) * (cut - at)
             gap = 0
             if debt > rng.uniform(19, most):
@@ -132,15 +127,14 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
             still = np.full((gap, 256), SILENCE, np.float32)
             mels.append(still if floor is None else room_tone(floor, gap, rng))
             tracks.append(np.zeros((gap, 4), np.float32))
-            flags.append(np.zeros(gap, bool))
             at = cut
         is_counted = syllables is not None and phrase.syllables is not None
         syllables = syllables + phrase.syllables if is_counted else None
         spoken += len(mel)
     if not spoken:
         raise ValueError("no phrase is short enough")
-    speech = np.concatenate(flags[:-1]) if human else None
-    return Joined(np.concatenate(mels[:-1]), np.concatenate(tracks[:-1]), syllables, speech)
+    mel, track = np.concatenate(mels[:-1]), np.concatenate(tracks[:-1])
+    return Joined(mel, track, syllables, phrases[0].is_of_people)
 
 
 def stretch(said: Joined, factor: float) -> Joined:
@@ -150,10 +144,8 @@ def stretch(said: Joined, factor: float) -> Joined:
     low = np.minimum(at.astype(int), len(mel) - 1)
     part = (at - low)[:, None].astype(np.float32)
     slower = mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part
-    speech = None if said.speech is None else said.speech[low]
-    return Joined(
-        slower, said.tracks[low] / np.float32([1, factor, 1, factor]), said.syllables, speech
-    )
+    tracks = said.tracks[low] / np.float32([1, factor, 1, factor])
+    return said._replace(mel=slower, tracks=tracks)
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
@@ -233,7 +225,7 @@ class Composer:
 
     def told(self, said: Joined, is_changed: bool, voice: str, rng: random.Random) -> Turn:
         """The turn of a clean signal: its levels, its sentence, and the sound that is heard."""
-        clean = measure(said.mel[:, :128], said.tracks[:, 0], said.syllables, said.speech)
+        clean = said.measured()
         levels = clean.levels()
         prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
         spoken = {k: rng.randrange(NUM_LEVELS[k]) if v is None else v for k, v in levels.items()}
@@ -252,16 +244,14 @@ class Composer:
 
     def styled(self, said: Joined, natural: bool, rng: random.Random) -> np.ndarray:
         """Both mels with a drawn tilt and level; what is natural keeps its own half of the time."""
-        f0, mel = said.tracks[:, 0], said.mel
-        first = measure(mel[:, :128], f0, said.syllables, said.speech)
+        mel, first = said.mel, said.measured()
         tilt = rng.uniform(*rng.choice(((-19, -13), (-13, -6), (-6, 1))))
         level = rng.uniform(*rng.choice(((-46, -38), (-38, -29), (-29, -20), (-20, -13))))
         if not (natural and rng.random() < 0.5):
             mel = colour(mel, float(np.clip((tilt - first.timbre) / 2.2, -6, 6)), 0.0)
         if natural and rng.random() < 0.5:
             return mel
-        now = measure(mel[:, :128], f0, said.syllables, said.speech)
-        return colour(mel, 0.0, level - now.loudness)
+        return colour(mel, 0.0, level - said._replace(mel=mel).measured().loudness)
 
     def placed(self, said: Joined, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
         """The heard mel and its tracks, with silence at both ends."""
@@ -270,7 +260,7 @@ class Composer:
             rng.randint(0, 50) if rng.random() < often else rng.randint(50, 150) for _ in range(2)
         ]
         heard = np.pad(said.mel[:, 128:], (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
-        if said.speech is not None and rng.random() < 0.75:
+        if said.is_of_people and rng.random() < 0.75:
             floor = quietest(said.mel[:, 128:])
             before, after = (room_tone(floor, n, rng) for n in edges)
             heard = np.concatenate([before, said.mel[:, 128:], after])[:MAX_FRAMES]

@@ -53,12 +53,9 @@ def export(model, name: str, out: Path) -> None:
     """Write into a folder beside `out`, then rename file by file: a reader never sees half a
     file."""
     half = copy.deepcopy(model).half()
-    config = half.config
-    half.generation_config.eos_token_id = [
-        config.text_config.eos_token_id,
-        config.text_config.pad_token_id,
-    ]
-    half.generation_config.pad_token_id = config.text_config.pad_token_id
+    text, generation = half.config.text_config, half.generation_config
+    generation.eos_token_id = [text.eos_token_id, text.pad_token_id]
+    generation.pad_token_id = text.pad_token_id
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
         folder = Path(temporary)

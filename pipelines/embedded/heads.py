@@ -13,24 +13,21 @@ TEMPO = 3.0  # weight of the tempo track, which is learnt the slowest
 MIDDLE = 160.0, 4.9  # Hz, syllables per second
 
 
-class Heads(nn.Module):
-    """Levels and measures, read from mean and SD over a turn's embeddings; targets of frames,
-    read from each embedding."""
+class Levels(nn.Module):
+    """Reads the levels and measures of a turn from a vector of it."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, hidden_width: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(2 * width, 2 * width)
-        classes = {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
+        self.hidden = nn.Linear(width, hidden_width)
+        classes = {name: nn.Linear(hidden_width, n) for name, n in NUM_LEVELS.items()}
         self.classes = nn.ModuleDict(classes)
-        self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        # voiced, f0, syllables per second of the phrase, speech, syllables, level
-        self.frames = nn.Linear(width, 6)
+        self.measures = nn.Linear(hidden_width, len(ATTRIBUTES))
 
-    def forward(self, heard: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """(loss, share of each attribute's levels that are right [7]) of the embeddings `heard`
-        [n_embeddings, width] float32."""
-        hidden = F.gelu(self.hidden(pooled(heard, batch.owner, len(batch.levels))))
-        loss, right = heard.new_zeros(()), []
+    def errors(self, x: torch.Tensor, batch: Batch, beta: float) -> tuple[torch.Tensor, ...]:
+        """(loss of the levels, share of each attribute's that are right [7], error of each measure
+        or 0 and whether it is known [n_turns, 7]) of `x` [n_turns, width]."""
+        hidden = F.gelu(self.hidden(x))
+        loss, right = x.new_zeros(()), []
         for i, head in enumerate(self.classes.values()):
             target, said = batch.levels[:, i], head(hidden)
             num = (target != UNKNOWN).sum().clamp(min=1)
@@ -39,9 +36,26 @@ class Heads(nn.Module):
             right.append((said.argmax(-1) == target).sum() / num)
         there = (~batch.measures.isnan()).float()
         measures = torch.nan_to_num(batch.measures).clamp(-3, 3)
-        off = F.smooth_l1_loss(self.measures(hidden), measures, reduction="none") * there
+        off = F.smooth_l1_loss(self.measures(hidden), measures, reduction="none", beta=beta)
+        return loss, torch.stack(right), off * there, there
+
+
+class Heads(Levels):
+    """Levels and measures, read from mean and SD over a turn's embeddings; targets of frames,
+    read from each embedding."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(2 * width, 2 * width)
+        # voiced, f0, syllables per second of the phrase, speech, syllables, level
+        self.frames = nn.Linear(width, 6)
+
+    def forward(self, heard: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """(loss, share of each attribute's levels that are right [7]) of the embeddings `heard`
+        [n_embeddings, width] float32."""
+        turns = pooled(heard, batch.owner, len(batch.levels))
+        loss, right, off, there = self.errors(turns, batch, beta=1.0)
         loss = loss + off.sum() / there.sum().clamp(min=1)
-        return loss + 0.5 * self.frame_loss(heard, batch.frames), torch.stack(right)
+        return loss + 0.5 * self.frame_loss(heard, batch.frames), right
 
     def frame_loss(self, heard: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
         """Pitch, tempo, speech, syllables and level frame by frame, of the clean signal: targets
@@ -67,30 +81,17 @@ class Heads(nn.Module):
         return COUNT * density + LEVEL * loud.sum() / speaks.sum().clamp(min=1)
 
 
-class Asked(nn.Module):
+class Asked(Levels):
     """Measures and levels, read from the text model before the answer: exact values teach it more
     than the words of a sentence do."""
 
     def __init__(self, width: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(width, 2 * width)
-        classes = {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
-        self.classes = nn.ModuleDict(classes)
-        self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
+        super().__init__(width, 2 * width)
 
     def forward(self, before: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The loss of the hidden states before each answer [n_turns, width]."""
-        hidden = F.gelu(self.hidden(before))
-        there = (~batch.measures.isnan()).float()
-        measures = torch.nan_to_num(batch.measures).clamp(-3, 3)
-        off = F.smooth_l1_loss(self.measures(hidden), measures, reduction="none", beta=0.1) * there
-        loss = 4 * (off.sum(0) / there.sum(0).clamp(min=1)).mean()
-        for i, head in enumerate(self.classes.values()):
-            target = batch.levels[:, i]
-            known = (target != UNKNOWN).sum().clamp(min=1)
-            wrong = F.cross_entropy(head(hidden), target, ignore_index=UNKNOWN, reduction="sum")
-            loss = loss + wrong / known / len(ATTRIBUTES)
-        return loss
+        loss, _, off, there = self.errors(before, batch, beta=0.1)
+        return loss + 4 * (off.sum(0) / there.sum(0).clamp(min=1)).mean()
 
 
 def pooled(heard: torch.Tensor, owner: torch.Tensor, num: int) -> torch.Tensor:

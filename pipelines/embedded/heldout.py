@@ -16,8 +16,7 @@ import soundfile
 from tqdm import tqdm
 
 from pipelines.embedded.codecs import room
-from pipelines.embedded.labels import Measures, f0_track, measure
-from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.labels import Measures, measured
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
 from pipelines.embedded.synthesis import session
 
@@ -76,13 +75,8 @@ def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, 
             break
     clean = tilted(np.concatenate(parts[:-1]), rng.uniform(-4, 4))
     level = rng.uniform(*rng.choice(((-44, -38), (-38, -29), (-29, -20), (-20, -15))))
-    clean *= 10 ** ((level - _measured(clean, syllables).loudness) / 20)
-    return recorded(clean, level, rng), _measured(clean, syllables), syllables
-
-
-def _measured(samples: np.ndarray, syllables: int) -> Measures:
-    mel = raw_log_mel(samples)
-    return measure(mel, f0_track(samples, len(mel)), syllables)
+    clean *= 10 ** ((level - measured(clean, syllables).loudness) / 20)
+    return recorded(clean, level, rng), measured(clean, syllables), syllables
 
 
 def tilted(samples: np.ndarray, slope_db: float) -> np.ndarray:

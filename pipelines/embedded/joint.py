@@ -90,7 +90,7 @@ class Run:
     """A model, its heads and optimisers: new, from an exported folder, or from its own last.pt."""
 
     def __init__(self, size: str, args: argparse.Namespace) -> None:
-        self.size, self.out = size, args.out / size
+        self.out = args.out / size
         self.out.mkdir(parents=True, exist_ok=True)
         self.model, width = create(SIZES[size], args.seed), SIZES[size].text_width
         if args.init:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import parselmouth
 
+from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.measures import frames
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, MIN_FRAMES, SPEECH_SAMPLES
@@ -80,8 +81,8 @@ def measure(
     pitch, variation = found["pitch_median_hz"], found["pitch_sd_semitones"]
     span = end - first
     rate = float("nan") if num_syllables is None else FRAMES_PER_S * num_syllables / (span - paused)
-    bands = (frames.VOICE_HZ, frames.BRIGHT_HZ)
-    low, high = (frame_power(raw[heard], *band).mean() for band in bands)
+    bands = frames.frame_powers(raw[heard], frames.VOICE_HZ, frames.BRIGHT_HZ)
+    low, high = (band.mean() for band in bands)
     arousal = arousal_of(standardised(rate, pitch, variation, active_db, paused / span))
     tilt = 10 * np.log10(high / low)
     return Measures(
@@ -89,9 +90,17 @@ def measure(
     )
 
 
+def measured(
+    samples: np.ndarray, syllables: float | None, speech: np.ndarray | None = None
+) -> Measures:
+    """`measure` of samples."""
+    mel = raw_log_mel(samples)
+    return measure(mel, f0_track(samples, len(mel)), syllables, speech)
+
+
 def paused_frames(silent: np.ndarray) -> int:
     """Frames in stretches of `silent` that are long enough for a pause."""
-    return sum(b - a for a, b in stretches(silent) if b - a >= PAUSE_FRAMES)
+    return sum(b - a for a, b in frames.runs(silent) if b - a >= PAUSE_FRAMES)
 
 
 def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
@@ -123,17 +132,12 @@ def speech_frames(samples: np.ndarray) -> np.ndarray:
     return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]
 
 
-def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
-    """Mean square of the signal in a band [n_frames], of `raw` [n_frames, 128] log10 mel power."""
-    return frames.frame_powers(raw, (low_hz, high_hz))[0]
+def frame_power(raw: np.ndarray) -> np.ndarray:
+    """Mean square of the signal [n_frames], of `raw` [n_frames, 128] log10 mel power."""
+    return frames.frame_powers(raw, (0.0, 8000.0))[0]
 
 
 def span_of(talking: np.ndarray) -> tuple[int, int]:
     """First frame of speech, and the one after the last. Raises IndexError where there is none."""
     first, last = np.flatnonzero(talking)[[0, -1]]
     return int(first), int(last) + 1
-
-
-def stretches(flags: np.ndarray) -> list[tuple[int, int]]:
-    """(first frame, end) of each stretch of set `flags` [n_frames] bool."""
-    return frames.runs(flags)

@@ -32,6 +32,11 @@ class Clone:
     text: Callable[[str], str]
 
 
+def stem(path: str) -> str:
+    """The name of a file without its folder and endings."""
+    return path.split("/")[-1].split(".")[0]
+
+
 def sex_of(told: str) -> str:
     """m or f, by the first letter; empty for other answers."""
     return told[:1] if told[:1] in ("m", "f") else ""
@@ -90,11 +95,10 @@ def aishell3(clone: Clone, source: dict) -> Iterator[Facts]:
     """SSBnnnn at the front of the name; metadata_hanzi.csv."""
     lines = clone.text(source["base"] + "/metadata_hanzi.csv").splitlines()
     rows = (line.split("\t") for line in lines if "\t" in line)
-    texts = {row[0].split("/")[-1].split(".")[0]: row[1] for row in rows}
+    texts = {stem(row[0]): row[1] for row in rows}
     for path in clone.paths:
-        name = path.split("/")[-1].split(".")[0]
-        text = re.sub("[^\u4e00-\u9fff]", "", texts.get(name, ""))
-        yield path, Said(name[:7], "zh-CN", text=text)
+        text = re.sub("[^\u4e00-\u9fff]", "", texts.get(stem(path), ""))
+        yield path, Said(stem(path)[:7], "zh-CN", text=text)
 
 
 def kerstin(clone: Clone, source: dict) -> Iterator[Facts]:
@@ -102,7 +106,7 @@ def kerstin(clone: Clone, source: dict) -> Iterator[Facts]:
     rows = (line.split("|") for line in clone.text("metadata.csv").splitlines())
     texts = {row[0].split(".")[0]: row[-1] for row in rows if len(row) > 1}
     for path in clone.paths:
-        yield path, Said("kerstin", "de", "f", texts.get(path.split("/")[-1].split(".")[0], ""))
+        yield path, Said("kerstin", "de", "f", texts.get(stem(path), ""))
 
 
 def kathleen(clone: Clone, source: dict) -> Iterator[Facts]:
@@ -116,4 +120,4 @@ def kathleen(clone: Clone, source: dict) -> Iterator[Facts]:
 def unnamed(clone: Clone, source: dict) -> Iterator[Facts]:
     """Nobody says who speaks, or what: each file counts as a speaker of its own."""
     for path in clone.paths:
-        yield path, Said(path.split("/")[-1].split(".")[0], source["language"])
+        yield path, Said(stem(path), source["language"])

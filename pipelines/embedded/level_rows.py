@@ -12,6 +12,7 @@ import json
 import random
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from streamer.model.audio.ear import measure
 SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
 REST_SHARE = 0.04  # each
 EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
+SEED = 0
 VOICES = 5  # in the babble, of the recordings before
 SIDES = ("train", "calibrates", "checks")
 
@@ -39,9 +41,9 @@ def side_of(clip: Clip) -> str:
     return SIDES[1 + half(clip.speaker)] if clip.held else SIDES[0]
 
 
-def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
+def speakers(clones: Path, side: str, num: int) -> list[list[Clip]]:
     """About `num` speakers of a side, of all sources, with at most four clips each."""
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     found = []
     for source in table()["source"]:
         own = by_speaker(clones, source, lambda clip: side_of(clip) == side)
@@ -83,10 +85,10 @@ def row_of(clip: Clip, change: str, known: Measures, samples: np.ndarray) -> dic
     return facts | found.as_json()
 
 
-def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tuple]:
+def sounds(own: list[Clip], chance: random.Random) -> Iterator[tuple]:
     """(clip, samples, syllables) of one speaker: recordings as they are, some joined, some cut."""
     parts = []
-    for clip, samples in decoded(own, filters):
+    for clip, samples in decoded(own):
         sound = trimmed(samples, chance.choice(EDGES_S))
         if sound is not None:
             parts.append((clip, sound, count(clip.said.text, clip.said.language)))
@@ -101,23 +103,23 @@ def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tu
         yield parts[0][0], joined, sum(n for *_, n in parts) if known else None
 
 
-def rows(clones: Path, side: str, num: int, seed: int = 0) -> Iterator[dict]:
-    known, chance = table(), random.Random(seed)
+def rows(clones: Path, side: str, num: int) -> Iterator[dict]:
+    chance = random.Random(SEED)
     others: deque[np.ndarray] = deque(maxlen=VOICES)
-    for i, own in enumerate(tqdm(speakers(clones, side, num, seed), desc=side)):
-        for k, (clip, samples, syllables) in enumerate(sounds(own, known["filters"], chance)):
+    for i, own in enumerate(tqdm(speakers(clones, side, num), desc=side)):
+        for k, (clip, samples, syllables) in enumerate(sounds(own, chance)):
             try:
                 true = truth(samples, syllables)
             except (ValueError, IndexError):
                 continue
             if not syllables or not PLAUSIBLE[0] < true.rate < PLAUSIBLE[1]:
-                true = Measures(**{**vars(true), "rate": np.nan, "arousal": np.nan})
+                true = replace(true, rate=np.nan, arousal=np.nan)
             yield row_of(clip, "none", true, samples)
             heard = disturbed(samples, true.loudness, list(others), 100 * i + k)
             for change, sound in heard.items():
                 of_sound = true
                 if change == "clipped":  # its loudness without clipping is unknown
-                    of_sound = Measures(**{**vars(true), "loudness": np.nan, "arousal": np.nan})
+                    of_sound = replace(true, loudness=np.nan, arousal=np.nan)
                 yield row_of(clip, change, of_sound, sound)
             others.append(samples)
 
@@ -127,12 +129,11 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, required=True)
     parser.add_argument("--side", choices=SIDES, required=True)
     parser.add_argument("--num", type=int, default=300, help="speakers")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each sound")
     args = parser.parse_args()
     part = args.out.with_name(args.out.name + ".part")
     with part.open("w") as file:
-        for row in rows(args.clones, args.side, args.num, args.seed):
+        for row in rows(args.clones, args.side, args.num):
             file.write(json.dumps(row) + "\n")
             file.flush()
     part.rename(args.out)

@@ -1,21 +1,10 @@
 """The models' log-mel (WhisperFeatureExtractor, 128 bins, hop 10 ms) of samples at 16 kHz, raw."""
 
-from functools import cache
-
 import numpy as np
 import torch
-from transformers.audio_utils import mel_filter_bank
 
-N_FFT, HOP, NUM_MELS = 400, 160, 128
-
-
-@cache
-def filters() -> np.ndarray:
-    """Slaney mel filters [201, 128] float32."""
-    bank = mel_filter_bank(
-        N_FFT // 2 + 1, NUM_MELS, 0.0, 8000.0, 16_000, norm="slaney", mel_scale="slaney"
-    )
-    return bank.astype(np.float32)
+from streamer.core.measures.frames import HOP_SAMPLES
+from streamer.model.audio.mel import FFT_SAMPLES, mel_filters
 
 
 def raw_log_mel(samples: np.ndarray) -> np.ndarray:
@@ -23,11 +12,12 @@ def raw_log_mel(samples: np.ndarray) -> np.ndarray:
 
     Zeros stand after the end as in the stock extractor's batch padding.
     """
-    num_frames = -(-len(samples) // HOP)
-    padded = torch.from_numpy(np.pad(samples.astype(np.float32), (0, N_FFT)))
-    stft = torch.stft(padded, N_FFT, HOP, window=torch.hann_window(N_FFT), return_complex=True)
+    num_frames = -(-len(samples) // HOP_SAMPLES)
+    padded = torch.from_numpy(np.pad(samples.astype(np.float32), (0, FFT_SAMPLES)))
+    window = torch.hann_window(FFT_SAMPLES)
+    stft = torch.stft(padded, FFT_SAMPLES, HOP_SAMPLES, window=window, return_complex=True)
     power = stft.abs().square().numpy()[:, :num_frames]
-    return np.log10(np.maximum(filters().T @ power, 1e-10)).T
+    return np.log10(np.maximum(mel_filters().T @ power, 1e-10)).T
 
 
 def normalise(raw: np.ndarray) -> np.ndarray:

@@ -32,8 +32,6 @@ SIZES = {
     "edge": Size(128, 2, 4, 128, 2, 4, 384, (4, 6, 6)),
     "cloud": Size(192, 6, 6, 256, 4, 4, 704, (8, 12, 12)),
 }
-
-
 # as small as transformers allows
 UNUSED_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 1}
 
@@ -150,12 +148,3 @@ def tower(encoder, windows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor
     x = x.unflatten(1, (-1, 2)).mean(2)
     kept = place[: x.shape[1]] < (after // 2)[:, None]
     return encoder.proj(encoder.ln_post(x[kept]))
-
-
-def hidden_states(model, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The text model on embedded rows [batch, longest, width], padded on the right, at `positions`
-    [batch, longest]: [batch, longest, width]."""
-    text = model.model.language_model
-    return text(
-        inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False
-    ).last_hidden_state

@@ -17,8 +17,9 @@ def recorded_noise(folder: Path) -> dict[str, list[np.ndarray]]:
         file = folder / f"{kind}.npz"
         if file.exists():
             with np.load(file) as stored:
-                found[kind] = [stored[name] for name in sorted(stored.files)]
-    return {kind: banks for kind, banks in found.items() if banks}
+                if stored.files:
+                    found[kind] = [stored[name] for name in sorted(stored.files)]
+    return found
 
 
 @cache

@@ -15,12 +15,13 @@ import soxr
 from tqdm import tqdm
 
 from pipelines.embedded.codecs import passed_on
-from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speech_frames, stretches
+from pipelines.embedded.labels import PAUSE_FRAMES, f0_track, frame_power, speech_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
 from pipelines.embedded.speak import SAMPLE_RATE
 from pipelines.embedded.syllables import HAN, count, counted
-from pipelines.embedded.synthesis import GAP_S, Shard, left_out, resynthesise
+from pipelines.embedded.synthesis import GAP_S, SEED, Shard, left_out, resynthesise, write_missing
+from streamer.core.measures.frames import runs
 
 CLIPS_PER_SESSION = 6
 EDGE, ROOM = 5, 50  # frames kept around the speech: of a phrase, and of a whole clip
@@ -28,6 +29,7 @@ SESSIONS_PER_SHARD = 40
 # share of the clips without a syllable count that is kept: they teach all but the rate
 UNCOUNTED = 0.25
 FIRST = {"zh": 0.55, "en": 0.75, "other": 1.0}
+Part = tuple[np.ndarray, np.ndarray, int | None]  # samples, speech frames, syllables
 TEST_FOLD = "5-"  # of ESC-10: kept for evaluation
 
 
@@ -35,7 +37,7 @@ def group(language: str) -> str:
     return "zh" if language in HAN else language if language == "en" else "other"
 
 
-def sessions(clones: Path, seed: int) -> list[list[Clip]]:
+def sessions(clones: Path) -> list[list[Clip]]:
     """Clips of one speaker and source, a few at a time: training's side of the split.
 
     In random order, the languages that matter most rather in front: a folder that is cut short
@@ -43,29 +45,26 @@ def sessions(clones: Path, seed: int) -> list[list[Clip]]:
     """
     by_speaker = defaultdict(list)
     for source in table()["source"]:
-        for clip in clips(clones, source, seed):
+        for clip in clips(clones, source, SEED):
             if not clip.held:
                 is_one = "picovoice" in clip.source
                 by_speaker[clip.source if is_one else (clip.source, clip.speaker)].append(clip)
     size = CLIPS_PER_SESSION
     chunks = [of[i : i + size] for of in by_speaker.values() for i in range(0, len(of), size)]
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     kept = [c for c in chunks if counted(c[0].said.language) or rng.random() < UNCOUNTED]
     return sorted(kept, key=lambda chunk: rng.random() * FIRST[group(chunk[0].said.language)])
 
 
-def spoken(
-    chunk: list[Clip], filters: dict, edge: int = EDGE
-) -> list[tuple[np.ndarray, np.ndarray, int | None]]:
-    """(samples, speech frames, syllables) of each clip that is usable, silence at both ends cut
-    to `edge` frames."""
+def spoken(chunk: list[Clip]) -> list[Part]:
+    """Each clip that is usable, silence at both ends cut to ROOM frames."""
     found = []
-    for clip, samples in decoded(chunk, filters):
+    for clip, samples in decoded(chunk):
         flags = speech_frames(samples)
         heard = np.flatnonzero(flags)
         if len(heard) < 100:
             continue
-        a, b = max(0, heard[0] - edge), min(len(samples) // 160, heard[-1] + 1 + edge)
+        a, b = max(0, heard[0] - ROOM), min(len(samples) // 160, heard[-1] + 1 + ROOM)
         syllables = count(clip.said.text, clip.said.language)
         if syllables and not 1.5 < 100 * syllables / len(heard) < 9.5:
             continue  # the text is not what was said
@@ -73,16 +72,14 @@ def spoken(
     return found
 
 
-def closer(samples: np.ndarray, flags: np.ndarray, syllables: int | None) -> tuple:
+def closer(samples: np.ndarray, flags: np.ndarray, syllables: int | None) -> Part:
     """A clip of `spoken` with EDGE frames of the room around its speech."""
     heard = np.flatnonzero(flags)
     a, b = max(0, heard[0] - EDGE), heard[-1] + 1 + EDGE
     return samples[a * 160 : b * 160], flags[a:b], syllables
 
 
-def whole(
-    parts: list[tuple[np.ndarray, np.ndarray, int | None]],
-) -> tuple[np.ndarray, list, np.ndarray]:
+def whole(parts: list[Part]) -> tuple[np.ndarray, list, np.ndarray]:
     """Clips one after the other with silence between: samples, spans (first, end, syllables),
     speech frames."""
     spans, pieces, flags, at, gap = [], [], [], 0, int(GAP_S * 100)
@@ -153,7 +150,7 @@ def add_session(
 
 def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, int]]:
     """Stretches of speech of at least 0.9 s between two pauses, where there is a pause."""
-    silent = stretches(~flags[start:end])
+    silent = runs(~flags[start:end])
     cuts = [(start + a, start + b) for a, b in silent if b - a >= PAUSE_FRAMES]
     if not cuts:
         return []
@@ -161,31 +158,27 @@ def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, i
     return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= 90]
 
 
-def write_shard(
-    folder: Path, index: int, chunks: list[list[Clip]], filters: dict, seed: int
-) -> None:
+def write_shard(folder: Path, index: int, chunks: list[list[Clip]]) -> None:
     """Each chunk of clips as it is, and once restyled; what praat cannot do is left out."""
-    rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
+    rng, shard = random.Random(f"{SEED}/{index}"), Shard(folder, index)
     for number, chunk in enumerate(chunks):
         style = random.Random(rng.random())
         with left_out(f"{chunk[0].source} {chunk[0].path}", 60):
-            parts = spoken(chunk, filters, ROOM)
+            parts = spoken(chunk)
             for natural in (True, False) if parts else ():
                 own = parts if natural else [closer(*part) for part in parts]
                 add_session(shard, f"p{index}/{number}/{natural}", chunk, own, natural, style)
     shard.write()
 
 
-def write_noise(
-    clones: Path, folder: Path, chunks: list[list[Clip]], filters: dict, rng: random.Random
-) -> None:
+def write_noise(clones: Path, folder: Path, chunks: list[list[Clip]]) -> None:
     """noise.npz, babble.npz, breaths.npz: mel power at 0 dBFS [n_frames, 128] float16-able, of
     the sources."""
     folder.mkdir(parents=True, exist_ok=True)
     noise = [s for path, s in noises(clones) if not path.split("/")[-1].startswith(TEST_FOLD)]
-    people, breaths = [], []
+    people, breaths, rng = [], [], random.Random(SEED)
     for chunk in chunks:
-        for samples, flags, _ in spoken(chunk, filters):
+        for samples, flags, _ in (closer(*part) for part in spoken(chunk)):
             people.append(samples / np.sqrt(np.mean(samples**2) + 1e-9))
             breaths += gaps(samples, flags)
     babble = [crowd(rng.sample(people, rng.randint(3, 8)), rng) for _ in range(60)]
@@ -205,7 +198,7 @@ def crowd(voices: list[np.ndarray], rng: random.Random, seconds: int = 12) -> np
 
 def gaps(samples: np.ndarray, flags: np.ndarray) -> list[np.ndarray]:
     """Sounds between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
-    return [samples[a * 160 : b * 160] for a, b in stretches(~flags) if 20 <= b - a <= 80]
+    return [samples[a * 160 : b * 160] for a, b in runs(~flags) if 20 <= b - a <= 80]
 
 
 def main() -> None:
@@ -213,23 +206,17 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--noise", type=Path, help="write the noise of recordings there")
-    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--num", type=int, default=1000, help="shards at most")
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     args = parser.parse_args()
     known = table()
     for line in missing(args.clones, known["source"] + known["noise"]):
         tqdm.write(line)
-    chunks, filters = sessions(args.clones, args.seed), known["filters"]
+    chunks, size = sessions(args.clones), SESSIONS_PER_SHARD
     if args.noise and not (args.noise / "breaths.npz").exists():
-        write_noise(args.clones, args.noise, chunks[:150], filters, random.Random(args.seed))
-    args.out.mkdir(parents=True, exist_ok=True)
-    shards = range(0, len(chunks), SESSIONS_PER_SHARD)
-    for index in tqdm(list(range(len(shards)))[args.first :: args.step][: args.num], desc="people"):
-        if not (args.out / f"{index:05d}.json").exists():
-            some = chunks[shards[index] :][:SESSIONS_PER_SHARD]
-            write_shard(args.out, index, some, filters, args.seed)
+        write_noise(args.clones, args.noise, chunks[:150])
+    shards = [chunks[i : i + size] for i in range(0, len(chunks), size)]
+    write_missing(write_shard, args.out, shards[: args.num], args.workers)
 
 
 if __name__ == "__main__":

@@ -82,37 +82,24 @@ def write(clones: Path, out: Path, part: int | None = None) -> None:
         return clip.held and part in (None, half(clip.speaker))
 
     singles = "singles" if part is None else "gate_singles"
-    known = table()
     (out / "wav").mkdir(parents=True, exist_ok=True)
     rows, whole = [], defaultdict(list)
-    for source in known["source"]:
+    for source in table()["source"]:
         if singles not in source:
             continue
         single, longer = source[singles], 12 if source.get("joins") else 0
         held = by_speaker(clones, source, wanted)
         for speaker, own in tqdm(held.items(), desc=source["id"]):
-            chosen, pool = own[: max(single + 2, longer)], whole[speaker]
-            pool = pool if longer else []
-            rows += _single(chosen, single, known["filters"], out, pool, len(rows))
+            heard = decoded(own[: max(single + 2, longer)])
+            usable = [(row(c), s, wide) for c, s in heard if (wide := trimmed(s, 0.5)) is not None]
+            for facts, samples, _ in usable[:single]:
+                rows.append(_saved(facts, trimmed(samples, EDGE_S), out, f"{len(rows):04d}"))
+            whole[speaker] += [(facts, wide) for facts, _, wide in usable if longer]
     rows += _joined(whole, out, JOINED_S if part is None else JOINED_OF_GATE)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (out / "manifest.jsonl").write_text(lines, "utf-8")
     people = {r["speaker"] for r in rows}
     print(f"{len(rows)} recordings of {len(people)} people in {out}")
-
-
-def _single(
-    chosen: list[Clip], number: int, filters: dict, out: Path, pool: list, first: int
-) -> list[dict]:
-    rows = []
-    for clip, samples in decoded(chosen, filters):
-        narrow, wide = trimmed(samples, EDGE_S), trimmed(samples, 0.5)
-        if narrow is None:
-            continue
-        pool.append((row(clip), wide))
-        if len(rows) < number:
-            rows.append(_saved(row(clip), narrow, out, f"{first + len(rows):04d}"))
-    return rows
 
 
 def _joined(whole: dict, out: Path, joined: Mapping[int, int]) -> list[dict]:
@@ -127,7 +114,7 @@ def _joined(whole: dict, out: Path, joined: Mapping[int, int]) -> list[dict]:
 
 
 def _saved(facts: dict, samples: np.ndarray, out: Path, name: str) -> dict:
-    facts |= {"wav": f"wav/{name}.wav", "seconds": round(len(samples) / SAMPLE_RATE, 3)}
+    facts = {**facts, "wav": f"wav/{name}.wav", "seconds": round(len(samples) / SAMPLE_RATE, 3)}
     soundfile.write(out / facts["wav"], np.clip(samples, -1, 1), SAMPLE_RATE, subtype="PCM_16")
     return facts
 
@@ -138,7 +125,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--half", type=int, choices=(0, 1), help="of the people, for the gate")
     args = parser.parse_args()
-    write(args.clones, args.out, args.half)
+    if not (args.out / "manifest.jsonl").exists():
+        write(args.clones, args.out, args.half)
 
 
 if __name__ == "__main__":

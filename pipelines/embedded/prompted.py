@@ -8,10 +8,8 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.embedded.data import Turn
-from pipelines.embedded.export import spoken as spoken_in
-from pipelines.embedded.model import hidden_states
-from pipelines.embedded.sentences import LANGUAGES, MARKS
-from pipelines.embedded.tokenizer import build
+from pipelines.embedded.sentences import LANGUAGES, MARKS, attributes
+from pipelines.embedded.tokenizer import PREFIX, SUFFIXES, build
 from streamer.core.attributes import parse
 
 
@@ -30,10 +28,9 @@ class Prompted:
 
     def __init__(self) -> None:
         self.tokenizer = build()
-        spoken = {name: spoken_in(name) for name in LANGUAGES}
-        self.prefix = self._ids(spoken["zh"]["prompt"]["prefix"])
-        self.suffixes = {name: self._ids(of["prompt"]["suffix"]) for name, of in spoken.items()}
-        self.phrases = {name: of["attributes"] for name, of in spoken.items()}
+        self.prefix = self._ids(PREFIX)
+        self.suffixes = {name: self._ids(suffix) for name, suffix in SUFFIXES.items()}
+        self.phrases = {name: attributes(name) for name in LANGUAGES}
         self.end = self.tokenizer.token_to_id("<|im_end|>")
 
     def _ids(self, text: str) -> torch.Tensor:
@@ -87,10 +84,12 @@ class Prompted:
 def logits(model, embeddings: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     """The hidden state before each answer [n_turns, width], and the logits before each id of the
     answers [n_ids, vocabulary]. embeddings: of all turns, [n_embeddings, width]."""
-    known = model.model.language_model.embed_tokens.weight
+    text = model.model.language_model
+    known = text.embed_tokens.weight
     table = torch.cat([known, embeddings.to(known.dtype)])
-    hidden = hidden_states(model, F.embedding(rows.index, table), rows.positions)
-    hidden = hidden.flatten(0, 1)[rows.at]
+    places = rows.positions.expand(3, -1, -1)
+    found = text(inputs_embeds=F.embedding(rows.index, table), position_ids=places, use_cache=False)
+    hidden = found.last_hidden_state.flatten(0, 1)[rows.at]
     turn = rows.at // rows.index.shape[1]
     is_first = torch.cat([turn.new_ones(1, dtype=torch.bool), turn[1:] != turn[:-1]])
     return hidden[is_first], model.lm_head(hidden)

@@ -29,6 +29,7 @@ from streamer.core.measures.density import in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
 
 CLIPS_PER_FILE = 400
+SEED = 1
 LEAST_FRAMES = 120  # of speech
 EDGE_FRAMES = 15  # kept around the speech
 PLAUSIBLE = (1.5, 9.5)  # syllables/s; outside, the text is not what was said
@@ -50,14 +51,14 @@ def of_samples(samples: np.ndarray, syllables: int) -> tuple[np.ndarray, np.ndar
     return bands, speech[begin : begin + len(bands)], seconds
 
 
-def from_clones(clones: Path, seed: int) -> list[recordings.Clip]:
+def from_clones(clones: Path) -> list[recordings.Clip]:
     """Clips of the training side whose syllables can be counted, in random order."""
     found = []
     for source in recordings.table()["source"]:
         most = {"cap": source.get("rate_cap", source["cap"])}
         own = recordings.clips(clones, source | most)
         found += [clip for clip in own if not clip.held and clip.said.text]
-    random.Random(seed).shuffle(found)
+    random.Random(SEED).shuffle(found)
     return found
 
 
@@ -65,7 +66,7 @@ def rows_of_clones(clips: list[recordings.Clip]) -> Iterator[tuple[dict, np.ndar
     """(facts, samples) of each clip whose syllables are known."""
     known = {clip: count(clip.said.text, clip.said.language) for clip in clips}
     usable = [clip for clip in clips if known[clip]]
-    for clip, samples in recordings.decoded(usable, recordings.table()["filters"]):
+    for clip, samples in recordings.decoded(usable):
         said = clip.said
         facts = {"speaker": clip.speaker, "source": clip.source, "language": said.language}
         facts |= {"syllables": known[clip], "phones": phones(said.text, said.language)}
@@ -99,14 +100,13 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, help="clones of recordings.toml")
     parser.add_argument("--held", type=Path, help="a folder of `people_held`")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     if args.held:
         write(args.out, 0, rows_of_held(args.held))
         return
-    clips = from_clones(args.clones, args.seed)
+    clips = from_clones(args.clones)
     for first in tqdm(range(0, len(clips), CLIPS_PER_FILE), desc="clips"):
         index = first // CLIPS_PER_FILE
         if not (args.out / f"{index:05d}.json").exists():

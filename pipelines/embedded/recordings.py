@@ -181,8 +181,9 @@ def decode(data: bytes, filters: dict) -> np.ndarray:
     return samples
 
 
-def decoded(chosen: list[Clip], filters: dict) -> Iterator[tuple[Clip, np.ndarray]]:
+def decoded(chosen: list[Clip], filters: dict | None = None) -> Iterator[tuple[Clip, np.ndarray]]:
     """Each clip with its samples; those that the filters leave out are passed over."""
+    filters = filters or table()["filters"]
     with ExitStack() as stack:
         opened = cache(lambda git: stack.enter_context(blobs_of(git)))
         for clip in chosen:

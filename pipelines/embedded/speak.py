@@ -69,7 +69,6 @@ class Voice:
     engine: str  # "espeak" or "flite"
     language: str  # espeak-ng language, or "en"
     variant: str  # espeak-ng variant, or flite voice
-    held_out: bool = False
 
     @property
     def name(self) -> str:
@@ -80,8 +79,8 @@ def voices(held_out: bool) -> list[Voice]:
     """All voices of one side, in a fixed order."""
     if held_out:
         spoken = ("cmn", "en", "es")
-        espeak = [Voice("espeak", lang, v, True) for v in HELD_OUT_VARIANTS for lang in spoken]
-        return espeak + [Voice("flite", "en", v, True) for v in HELD_OUT_FLITE for _ in range(2)]
+        espeak = [Voice("espeak", lang, v) for v in HELD_OUT_VARIANTS for lang in spoken]
+        return espeak + [Voice("flite", "en", v) for v in HELD_OUT_FLITE for _ in range(2)]
     espeak = [Voice("espeak", lang, v) for v in TRAIN_VARIANTS for lang in LANGUAGES]
     return espeak + [Voice("flite", "en", v) for v in TRAIN_FLITE for _ in range(60)]
 

@@ -10,14 +10,17 @@ import contextlib
 import json
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import parselmouth
 import soxr
+import torch
 from parselmouth.praat import call
 from tqdm import tqdm
+from tqdm.contrib.concurrent import process_map
 
 from pipelines.embedded.codecs import passed_on
 from pipelines.embedded.labels import f0_track, frame_power
@@ -26,6 +29,7 @@ from pipelines.embedded.speak import SAMPLE_RATE, Voice, phrase, speak, trim, vo
 
 GAP_S = 0.3
 SESSIONS_PER_SHARD = 40
+SEED = 1
 
 
 def session(
@@ -130,6 +134,15 @@ def shard_at(listing: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
     return json.loads(listing.read_text("utf-8")), arrays
 
 
+def write_missing(write: Callable[..., None], folder: Path, parts: Sequence, workers: int) -> None:
+    """Call `write(folder, index, part)` for the shards that are not there, by so many processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)  # processes that fork cannot use the threads of this one
+    missing = [n for n in range(len(parts)) if not (folder / f"{n:05d}.json").exists()]
+    chosen = [parts[n] for n in missing]
+    process_map(partial(write, folder), missing, chosen, max_workers=workers, desc="shards")
+
+
 @contextlib.contextmanager
 def left_out(name: str, seconds: int) -> Iterator[None]:
     """Report and leave out a session that fails or runs longer than this, and go on with the rest."""
@@ -147,9 +160,9 @@ def left_out(name: str, seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
-def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
-    """Write one shard, deterministic in (seed, index); sessions that fail or hang are left out."""
-    rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
+def write_shard(folder: Path, index: int, pool: list[Voice]) -> None:
+    """Write one shard, always the same; sessions that fail or hang are left out."""
+    rng, shard = random.Random(f"{SEED}/{index}"), Shard(folder, index)
     for number in range(SESSIONS_PER_SHARD):
         voice = rng.choice(pool)
         style = random.Random(rng.random())
@@ -170,16 +183,10 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--num", type=int, default=10)
-    parser.add_argument("--step", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--num", type=int, default=10, help="shards")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    indices = range(args.first, args.first + args.num * args.step, args.step)
-    for index in tqdm(indices, desc="shards"):
-        if not (args.out / f"{index:05d}.json").exists():
-            write_shard(args.out, index, voices(held_out=False), args.seed)
+    write_missing(write_shard, args.out, args.num * [voices(held_out=False)], args.workers)
 
 
 if __name__ == "__main__":

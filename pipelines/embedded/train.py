@@ -17,30 +17,25 @@ from pipelines.embedded.recordings import missing, table
 
 LENGTHS_S = (3, 10, 30, 60)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Job = tuple[object, ...]  # a module of this package, or bench.NAME, and its arguments
 
 
-def run(*jobs: Job) -> None:
-    """Run the jobs side by side, each in its own process. Raises SystemExit if one fails.
+def run(name: str, *more: object) -> None:
+    """Run a module of this package, or bench.NAME, in a process. Raises SystemExit if it fails.
 
-    Processes have groups of their own: Ctrl-C reaches this one alone, which ends them.
+    The process has a group of its own: Ctrl-C reaches this one alone, which ends it.
     """
-    processes: list[subprocess.Popen[bytes]] = []
+    module = name if "." in name else f"pipelines.embedded.{name}"
+    command = [sys.executable, "-m", module, *map(str, more)]
+    print("+", *command[1:], flush=True)
+    process = subprocess.Popen(command, start_new_session=True)
     try:
-        for name, *more in jobs:
-            module = name if "." in name else f"pipelines.embedded.{name}"
-            command = [sys.executable, "-m", module, *map(str, more)]
-            print("+", *command[1:], flush=True)
-            processes.append(subprocess.Popen(command, start_new_session=True))
-        if sum(process.wait() != 0 for process in processes):
+        if process.wait() != 0:
             told = "finished work is kept: run it again to continue"
-            raise SystemExit(f"{jobs[0][0]} failed (see above); {told}")
+            raise SystemExit(f"{name} failed (see above); {told}")
     finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            process.wait()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
 
 
 def require_recordings(clones: Path) -> None:
@@ -55,30 +50,26 @@ def require_recordings(clones: Path) -> None:
 
 def people(args: argparse.Namespace) -> None:
     """Shards of recorded people, noise beside them, and the folder of held-out people."""
-    each = -(-args.people_shards // args.workers)
-    shards = ("--out", args.cache / "people", "--step", args.workers, "--num", each)
-    jobs = [("people", "--clones", args.clones, *shards, "--first", n) for n in range(args.workers)]
-    run((*jobs[0], "--noise", args.cache / "noise"), *jobs[1:])
-    held = args.cache / "people-held"
-    if not (held / "manifest.jsonl").exists():
-        run(("people_held", "--clones", args.clones, "--out", held))
+    shards = ("--out", args.cache / "people", "--num", args.people_shards)
+    of = ("--clones", args.clones, "--noise", args.cache / "noise")
+    run("people", *of, *shards, "--workers", args.workers)
+    run("people_held", "--clones", args.clones, "--out", args.cache / "people-held")
 
 
 def synthesise(args: argparse.Namespace) -> None:
     """Shards of synthetic voices."""
-    each = -(-args.shards // args.workers)
-    shards = ("--out", args.cache / "train", "--step", args.workers, "--num", each)
-    run(*(("synthesis", *shards, "--first", first) for first in range(args.workers)))
+    shards = ("--out", args.cache / "train", "--num", args.shards)
+    run("synthesis", *shards, "--workers", args.workers)
 
 
 def count_syllables(args: argparse.Namespace) -> None:
     """The network that counts syllables, from recordings of known text."""
     data, folder = args.cache / "rate", args.cache / "runs" / "rate"
-    run(("rate_data", "--clones", args.clones, "--out", data))
+    run("rate_data", "--clones", args.clones, "--out", data)
     of = ("--data", data, "--run", folder)
     learning = ("--noise", args.cache / "noise", "--minutes", args.rate_minutes)
-    run(("rate_fit", "train", *of, *learning))
-    run(("rate_fit", "write", *of, "--weights", args.measures / "density.npz"))
+    run("rate_fit", "train", *of, *learning)
+    run("rate_fit", "write", *of, "--weights", args.measures / "density.npz")
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
@@ -87,17 +78,17 @@ def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     noise: list[object] = []
     if not args.without_people:
         data, noise = [*data, args.cache / "people"], ["--noise", args.cache / "noise"]
-    run(("rate_tracks", *data))
+    run("rate_tracks", *data)
     learning = ("--data", *data, *noise, "--out", runs, "--steps", args.steps)
     computing = ("--device", args.device, "--workers", max(1, args.workers // 2))
-    run(("joint", *learning, "--audio-s", args.audio_s, *computing))
+    run("joint", *learning, "--audio-s", args.audio_s, *computing)
     return runs / "edge", runs / "cloud"
 
 
 def export(args: argparse.Namespace, edge: Path, cloud: Path) -> tuple[object, ...]:
     """Write both model folders; the options that name them."""
     for size, folder in (("edge", edge), ("cloud", cloud)):
-        run(("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size))
+        run("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size)
     return ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
 
 
@@ -108,8 +99,8 @@ def weigh_levels(args: argparse.Namespace) -> None:
     rows = [folder / f"{side}.jsonl" for side in ("train", "calibrates")]
     for file in (file for file in rows if not file.exists()):
         of = ("--clones", args.clones, "--side", file.stem, "--num", args.speakers)
-        run(("level_rows", *of, "--out", file))
-    run(("level_weights", *rows, "--write", args.measures / "level_errors.json"))
+        run("level_rows", *of, "--out", file)
+    run("level_weights", *rows, "--write", args.measures / "level_errors.json")
 
 
 def calibrate(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
@@ -120,14 +111,13 @@ def calibrate(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
     if not args.without_people:
         files += gate_people(args, 0)
     promise = ("--risk", args.risk, "--confidence", args.confidence)
-    run(("gate", "fit", *files, *pair, *promise))
+    run("gate", "fit", *files, *pair, *promise)
 
 
 def gate_people(args: argparse.Namespace, half: int) -> list[Path]:
     """Recordings of one half of the held-out people: 0 calibrates, 1 checks."""
     folder = args.cache / "gate" / ("people", "others")[half]
-    if not (folder / "manifest.jsonl").exists():
-        run(("people_held", "--clones", args.clones, "--out", folder, "--half", half))
+    run("people_held", "--clones", args.clones, "--out", folder, "--half", half)
     return sorted(folder.glob("wav/*.wav"))
 
 
@@ -136,11 +126,11 @@ def report(args: argparse.Namespace, pair: tuple[object, ...]) -> None:
     folder = args.cache.resolve() / "report"
     folder.mkdir(parents=True, exist_ok=True)
     alone = ("bench.people", *pair, "--only", "table", "--words", "models")
-    run((*alone, "--data", args.cache / "gate" / "voices", "--name", folder / "voices"))
+    run(*alone, "--data", args.cache / "gate" / "voices", "--name", folder / "voices")
     if not args.without_people:
-        run((*alone, "--data", args.cache / "people-held", "--name", folder / "people"))
-        run(("gate", "check", *gate_people(args, 1), *pair, "--out", folder / "gate.json"))
-    run(("card", "--report", folder, "--out", args.out / "MODEL_CARD.md"))
+        run(*alone, "--data", args.cache / "people-held", "--name", folder / "people")
+        run("gate", "check", *gate_people(args, 1), *pair, "--out", folder / "gate.json")
+    run("card", "--report", folder, "--out", args.out / "MODEL_CARD.md")
 
 
 def train(args: argparse.Namespace) -> None:

@@ -5,10 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
-from people import FILTERS, SENTENCES, clone_into
+from people import SENTENCES, clone_into
 
-from pipelines.embedded.labels import f0_track, measure
-from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.labels import measured
 from pipelines.embedded.recordings import clips, decoded, held_out
 from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
 from pipelines.embedded.syllables import count
@@ -16,11 +15,6 @@ from pipelines.embedded.synthesis import session
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 VOICE = Voice("espeak", "cmn", "m3")
-
-
-def measured(samples, syllables=10):
-    mel = raw_log_mel(samples)
-    return measure(mel, f0_track(samples, len(mel)), syllables)
 
 
 def tone(f0, seconds=2.0, gain=0.1, pauses=()):
@@ -47,25 +41,25 @@ def test_synthesis_repeats_for_a_seed():
 
 @pytest.mark.parametrize("f0", [90, 140, 220, 300])
 def test_pitch_is_that_of_the_tone(f0):
-    assert measured(tone(f0)).pitch == pytest.approx(f0, rel=0.02)
+    assert measured(tone(f0), 10).pitch == pytest.approx(f0, rel=0.02)
 
 
 def test_loudness_pauses_and_rate_are_what_was_made():
-    quiet, loud = measured(tone(150, gain=0.02)), measured(tone(150, gain=0.2))
+    quiet, loud = (measured(tone(150, gain=gain), 10) for gain in (0.02, 0.2))
     assert loud.loudness - quiet.loudness == pytest.approx(20.0, abs=0.1)
     rms_db = 10 * np.log10(np.mean(tone(150, gain=0.2) ** 2))
     assert loud.loudness == pytest.approx(rms_db, abs=0.5)
     paused = measured(tone(150, 4.0, pauses=((1.0, 1.5), (2.0, 2.5))), syllables=15)
     assert paused.pauses == pytest.approx(0.25, abs=0.03)
     assert paused.rate == pytest.approx(5.0, rel=0.05), "syllables over speech, pauses left out"
-    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),))).pauses == 0.0, (
+    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),)), 10).pauses == 0.0, (
         "100 ms is a stop consonant"
     )
 
 
 def test_silence_has_no_labels():
     with pytest.raises(ValueError, match="no voiced speech"):
-        measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32))
+        measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32), 10)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +74,7 @@ def test_clips_come_from_the_commit_with_their_facts(cloned):
     assert {clip.speaker for clip in found} == {f"person{i}" for i in range(8)}
     first = next(clip for clip in found if clip.path.endswith("/1_0.mp3"))
     assert (first.said.text, first.said.sex, first.said.language) == (SENTENCES[0], "f", "zh-CN")
-    usable = list(decoded(found, FILTERS))
+    usable = list(decoded(found))
     assert len(usable) == 22, "the pointer and the one that is too soft are left out"
     assert all(samples.dtype == np.float32 and len(samples) > SAMPLE_RATE for _, samples in usable)
 

@@ -50,13 +50,12 @@ def done(monkeypatch):
     """The stages as they are asked for, in this process; what they change of it is put back."""
     told = []
 
-    def run(*jobs):
-        for module, *arguments in jobs:
-            told.append(module)
-            monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
-            name = module if "." in module else f"pipelines.embedded.{module}"
-            importlib.import_module(name).main()
-            torch.set_default_dtype(torch.float32)
+    def run(module, *arguments):
+        told.append(module)
+        monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
+        name = module if "." in module else f"pipelines.embedded.{module}"
+        importlib.import_module(name).main()
+        torch.set_default_dtype(torch.float32)
 
     monkeypatch.setattr(train, "run", run)
     for module, name, value in (

@@ -88,12 +88,12 @@ def _hann() -> Floats:
 @functools.cache
 def _panels() -> Floats:
     """The filters as the kernels read a matrix: [128 / PANEL, 201, PANEL], flat."""
-    filters = _mel_filters().reshape(HALF_SAMPLES + 1, -1, PANEL)
+    filters = mel_filters().reshape(HALF_SAMPLES + 1, -1, PANEL)
     return np.ascontiguousarray(filters.transpose(1, 0, 2)).reshape(-1)
 
 
 @functools.cache
-def _mel_filters() -> Floats:
+def mel_filters() -> Floats:
     """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
     The triangles have area 1."""
     edges = mel_edges_hz()
