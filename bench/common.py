@@ -20,6 +20,8 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from streamer import Description
+
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "bench" / "results"
@@ -91,6 +93,11 @@ def mean(values: Iterable[float | None]) -> float:
     return sum(known) / len(known) if known else float("nan")
 
 
+def rightness(levels: Mapping[str, int], found: Description) -> float:
+    """Share of the attributes of `levels` whose level is exactly right; a missing one is wrong."""
+    return mean(float(found.attributes.get(name) == level) for name, level in levels.items())
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table with rounded numbers."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
@@ -98,10 +105,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines)
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> str:
-    """A Markdown table of dicts. columns: key -> header; None takes all keys of the first row."""
-    columns = columns or {key: key for key in rows[0]}
-    return table(list(columns.values()), [[row.get(key, "") for key in columns] for row in rows])
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
+    """A Markdown table of dicts. columns: keys, or keys with their headers; by default all keys of
+    the first row."""
+    named = columns if isinstance(columns, Mapping) else {key: key for key in columns or rows[0]}
+    return table(list(named.values()), [[row.get(key, "") for key in named] for row in rows])
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **more: Any) -> tuple[Figure, Any]:
@@ -110,6 +118,14 @@ def panels(rows: int, columns: int, size: tuple[float, float], **more: Any) -> t
 
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, **more)
+
+
+def lines(axis: Any, rows: Sequence[Mapping[str, Any]], by: str, x: str, y: str) -> None:
+    """Draw y against x, a line for each value of `by`."""
+    for name in dict.fromkeys(row[by] for row in rows):
+        own = [row for row in rows if row[by] == name]
+        axis.plot([row[x] for row in own], [row[y] for row in own], marker="o", label=name)
+    axis.grid(alpha=0.3)
 
 
 def saved(figure: Figure, name: str) -> Path:

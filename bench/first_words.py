@@ -39,21 +39,16 @@ class Tree:
         self.folder = folder.resolve()
         own = self.folder / ".venv" / "bin" / "python"
         self._python = str(own) if own.exists() else sys.executable
-        self._environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        self._place: dict[str, Any] = {"env": environment, "cwd": self.folder}
         self._worker: subprocess.Popen[str] | None = None
 
     def open(self, mode: str) -> None:
         """Start the worker of this mode and wait until its models are warm."""
         self.close()
         command = [self._python, str(WORKER), mode, str(SAMPLE)]
-        self._worker = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=self._environment,
-            cwd=self.folder,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._worker = subprocess.Popen(command, text=True, **pipes, **self._place)
         self._read()
 
     def describe(self, wav: Path) -> dict[str, float]:
@@ -67,13 +62,8 @@ class Tree:
     def cold(self) -> dict[str, float]:
         """Wall and CPU seconds of one `streamer describe` process."""
         before, started = os.times(), time.perf_counter()
-        subprocess.run(
-            [self._python, "-m", "streamer", "describe", str(SAMPLE), "--quiet"],
-            stdout=subprocess.DEVNULL,
-            check=True,
-            env=self._environment,
-            cwd=self.folder,
-        )
+        command = [self._python, "-m", "streamer", "describe", str(SAMPLE), "--quiet"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, **self._place)
         after = os.times()
         cpu_s = after.children_user + after.children_system
         cpu_s -= before.children_user + before.children_system

@@ -34,7 +34,8 @@ import torch
 
 from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.common import options_of, panels, saved, table, write
+from bench.common import lines, options_of, panels, saved, table_of, write
+from bench.socket_clients import pcm_of
 from bench.vs_transformers import one_shot
 from streamer import Describer, Description, TextDelta
 from streamer.model.engines.load import load_stock
@@ -64,7 +65,7 @@ class Player(ABC):
     async def run(self, delay_s: float, clips: Sequence[Clip]) -> None:
         await anyio.sleep(delay_s)
         for clip in clips:
-            pcm = (clip.samples * 32767).astype("<i2").tobytes()
+            pcm = pcm_of(clip)
             size, started = 2 * int(RATE_HZ * PIECE_S), time.perf_counter()
             for i, at in enumerate(range(0, len(pcm), size), start=1):
                 due = started + i * PIECE_S
@@ -114,13 +115,11 @@ class Plain(Player):
         pass  # generate() hears the whole clip at once
 
     async def answer(self, clip: Clip) -> float | None:
-        committed, firsts = time.perf_counter(), list[float]()
-        generate = functools.partial(
-            self._generate, clip.samples, tell=lambda _: firsts.append(time.perf_counter())
-        )
+        committed = time.perf_counter()
         async with self._lock:
-            await anyio.to_thread.run_sync(generate)
-        return 1000 * (firsts[0] - committed) if firsts else None
+            waited_s = time.perf_counter() - committed
+            timing = await anyio.to_thread.run_sync(self._generate, clip.samples)
+        return 1000 * (waited_s + timing.first_s)
 
 
 async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, Any]:
@@ -202,13 +201,10 @@ def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> Path:
     lengths = list(dict.fromkeys(row["seconds"] for row in rows))
     figure, axes = panels(1, len(lengths), (4 + 3 * len(lengths), 4), sharey=True, squeeze=False)
     for axis, seconds in zip(axes[0], lengths, strict=True):
-        for arm in ARMS:
-            mine = [row for row in rows if (row["seconds"], row["arm"]) == (seconds, arm)]
-            x, y = ([row[key] for row in mine] for key in ("streams", "ttft_p95_ms"))
-            axis.plot(x, y, marker="o", linestyle="--" if arm == PLAIN else "-", label=arm)
+        mine = [row for row in rows if row["seconds"] == seconds]
+        lines(axis, mine, "arm", "streams", "ttft_p95_ms")
         axis.axhline(limit_ms, color="black", linewidth=0.8)
         axis.set(xscale="log", yscale="log", title=f"turns of {seconds:g} s", xlabel="streams")
-        axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("first text, p95, ms")
     axes[0][0].legend()
     return saved(figure, "load")
@@ -231,7 +227,7 @@ def main() -> None:
         print(json.dumps(anyio.run(level, arm, int(num), options.seconds[0], options.threads)))
         return
     rows = [row for seconds in options.seconds for row in climb(seconds, options)]
-    print(table(COLUMNS, [[row[name] for name in COLUMNS] for row in rows]))
+    print(table_of(rows, COLUMNS))
     for seconds, arm in itertools.product(options.seconds, options.arms):
         own = [row for row in rows if (row["seconds"], row["arm"]) == (seconds, arm)]
         held = [row["streams"] for row in own if row["holds"]]

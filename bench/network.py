@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -28,8 +26,8 @@ import anyio
 
 from bench.arms import models_of, opened
 from bench.clips import Clip, held_out
-from bench.common import median, options_of, panels, progress, saved, table_of, write
-from bench.processes import BadLink, linked
+from bench.common import lines, median, options_of, panels, progress, saved, table_of, write
+from bench.processes import BadLink, linked, metric
 from streamer import Description
 from streamer.assembly.parts import patient
 from streamer.recording import Listeners, describe_recording
@@ -43,6 +41,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "gated, fluent": {"mode": "gated"},
     "gated, quality": {"mode": "gated", "preset": "quality"},
 }
+JUDGED = "streamer_judging_seconds_total"
 SAME = (PLAIN, "exact")  # arms whose tokens are those of cloud only
 # lengths of every twenty clips
 LENGTHS_S = (3, 10, 3, 10, 10, 3, 10, 30, 3, 10, 3, 10, 10, 3, 10, 60, 3, 10, 3, 10)
@@ -56,14 +55,6 @@ class Played:
 
     described: Description
     judged_ms: float
-
-
-def judged_s(verifier: str) -> float:
-    """Seconds that the verifier has judged, from its /metrics."""
-    with urllib.request.urlopen(verifier.replace("ws", "http", 1) + "/metrics") as answer:
-        found = re.search(r"^streamer_judging_seconds_total (\S+)$", answer.read().decode(), re.M)
-    assert found is not None
-    return float(found[1])
 
 
 async def run(
@@ -82,11 +73,11 @@ async def run(
         for i, clip in enumerate(progress([clips[0], *clips], f"{cell[0]:g} ms")):
             for name in arms:
                 link.set(0, 0)
-                before = await anyio.to_thread.run_sync(judged_s, verifier)
+                before = await anyio.to_thread.run_sync(metric, verifier, JUDGED)
                 told = Listeners(on_prefilled=lambda: link.set(*cell))
                 described = await describe_recording(parts[name], clip.path, told)
                 link.set(0, 0)
-                spent = await anyio.to_thread.run_sync(judged_s, verifier) - before
+                spent = await anyio.to_thread.run_sync(metric, verifier, JUDGED) - before
                 if i > 0:  # the first clip warms up
                     found[name].append(Played(described, 1_000 * spent))
     return found
@@ -133,11 +124,8 @@ def plot(rows: Sequence[dict[str, Any]]) -> Path:
     figure, axes = panels(1, 2, (11, 4))
     keys = {"first_ms": "First text, ms", "total_ms": "Whole sentence, ms"}
     for axis, (key, title) in zip(axes, keys.items(), strict=True):
-        for name in dict.fromkeys(row["arm"] for row in rows):
-            mine = [r for r in rows if r["arm"] == name and r["mbit"] == rows[0]["mbit"]]
-            axis.plot([r["rtt_ms"] for r in mine], [r[key] for r in mine], marker="o", label=name)
+        lines(axis, [row for row in rows if row["mbit"] == rows[0]["mbit"]], "arm", "rtt_ms", key)
         axis.set(title=title, xlabel="round trip, ms", yscale="log")
-        axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
     return saved(figure, "network")
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import mean, options_of, progress, table, table_of, write
+from bench.common import mean, options_of, progress, rightness, table, table_of, write
 from bench.people_changes import CHANGES, Heard
 from bench.people_clips import Clip, recordings
 from pipelines.embedded.labels import ATTRIBUTES
@@ -92,11 +92,6 @@ def is_no_speech(found: Description) -> bool:
     return all(level is None for level in found.attributes.values())
 
 
-def rightness(clip: Clip, found: Description) -> float:
-    """Share of a clip's known attributes whose level is exactly right."""
-    return mean(float(found.attributes.get(name) == level) for name, level in clip.levels.items())
-
-
 def scored(mode: str, clips: Sequence[Clip], found: Sequence[Description]) -> Row:
     both = list(zip(clips, found, strict=True))
     people = len({(c.source, c.speaker) for c in clips})
@@ -158,7 +153,7 @@ def gap_of(gaps: np.ndarray) -> Row:
 
 
 def rights(clips: Sequence[Clip], found: Sequence[Description]) -> list[float]:
-    return [rightness(*pair) for pair in zip(clips, found, strict=True)]
+    return [rightness(clip.levels, said) for clip, said in zip(clips, found, strict=True)]
 
 
 def heard_of(clips: Sequence[Clip], index: int, name: str) -> Heard:

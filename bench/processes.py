@@ -3,18 +3,18 @@ Out: the line that it says when it is ready."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def started(
-    *command: str, python: str = sys.executable
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that says one line when it is ready, and that line."""
-    run = [python, "-m", *command]
+    run = [sys.executable, "-m", *command]
     process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -25,10 +25,18 @@ def started(
 
 
 @contextmanager
-def serving(*command: str) -> Iterator[tuple[str, int]]:
-    """A server: (the address that its line names, its pid)."""
+def serving(*command: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server: (the address that its line names, its process)."""
     with started(*command) as (process, line):
-        yield line.split()[2], process.pid
+        yield line.split()[2], process
+
+
+def metric(url: str, name: str) -> float:
+    """One value of the /metrics of a server or verifier; NaN if it is not there."""
+    page = url.replace("ws", "http", 1).removesuffix("/v1/realtime") + "/metrics"
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)
+    return float(found[1]) if found else float("nan")
 
 
 class BadLink:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bench.arms import Arm, blurred, longer, models_of, run
 from bench.clips import CACHE, Clip, held_out
-from bench.common import mean, options_of, progress, table_of, write
+from bench.common import mean, options_of, progress, rightness, table_of, write
 from bench.sentence_quality import measure
 from streamer import Description
 from streamer.assembly.models import Models
@@ -70,8 +69,8 @@ def main() -> None:
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
     print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
-    print(table_of(rows, {name: name for name in ("arm", *SENTENCES, *MODES)}))
-    stressed = stress(clips, CACHE)
+    print(table_of(rows, ("arm", *SENTENCES, *MODES)))
+    stressed = stress(clips)
     clean = clean_changes(clips)
     told = "changed: clean clips whose ids change without the rule"
     print(f"\nEach rule off in turn, on the STRESS set; {told}\n")
@@ -97,7 +96,7 @@ def summarise(
     return {
         "arm": name,
         "num_clips": len(clips),
-        "accuracy": mean(accuracy(r, clip) for r, clip in zip(runs, clips, strict=True)),
+        "accuracy": mean(rightness(c.levels, r) for c, r in zip(clips, runs, strict=True)),
         "density_in_range": mean(0.10 <= q.density <= 0.25 for q in found),
         "density_over_40": sum(q.density > 0.4 for q in found),
         "repeated_2": mean(q.repeated_bigrams for q in found),
@@ -116,22 +115,13 @@ def ratio(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
 
 
-def accuracy(found: Description, clip: Clip) -> float:
-    """Share of the attributes whose level is exactly right; a missing one is wrong."""
-    return mean(found.attributes[name] == level for name, level in clip.levels.items())
-
-
-def stress(
-    clips: Sequence[Clip], folder: Path, rules_off: Mapping[str, dict[str, Any]] = RULES_OFF
-) -> list[Row]:
-    """Each rule off in turn where sentences go wrong; the edges that go wrong are written into
-    `folder`."""
+def stress(clips: Sequence[Clip]) -> list[Row]:
+    """Each rule off in turn where sentences go wrong."""
     some = clips[:: max(1, len(clips) // 12)]
     long = [dataclasses.replace(c, samples=np.tile(c.samples, 9)[: 90 * 16_000]) for c in clips[:3]]
-    bad = str(blurred(folder / "blurred"))
-    beyond = str(longer(folder / "longer"))
+    bad, beyond = str(blurred(CACHE / "blurred")), str(longer(CACHE / "longer"))
     rows = []
-    for name, change in rules_off.items():
+    for name, change in RULES_OFF.items():
         options = without(change)
         arms: list[tuple[dict[str, Any], Sequence[Clip]]] = [
             ({"edge": bad}, some),

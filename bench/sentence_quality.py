@@ -37,17 +37,12 @@ def measure(vocabulary: Vocabulary, ids: Sequence[int]) -> Quality:
     text = vocabulary.text_of(ids)
     characters = [c for c in text if c.isalnum()]
     return Quality(
-        density=punctuation_density(text),
+        density=sum(c in PUNCTUATION for c in text) / max(1, len(text)),
         repeated_bigrams=num_repeats(characters, 2),
         repeated_trigrams=num_repeats(characters, 3),
         adjacent_repeats=adjacent_repeats(text, vocabulary.doubles),
         one_sentence=is_one_sentence(text),
     )
-
-
-def punctuation_density(text: str) -> float:
-    """Punctuation per character, 0 for an empty text."""
-    return sum(c in PUNCTUATION for c in text) / max(1, len(text))
 
 
 def num_repeats(items: Sequence[Hashable], n: int) -> int:

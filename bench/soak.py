@@ -19,12 +19,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +32,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from bench.clips import Clip
 from bench.common import ROOT, merge, options_of, table
+from bench.processes import metric, serving
 from bench.proxy import Proxy
 from bench.socket_clients import ANSWER, COMMIT, UPDATE, pcm_of, play
 
@@ -48,8 +46,7 @@ class Process:
     """A server observed from outside."""
 
     def __init__(self, pid: int, url: str) -> None:
-        self.pid = pid
-        self._metrics = url.replace("ws", "http", 1).replace("/v1/realtime", "/metrics")
+        self.pid, self._url = pid, url
 
     @property
     def mb(self) -> float:
@@ -74,14 +71,8 @@ class Process:
         return int(text.split(f"{name}:")[1].split()[0])
 
     async def metric(self, name: str) -> float:
-        """One value of /metrics; NaN if it is not there."""
-        text = await asyncio.to_thread(self._read)
-        lines = [line for line in text.splitlines() if line.startswith(f"{name} ")]
-        return float(lines[0].split()[1]) if lines else float("nan")
-
-    def _read(self) -> str:
-        with urllib.request.urlopen(self._metrics, timeout=60) as answer:
-            return str(answer.read().decode())
+        """One value of /metrics."""
+        return await asyncio.to_thread(metric, self._url, name)
 
     async def until(self, name: str, value: float, within_s: float = 60.0) -> None:
         """Wait until a metric has the value. Raises TimeoutError."""
@@ -100,22 +91,12 @@ def p(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
-@contextlib.asynccontextmanager
-async def served(max_sessions: int, *more: str) -> AsyncIterator[tuple[str, Process, Any]]:
+@contextlib.contextmanager
+def served(max_sessions: int, *more: str) -> Iterator[tuple[str, Process, Any]]:
     """A server: (its address, the view from outside, its process)."""
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0"]
-    command += ["--max-sessions", str(max_sessions), *more]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        url = (await process.stdout.readline()).decode().split()[2]
+    command = ("streamer", "serve", "--port", "0", "--max-sessions", str(max_sessions), *more)
+    with serving(*command) as (url, process):
         yield url, Process(process.pid, url), process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -184,7 +165,7 @@ async def push(url: str, clip: Clip, speed: float, begun: asyncio.Event) -> int:
 
 
 async def idle(options: argparse.Namespace) -> Rows:
-    async with served(options.idle + 1) as (url, seen, _):
+    with served(options.idle + 1) as (url, seen, _):
         before = (seen.mb, seen.files)
         (alone,) = await talk(url, recordings(), 1, 0.0)
         async with silent(url, options.idle):
@@ -210,7 +191,7 @@ async def idle(options: argparse.Namespace) -> Rows:
 
 async def talkers(options: argparse.Namespace) -> Rows:
     clips, rows = recordings(), {}
-    async with served(max(PLACES, options.talkers)) as (url, _, _):
+    with served(max(PLACES, options.talkers)) as (url, _, _):
         await talk(url, clips, 1, 0.0)
         for num in (1, options.talkers):
             turns = (talk(url, clips[i % len(clips) :] + clips, 3, 5 * i / num) for i in range(num))
@@ -224,7 +205,7 @@ async def talkers(options: argparse.Namespace) -> Rows:
 
 
 async def slow(options: argparse.Namespace) -> Rows:
-    async with served(8, "--resume-s", "0") as (url, seen, _):
+    with served(8, "--resume-s", "0") as (url, seen, _):
         socket = await connect(url, max_queue=1, compression=None, ping_interval=None)
         socket.transport.pause_reading()
         began = time.perf_counter()
@@ -249,7 +230,7 @@ async def slow(options: argparse.Namespace) -> Rows:
 
 async def sigterm(options: argparse.Namespace) -> Rows:
     clips = recordings()
-    async with served(PLACES) as (url, _, process):
+    with served(PLACES) as (url, _, process):
         events = [asyncio.Event() for _ in range(50)]
         ending = [
             asyncio.create_task(push(url, clips[i % len(clips)], 1.0, event))
@@ -260,7 +241,7 @@ async def sigterm(options: argparse.Namespace) -> Rows:
         os.kill(process.pid, signal.SIGTERM)
         began = time.perf_counter()
         codes = Counter(await asyncio.gather(*ending))
-        status = await asyncio.wait_for(process.wait(), 60)
+        status = await asyncio.to_thread(process.wait, 60)
         seconds = time.perf_counter() - began
     rows = {f"closed with {code}": float(num) for code, num in codes.items()}
     return {**rows, "exit status": status, "ended after, s": seconds}
@@ -268,7 +249,7 @@ async def sigterm(options: argparse.Namespace) -> Rows:
 
 async def soak(options: argparse.Namespace) -> Rows:
     clips, rounds, num_early = recordings(), [], 0
-    async with served(PLACES) as (url, seen, _):
+    with served(PLACES) as (url, seen, _):
         began = time.perf_counter()
         whole_s = 60 * options.minutes
         while time.perf_counter() < began + whole_s or len(rounds) < 4:

@@ -22,7 +22,7 @@ import torch
 
 from bench.arms import Timing, models_of, run_paced
 from bench.clips import Clip, held_out
-from bench.common import median, options_of, panels, progress, saved, table_of, write
+from bench.common import lines, median, options_of, panels, progress, saved, table_of, write
 from streamer.core.audio.trim import trimmed
 from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.load import load_stock
@@ -47,23 +47,18 @@ Arm = Callable[[np.ndarray], Timing]
 class Clock:
     """A transformers streamer that notes the time of each put; the first put is the prompt."""
 
-    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.at: list[float] = []
-        self._tell = tell
 
     def put(self, value: torch.Tensor) -> None:
         self.at.append(time.perf_counter())
-        if self._tell is not None and len(self.at) > 1:
-            self._tell(int(value))
 
     def end(self) -> None:
         pass
 
 
 @torch.inference_mode()
-def one_shot(
-    thinker: Any, stock: Any, samples: np.ndarray, tell: Callable[[int], None] | None = None
-) -> Timing:
+def one_shot(thinker: Any, stock: Any, samples: np.ndarray) -> Timing:
     """Plain use of generate(): extract, encode, prefill and decode after all audio is there."""
     started = time.perf_counter()
     mel = StreamingLogMel()
@@ -72,7 +67,7 @@ def one_shot(
     audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.n_frames) for w in windows)
     prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffixes[""]]
     ids = torch.tensor([prompt])
-    clock = Clock(tell)
+    clock = Clock()
     out = stock.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
@@ -149,13 +144,9 @@ def plot(rows: Sequence[dict[str, Any]]) -> Path:
     figure, axes = panels(1, 2, (10, 4))
     titles = ("First text after the end of the audio", "Tokens per second while decoding")
     for axis, key, title in zip(axes, ("first_ratio", "speed_ratio"), titles, strict=True):
-        for name in dict.fromkeys(row["arm"] for row in rows if row["arm"] not in BASES):
-            mine = [row for row in rows if row["arm"] == name]
-            x, y = [row["seconds"] for row in mine], [row[key] for row in mine]
-            axis.plot(x, y, marker="o", label=name)
+        lines(axis, [row for row in rows if row["arm"] not in BASES], "arm", "seconds", key)
         axis.set(title=title, xlabel="seconds of audio", ylabel="ratio to generate()")
         axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.grid(alpha=0.3)
     axes[0].set(yscale="log")
     axes[1].legend()
     return saved(figure, "vs_transformers")
