@@ -113,16 +113,16 @@ class Link:
     """A session that survives broken connections: no byte and no event is lost or repeated.
 
     The server acknowledges the messages it took. The link keeps the rest, and sends them again
-    after `?resume=ID&event=M`. A subclass has `hear(event)`: whether all is described.
+    after `?resume=ID&event=M`. A subclass defines `hear(event)`: True when all is described.
     """
 
     def __init__(self, options, rate, detection):
-        """rate: of the audio, in Hz. detection: of turns."""
+        """rate: of the audio, in Hz. detection: the session's `turn_detection`."""
         self.url = address_of(options.url)
         key = options.api_key or os.environ.get("STREAMER_API_KEY")
         self.connecting = CALM | {
             "additional_headers": {"Authorization": f"Bearer {key}"} if key else {},
-            # the environment's proxy is for the world outside
+            # not the environment's proxy for a server on this machine
             "proxy": None if urlsplit(self.url).hostname in HERE else True,
         }
         every_s = options.live_updates or None
@@ -232,7 +232,8 @@ class Link:
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
-        """The reason, if it may change. Raises Failed, and Gone for a session to resume."""
+        """The reason of a refusal that may pass. Raises Failed for others, and Gone if the session
+        cannot be resumed."""
         status = response.status_code
         told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
         if self.session_id is not None and status in (400, 404):
@@ -318,11 +319,11 @@ class Recording:
             self.cut = f"is cut short: {heard_s:.2f} s of the {of_s:.2f} s it promises are there"
 
     def _mixed(self, block):
-        """The loudest channel of late [n] in a block [n, channels]. As streamer does it."""
+        """The lately loudest channel [n] of a block [n, channels], as streamer chooses it."""
         if block.shape[1] == 1:
             return block[:, 0]
         exact = block.astype("f8")
-        exact -= exact.mean(0)  # 0 Hz is no sound
+        exact -= exact.mean(0)  # a DC offset is no sound
         self.energies = KEPT * self.energies + (exact**2).sum(0)
         before, loudest = self.heard, int(self.energies.argmax())
         if self.energies[loudest] > LOUDER * (0 if before is None else self.energies[before]):
@@ -385,7 +386,7 @@ class Player(Link):
             tell(f"{recording.path}: {warning}")
 
     async def _play(self):
-        """At --speed times real time; then end it."""
+        """Send the recording at --speed times real time, then end the turn."""
         started = time.monotonic()
         for i, piece in enumerate(self.recording.pieces()):
             ahead_s = i * BLOCK_S / self.options.speed - (time.monotonic() - started)
@@ -509,7 +510,7 @@ class Microphone(Link):
         self.is_last_known |= event_id == LAST["event_id"]
 
     async def converse(self):
-        """Run until the last sentence. The next session of a restarted server gets the rest."""
+        """Run until the last sentence. After a restart of the server, go on in a new session."""
         while True:
             try:
                 return await self.run()
@@ -536,7 +537,7 @@ async def listen(options):
         asyncio.current_task().uncancel()
     finally:
         microphone.stream.close()
-    # after the pieces that are on their way from the other thread
+    # after the pieces that PortAudio's thread has handed over
     microphone.loop.call_soon(microphone.finish)
     await asyncio.wait((describing,), timeout=MAX_LAST_S)
     if not describing.done():

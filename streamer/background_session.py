@@ -85,7 +85,7 @@ class BackgroundSession:
                         self._came = anyio.Event()
                         while self._items:  # in the order in which they came
                             await self._serve(session, self._items[0])
-                            self._items.popleft()  # late: `_release` looks for calls that wait
+                            self._items.popleft()  # only now: `_release` looks for calls that wait
         finally:
             self._release()
 

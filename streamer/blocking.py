@@ -231,7 +231,7 @@ class BlockingDescriber:
         self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
-        if isinstance(sources, str | bytes | os.PathLike):  # its letters would be files
+        if isinstance(sources, str | bytes | os.PathLike):  # each letter would be a path
             way = f"write [{str(sources)!r:.80}]"
             raise TypeError(f"describe_many takes a list of recordings; {way}")
         waiting, given = list(sources), {"measures": True, **how}

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guarded(command: Command, given: dict[str, Any]) -> int:
     try:
         return _run(command, given)
-    except KeyboardInterrupt as interrupt:  # its signal is named where it is not Ctrl-C
+    except KeyboardInterrupt as interrupt:  # its argument is the signal, none for Ctrl-C
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:  # the reader closed the pipe (| head): not an error
         drop_stdout()

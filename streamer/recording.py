@@ -73,7 +73,7 @@ async def describe_recording(
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise cause_of(errors) from None
-        if not found:  # there was not a sample
+        if not found:  # the recording has no sample
             found = [parts.describe(Closed(0, (), 0.0, 0, False, None), "no_speech", Counts())]
         described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
         return join_parts(audio.path, described, audio.warning, audio.cut is not None)

@@ -17,7 +17,7 @@ Data = mmap.mmap
 
 
 def mp3_end(data: Data, at: int) -> int | None:
-    """None where its first frame does not say how many bytes it has."""
+    """Where an MP3 ends by its first frame; None where that frame does not say."""
     at = after_tag(data, at)
     for place in XING_AT:
         is_there = at + place + 16 <= len(data)
@@ -36,7 +36,7 @@ def ends_within_a_frame(data: Data) -> bool:
     num = 0
     while (size := _mpeg_size(data, at)) is not None:
         at, last, num = at + size, at, num + 1
-    left = data[at : at + 4]  # of a header that is cut, too; zeros are padding
+    left = data[at : at + 4]  # perhaps a header that is cut; zeros are padding
     is_head = left[:2] == data[last : last + 2][: len(left)]
     return num > 1 and (at > len(data) or (is_head and len(left) < 4 and any(left)))
 

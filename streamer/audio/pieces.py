@@ -353,5 +353,5 @@ KINDS: dict[re.Pattern[bytes], End] = {
         (rb"caff", _caf_end),
     )
 }
-# libsndfile knows when others are cut
+# Formats whose cut only we detect; libsndfile detects that of the others.
 OURS: frozenset[End] = frozenset({_asf_end, _avi_end, _caf_end, _nist_end, _w64_end})

@@ -157,7 +157,7 @@ class Screen:
         self._language = language
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._nudge = "", 0.0  # a word, until when in the session
+        self._nudge = "", 0.0  # its word, and until when it shows, in seconds of the session
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:

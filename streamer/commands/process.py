@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 END_S = 3.0  # for a command to end by itself after Ctrl-C
 _interrupts: list[int] = []  # Ctrl-C came
-_first: Callable[..., Any] = signal.default_int_handler  # what it does at first
+_first: Callable[..., Any] = signal.default_int_handler  # the action of the first Ctrl-C
 _as_python_does = warnings.formatwarning
 
 
@@ -46,7 +46,7 @@ class StdoutLost(Exception):
 
 
 class StdoutClosed(StdoutLost):
-    """Nothing was ever there (`>&-`)."""
+    """There was no stdout from the start (`>&-`)."""
 
 
 class Failed(Exception):
@@ -116,7 +116,7 @@ def fail(message: str) -> None:
 
 
 def recordings_of(paths: Iterable[str]) -> list[str]:
-    """The recordings of all paths, which may be directories; reports what is passed over there."""
+    """The recordings of all paths, which may be directories; reports files that are passed over."""
     from streamer.audio.source import recordings_in
 
     def pass_over(path: str) -> None:
@@ -155,8 +155,8 @@ def interrupted_by_sigterm() -> Iterator[None]:
 @contextmanager
 def ends_by_ctrl_c() -> Iterator[None]:
     """The first Ctrl-C raises KeyboardInterrupt, or cancels the work of `run_async`. END_S later,
-    or at a second one, the process ends, whatever its threads wait for. On other threads than the
-    main one, and in a job in the background, which ignores it, this changes nothing."""
+    or at a second one, the process ends, whatever its threads wait for. Does nothing outside the
+    main thread, and in a background job, which ignores Ctrl-C."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -165,7 +165,7 @@ def ends_by_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        if not _interrupts:  # else it is there until the end of the process
+        if not _interrupts:  # else our handler stays until the process ends
             signal.signal(signal.SIGINT, before)
 
 
@@ -173,7 +173,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _interrupts:
         os._exit(128 + number)
     _interrupts.append(number)
-    with suppress(RuntimeError):  # there may be no room for a thread
+    with suppress(RuntimeError):  # if no thread can be started
         end = threading.Timer(END_S, os._exit, [128 + number])
         end.daemon = True
         end.start()

@@ -102,7 +102,7 @@ def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark
 
 
 def _dead(num: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(first, end) of each dead air; num: how many speak in each step."""
+    """(first, end) of each stretch of dead air. num: how many speak in each step."""
     gaps = itertools.pairwise(runs(num > 0))
     return [(end, begin) for (_, end), (begin, _) in gaps if begin - end >= DEAD_S / STEP_S]
 

@@ -254,8 +254,8 @@ def _last_spoken(parts: Sequence[Description]) -> Description:
 def _join_confidence(
     parts: Sequence[Description], attributes: Mapping[str, int | None]
 ) -> dict[str, float | None] | None:
-    """Each attribute's mean over the parts that say its level; None where it is unknown for one of
-    them."""
+    """Each attribute's mean confidence over the parts that name its joined level; None where one of
+    these has none."""
     if not parts or any(part.confidence is None for part in parts):
         return None
     found: dict[str, float | None] = {}
@@ -282,7 +282,7 @@ def turn_warning(
 
 
 def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
-    """The file's own warning, then the first of its parts', of those with speech if there are."""
+    """The file's own warning, then the first one of its parts; parts with speech come first."""
     spoken = [part for part in parts if part.stop_reason != "no_speech"]
     of_parts = [part.warning for part in spoken or parts if part.warning]
     more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
@@ -292,7 +292,7 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
 
 def _most_frequent(levels: Sequence[int | None]) -> int | None:
     said = [level for level in levels if level is not None]
-    return Counter(said).most_common(1)[0][0] if said else None  # the earlier of two as frequent
+    return Counter(said).most_common(1)[0][0] if said else None  # of equal counts the first
 
 
 _BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")

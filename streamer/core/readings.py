@@ -56,7 +56,7 @@ class Reading:
         if self.value is None:
             return ABSENT
         decimals = UNITS[self.attribute][2]
-        # never rounded to nothing: an error of 0.3 Hz is 1 Hz
+        # an error never rounds to 0: 0.3 Hz shows as 1 Hz
         off = None if self.error is None else max(self.error, 10.0**-decimals)
         error = "" if off is None else f" ±{off:.{decimals}f}"
         return f"{self.value:.{decimals}f}{error} {told(language, self.unit)}"
@@ -184,7 +184,7 @@ def _places(values: np.ndarray, low: float, high: float) -> Iterator[tuple[float
 
 
 def _line(pitch: np.ndarray, low: float, high: float) -> str:
-    """The data of a path through each voiced stretch."""
+    """The data of an SVG path with a line through each voiced stretch."""
     before = np.concatenate([[0], pitch[:-1]])
     places = zip(pitch, before, _places(pitch, low, high), strict=True)
     return "".join(

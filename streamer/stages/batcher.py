@@ -191,7 +191,7 @@ class LocalTarget:
         self._is_finished.set()
 
     async def prefilled(self) -> None:
-        return  # `hear` waits for it
+        return  # `hear` has waited for it
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         await self._is_finished.wait()

@@ -1,7 +1,7 @@
-"""First two stages: pieces of PCM and commands in, turns and windows between them, turns that are
-prefilled on every model out; live updates.
+"""First two stages, chunk and prefill: PCM and commands in, turns prefilled on every model out.
 
-Hearing is on worker threads. Measures and the coach hear the same samples on others, so that no
+Items (core/audio/turn_items.py) go from `Chunk` to `prefill`, which also writes live updates.
+Hearing runs on worker threads. Measures and the coach hear the same samples on others, so that no
 model and no hearing waits for them.
 """
 
@@ -115,7 +115,7 @@ class Chunk:
         return following
 
     async def _commit(self, commit: Commit) -> None:
-        """It waits for no thread that hears pieces."""
+        """End the turn, without waiting for the threads that hear pieces."""
         hearing = self._hearing
         if commit.rest.pcm:
             self._fed_at = commit.rest.fed_at
@@ -272,7 +272,8 @@ class _Prefill:
         return turn
 
     async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
-        """Hear the turn's last window on the edge, while its last samples are measured."""
+        """Encode the turn's last window on the edge, while its last samples are measured. The first
+        drafting step feeds it."""
         if turn.failed is not None:
             return TurnFailed(turn.number, turn.failed)
         weights: LevelWeights = FLAT

@@ -268,8 +268,8 @@ class AudioPiece:
 
 @dataclass(slots=True)
 class Commit:
-    """Ends the turn after `rest`, which may be empty; `turn` is its number once `is_done`, None for
-    none."""
+    """Ends the turn after `rest`, which may be empty. Once `is_done`, `turn` is the turn's number,
+    or None where there was none to end."""
 
     rest: AudioPiece
     is_done: anyio.Event = field(default_factory=anyio.Event)

@@ -104,7 +104,7 @@ class LiveSession:
         self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
         self._answers = AnswerStage(ready, outlet, parts, turns, clock, self.voice, hearing)
         shows = options.measures and not options.is_recording
-        # no method of the session, which holds the stages: it would not die before a collection
+        # no bound methods of the session: the cycle would keep it until a garbage collection
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
             partial(observe, woken, hearing, outlet, parts.threads.measuring, shows),
@@ -190,7 +190,7 @@ class LiveSession:
 
     def events(self) -> AsyncIterator[Event]:
         """Every event in order, until the session ends."""
-        # not a generator, which must be closed by the caller who leaves it early
+        # not a generator: a caller that leaves one early must close it
         return self._events
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -241,7 +241,7 @@ class LiveSession:
             raise type(error)(ENDED) from None
 
     async def _done(self, command: Commit | Mark) -> None:
-        """Wait for its effect. Raises ClosedResourceError where the session is left first."""
+        """Wait for the command's effect. Raises ClosedResourceError where the session is left."""
         if not self._is_closed:
             self._awaited.add(command.is_done)
             try:

@@ -192,7 +192,7 @@ class Mixer:
     def _loudest(self, block: Samples) -> int | None:
         """The channel to hear; None as long as every channel is silent."""
         exact = block.astype(np.float64)
-        exact -= exact.mean(0)  # 0 Hz is no sound
+        exact -= exact.mean(0)  # a DC offset is no sound
         energies = np.square(exact).sum(0)
         self._energies = KEPT * self._energies + energies
         self._whole = self._whole + energies

@@ -91,7 +91,7 @@ class HighBand:
         """dB of each guessed band [n, 6]; -inf where there is silence."""
         constant, factors = _learnt()
         found = level + (constant + MORE_DB)
-        # a library's sum may depend on the number of frames
+        # no matrix product: the order of its sums may depend on the number of frames
         for i, weights in enumerate(factors):
             found = found + known[:, i : i + 1] * weights
         return np.where(level > SILENT_DB, found, np.float32(-np.inf))
@@ -145,8 +145,8 @@ def _patterns() -> NDArray[np.complex64]:
 
 @functools.cache
 def _learnt() -> tuple[Floats, Floats]:
-    """dB of each guessed band over the mean of the known ones [6], and how much of that each known
-    band is, its square, and how far a frame lies over what is past [2 * NUM_BANDS + 1, 6]. Raises
-    OSError where the file is missing."""
+    """A constant for each guessed band, dB over the mean of the known ones [6], and factors of the
+    known bands, their squares, and a frame's level over that of the past [2 * NUM_BANDS + 1, 6].
+    Raises OSError where the file is missing."""
     held = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
     return np.array(held["constant"], np.float32), np.array(held["weights"], np.float32)

@@ -1,7 +1,7 @@
 """The results of hearing, in order, per session: frozen dataclasses; windows are opaque here.
 
-For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from
-0.
+For each turn: TurnOpened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts
+from 0.
 """
 
 from __future__ import annotations

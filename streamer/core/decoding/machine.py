@@ -99,8 +99,8 @@ class Speculator:
         return action
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """Record that `ids`, with one signal each, now stand at the sequence's end. Kept are those
-        that the block has room for, up to one that stops the answer.
+        """Record that `ids`, with one signal each, now stand at the sequence's end. Ids beyond the
+        block's room, or after one that stops the answer, are cut off again.
 
         now: when drafting ended; None leaves the pace as it is.
         """

@@ -155,7 +155,7 @@ class Verdict(Message, tag=3, frozen=True):
     told: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for log-probabilities that cannot be."""
+        """Raises ValueError for impossible log-probabilities."""
         if not self.told:
             return
         if len(self.told) != 2 * (self.n_accepted + 1):
@@ -290,7 +290,7 @@ class Plan:
 
     @property
     def goes_on(self) -> bool:
-        """Whether ids that the target does not verify are committed all the same."""
+        """Whether ids without a verdict are committed all the same."""
         return self.mode == "gated"
 
 

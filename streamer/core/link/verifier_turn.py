@@ -90,7 +90,7 @@ class VerifierTurn:
         self.weights = message.weights
 
     def check(self, request: VerifyRequest) -> None:
-        """Raises Broken for a request that cannot be."""
+        """Raises Broken for an impossible request."""
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")

@@ -83,7 +83,7 @@ def runs(flags: Flags) -> list[tuple[int, int]]:
 
 
 def without_gaps(flags: Flags, least: float) -> Flags:
-    """The same with the gaps filled that are shorter than `least`."""
+    """`flags` with gaps shorter than `least` filled."""
     filled = flags.copy()
     for (_, end), (begin, _) in itertools.pairwise(runs(flags)):
         if begin - end < least:

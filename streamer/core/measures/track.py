@@ -74,8 +74,8 @@ CROWD_FRAMES = 15
 
 
 class Frames(NamedTuple):
-    """Frames of 10 ms: power in each of BANDS_HZ, F0 in Hz or 0, speech, how many samples are at
-    full scale, and how many syllables would be in it if somebody spoke."""
+    """Frames of 10 ms: power in each of BANDS_HZ, F0 in Hz or 0, speech, the number of samples at
+    full scale, and the number of syllables in the frame if it is speech."""
 
     power: Floats
     low_power: Floats

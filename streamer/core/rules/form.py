@@ -302,7 +302,7 @@ class SentenceForm:
 
     @cached_property
     def _past_marks(self) -> frozenset[int]:
-        """Ids with a mark, and with no character that no sentence has."""
+        """Ids that hold a mark, and only characters of sentences."""
         own = set("".join([*self._marks, *self._first]))
         marks = set(self._marks[:2])
         return frozenset(
@@ -326,7 +326,7 @@ def _spelling(vocabulary: Vocabulary) -> Callable[[str], bool]:
     texts = frozenset(filter(None, vocabulary.texts))
     longest = max(map(len, texts), default=0)
 
-    @cache  # the texts are phrases and what is missing of them
+    @cache  # bounded: the texts are phrases and their ends
     def spells(text: str) -> bool:
         ends = range(1, 1 + min(longest, len(text)))
         return not text or any(text[:n] in texts and spells(text[n:]) for n in ends)

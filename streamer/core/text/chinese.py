@@ -1,7 +1,7 @@
 """Chinese for what stands beside a Chinese sentence: the words of tables, units and warnings.
 
-chinese.json knows a text by its English form. The page takes it from the server, for it
-shows all in its own language. A command's errors, help and logs are English.
+chinese.json maps English texts to Chinese. The page loads it from the server. The errors, help and
+logs of commands are English.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class SessionCoach:
         self._nudger = Nudger(coach)
         self._first = 0  # the track's first frame, as numbered in the session
         self._judged = self._curve = 0  # frames of the session that the network, the curve have
-        self._last_speech = -1 - GAP_FRAMES  # frame of the session; before it where none was
+        self._last_speech = -1 - GAP_FRAMES  # frame of the session; none yet
         self._run_from = 0  # frame of the session after the last pause
         self._num_steps = 0
         self._waiting: list[Floats] = []

@@ -60,8 +60,8 @@ class Seconds:
 
 
 class Learner:
-    """Call `take` for each step; `found` is the baseline so far. speech_s: seconds of speech that
-    were taken, short gaps in it counted."""
+    """Call `take` for each step; `found` is the baseline so far. speech_s: seconds of speech taken,
+    short gaps included."""
 
     def __init__(self) -> None:
         self.speech_s = 0.0
@@ -104,8 +104,8 @@ class Learner:
 
 
 def without_long_pauses(frames: Frames) -> Frames:
-    """Without silences that are too long for a pause. One that may go on keeps the frames that
-    make it too long."""
+    """`frames` without silences that are too long for a pause. A silence at the end, which may go
+    on, keeps enough frames to be found again."""
     kept = np.ones(len(frames.speech), bool)
     for begin, end in runs(~frames.speech):
         if end - begin > LONG_PAUSE_FRAMES:

@@ -83,7 +83,7 @@ class Director(Service):
         """It has no session."""
 
     def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response:
-        """A redirect, or the address for ASK. Raises HttpRefusal."""
+        """A redirect; for ASK the address as JSON. Raises HttpRefusal."""
         tenant = self._admission.check(url.path, request.headers)
         query = parse_qs(url.query)
         kind = PATHS.get(url.path) or query.get("kind", [SERVER])[0]

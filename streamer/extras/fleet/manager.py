@@ -165,12 +165,12 @@ class Manager:
                 _logger.warning("%s is gone; it is started again", replica.name)
                 known = self._found(replica, await self._placement.restart(replica.name))
         with anyio.move_on_after(PATIENCE_S):
-            await anyio.sleep(TICK_S)  # clients on their way arrive
+            await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
             while known.answers and known.status and known.status.taken:
                 await anyio.sleep(TICK_S)
 
     def _found(self, replica: Replica, address: str) -> Known:
-        replica.known = Known(address)  # what was polled before is of a lost one
+        replica.known = Known(address)  # forgets the status of the lost process
         self._publish()
         return replica.known
 

@@ -31,7 +31,8 @@ class FewBitsText(TextModel):
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
-        self.layers = [parts[f"text.{i}"] for i in range(shape.layers)]  # they must stay
+        self.layers = [parts[f"text.{i}"] for i in range(shape.layers)]
+        # it holds addresses: `layers` keeps the arrays alive
         self._table = np.array(
             [
                 [of["norm_in"].data_ptr(), of["norm_mlp"].data_ptr()]

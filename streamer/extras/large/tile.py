@@ -185,7 +185,7 @@ def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     with cgutils.for_range(b, panel.groups, intp=number) as group:
         for (r, _, chain), total in sums.items():
             first: ir.Value = ir.Constant(SUMS, [0] * LANES)
-            # 8 bits are signed, which only VNNI wants changed
+            # 8-bit weights are signed; only VNNI needs them unsigned
             if (panel.kind == types.uint8 or _HAS_VNNI) and not chain:
                 first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), SUMS)
             b.store(first, total)

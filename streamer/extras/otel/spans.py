@@ -128,7 +128,7 @@ class Traced:
                 self._end(event.turn)
 
     def end_spans(self) -> None:
-        """End those of turns that have no description yet."""
+        """End the spans of turns without a description."""
         for turn in list(self._open):
             self._end(turn)
 

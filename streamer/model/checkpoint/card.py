@@ -224,9 +224,9 @@ def _further(first: ModelCard, own: _Language, language: str) -> ModelCard:
 
 
 def _spoken(own: _Language, base: ModelCard, language: str) -> ModelCard:
-    """`base` with a language's own values; thresholds of its own in place of the default presets'.
+    """`base` with a language's own values; its own thresholds replace those of the default presets.
     A promise that names no languages was made for sentences in `language`."""
-    parse("", own.attributes)  # ValueError for one that is unknown
+    parse("", own.attributes)  # ValueError for an unknown attribute
     if own.gate:
         presets = {
             name: Preset(Gate(g.entropy), g.k or PRESETS[name].k) for name, g in own.gate.items()

@@ -28,7 +28,7 @@ Sizes = dict[str, tuple[int, ...]]  # tensor -> its shape
 # An array of a layer, as engines hold it -> the tensors that it joins; in the order of use.
 Layer = dict[str, Sizes]
 ZEROS = ""  # in place of a tensor that no checkpoint has
-Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is none, and never stands for a default
+Size = Annotated[int, Meta(ge=1, le=10**9)]  # 0 is refused: it does not stand for a default
 Theta = Annotated[float, Meta(ge=1, le=1e12)]
 Id = Annotated[int, Meta(ge=0, le=10**9)]
 

@@ -2,7 +2,7 @@
 
 Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per byte
 (`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`). Only prompts are encoded, so plain
-Python is fast enough. Method: https://github.com/openai/gpt-2 (encoder.py); the tests hold it to
+Python is fast enough. Method: https://github.com/openai/gpt-2 (encoder.py); tests compare it with
 the library tokenizers.
 """
 
@@ -28,7 +28,7 @@ EOS = ("<|im_end|>", "<|endoftext|>")
 # A text is split by a pattern of Unicode's classes, which `re` lacks. So the pattern sees one
 # stand-in for each character outside ASCII: a letter, a digit, a blank or a mark.
 _STAND_INS = {"L": "x", "N": "0", "Z": " "}
-# Only the published pattern is taken: another one may keep `re` busy for ever.
+# Other patterns than the published one are refused: one might keep `re` busy for ever.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -34,7 +34,7 @@ class Refused(ValueError):
     def __init__(
         self, message: str, code: str, event_id: str | None = None, kind: str = INVALID
     ) -> None:
-        super().__init__(message, code, event_id, kind)  # as pickle makes it anew
+        super().__init__(message, code, event_id, kind)  # the arguments that pickle calls it with
         self.code, self.event_id, self.kind = code, event_id, kind
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ class HttpRefusal(Exception):
     """An HTTP answer in place of the upgrade: status, one line, further headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, message, headers)  # as pickle makes it anew
+        super().__init__(status, message, headers)  # the arguments that pickle calls it with
         self.status, self.headers = status, headers or {}
 
     def __str__(self) -> str:
