@@ -57,7 +57,7 @@ class Config:
     """the sentence names these attributes only, with commas between them; acoustic: all but
     arousal, which is close to a feeling"""
     words: Literal["measured", "models"] = option("measured", group=SENTENCE)
-    """measured: what the models say, weighed with the measures; models: the models alone, for
+    """measured: the models choose, weighed with the measures; models: they choose alone, for
     comparison"""
     temperature: float = option(0.0, group=DECODING, metavar="T")
     """randomness in the choice of words, 0 to 1000000; 0: greedy"""
@@ -67,7 +67,7 @@ class Config:
     min_new_tokens: int | None = option(
         None, group=DECODING, ge=0, le=128, unset="16, or the maximum if that is less"
     )
-    """least tokens of a sentence, for models without phrases"""
+    """fewest tokens of a sentence, for models without phrases"""
     max_new_tokens: int = option(96, "most tokens of a sentence", DECODING, ge=1, le=128)
     mode: Mode = option("gated", group=DECODING)
     """gated: the cloud verifies where the edge is unsure; exact: it verifies every block; edge,

@@ -64,8 +64,8 @@ pipeline_option = partial(
 reference_option = partial(
     option,
     None,
-    "also tell low and high for this voice: its usual pitch in Hz, or auto, the median of "
-    "the turns of a recording over 60 s, or of --intervals",
+    "a voice's usual pitch in Hz, to also tell low and high for this voice; auto: the median "
+    "of the turns of a recording over 60 s, or of --intervals",
     metavar="HZ",
     unset="none",
     valid=reference_of,
@@ -109,7 +109,7 @@ class CompareOptions(Checked):
     files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
     """two recordings: the first take, the second"""
     pitch_reference: float | None = option(None, ge=30, le=1000)
-    """a voice's usual pitch in Hz: also tell low and high for it"""
+    """a voice's usual pitch in Hz, to also tell low and high for this voice"""
     json: bool = json_option()
 
     def __post_init__(self) -> None:
@@ -237,7 +237,7 @@ class DoorOptions(AddressOptions):
 
     max_sessions: int = option(16, "sessions at once; further ones get 503", LISTEN, ge=1, le=1_024)
     max_per_key: int | None = option(None, group=LISTEN, ge=1, le=1_024, unset="as many as in all")
-    """the same for each API key"""
+    """sessions at once of each API key"""
     name: str | None = option(None, group=LISTEN, metavar="N")
     """name of this process among its kind; its session ids begin with it"""
     resume_s: float = option(30.0, group=LISTEN, ge=0, le=300)
