@@ -98,8 +98,8 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
 
 
 def inside(fence: Sequence[Path], path: str) -> Path:
-    """The file at `path`, links followed. A relative path is looked up in the folders of `fence`, in
-    order. Raises ValueError for a file outside these folders."""
+    """The file at `path`, links followed. A relative path is looked up in the folders of `fence`,
+    in order. Raises ValueError for a file outside these folders."""
     # an impossible path, a loop of links or an unknown home is no recording either
     with suppress(OSError, RuntimeError, ValueError):
         given = Path(path).expanduser()

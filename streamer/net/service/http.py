@@ -142,8 +142,8 @@ class ClientSocket(ServerConnection):
         return num if num > LARGE_BYTES else 0
 
     async def turn_to_end(self) -> None:
-        """Wait for earlier upgrades and ends of connections: a thousand in one round would block the
-        loop for 0.2 s."""
+        """Wait for earlier upgrades and ends of connections: a thousand in one round would block
+        the loop for 0.2 s."""
         turn = asyncio.Event()
         self._service.in_turn(turn, turn.set)
         await turn.wait()

@@ -190,8 +190,8 @@ class Service(ABC):
         self._queued.pop(socket, None)
 
     def in_turn(self, key: object, begin: Callable[[], None]) -> None:
-        """Call `begin` after the calls queued before it. Each round of the loop makes a few calls, so
-        that plain requests, such as /healthz, do not wait for a thousand."""
+        """Call `begin` after the calls queued before it. Each round of the loop makes a few calls,
+        so that plain requests, such as /healthz, do not wait for a thousand."""
         self._queued[key] = begin
         if not self._is_taking:
             self._is_taking = True
