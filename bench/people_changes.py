@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import fftconvolve
+from scipy.signal import butter, fftconvolve, sosfilt
 
 from pipelines.embedded import codecs
 from pipelines.embedded.codecs import coded_as, telephone_call
@@ -15,6 +15,8 @@ from pipelines.embedded.speak import SAMPLE_RATE
 Range = tuple[float, float]
 SOUND_M_S = 343.0
 PINK = 0.5
+# Images of one sign add up towards 0 Hz, where no voice is; Allen and Berkley take that away, too.
+NO_RUMBLE = butter(2, 80.0, "highpass", fs=SAMPLE_RATE, output="sos")
 # libsndfile's compression levels for these rates in kbit/s, mono at 16 kHz
 OPUS_16 = 0.96
 MP3_32 = 0.84
@@ -84,6 +86,7 @@ def room_response(chance: np.random.Generator, away_m: Range, fall_s: Range) -> 
     # low and wide rooms ring longer than Eyring says
     t = np.arange(len(response)) / SAMPLE_RATE
     response *= 10.0 ** (-3 * t * max(0.0, 1 / drawn_s - 1 / falls_in(response)))
+    response = sosfilt(NO_RUMBLE, response)
     return response / np.sqrt((response**2).sum())
 
 
