@@ -98,7 +98,7 @@ DEEP_DB = 30.0
 NARROW_DB = (-32.0, -44.0)  # a telephone has little outside its band: none of it to all of it
 # In a crowd the square of `crowd_db`, in steps of 10 dB, adds to the exponents of a model's
 # opinion, but for the rate: the count of syllables is the better one even then.
-CROWD_OPINION = 2.0
+CROWD_OPINION = 0.5
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
 # The term of each measure in arousal: slope and offset on its axis.
