@@ -1,10 +1,11 @@
 """Train the syllable network, judge it, and write density.npz.
 
-    python -m pipelines.embedded.rate_fit train --data DIR/rate --run RUN --noise DIR/noise
+    python -m pipelines.embedded.rate_fit train --data DIR/rate --run RUN --noise DIR/noise [--onward]
     python -m pipelines.embedded.rate_fit write --data DIR/rate --run RUN
     python -m pipelines.embedded.rate_fit judge --data DIR/rate-held --run RUN
 
-`train` reads the clips of `rate_data` again at each epoch, and resumes from last.pt. One training
+With --onward, `train` goes on from density.npz, towards the mean of a text's syllables and the count
+of that network. `train` reads the clips of `rate_data` again at each epoch, and resumes from last.pt. One training
 speaker in 14, and half the clips of the one German voice, are kept apart: the mixture of the two
 counts is fitted on them. `judge` prints the errors by group of languages.
 """
@@ -23,12 +24,13 @@ from torch import Tensor
 from pipelines.embedded.rate_net import Conditions, Net, begun, masked, padded
 from pipelines.embedded.recordings import hashed
 from pipelines.embedded.synthesis import shard_at
-from streamer.core.measures.density import WEIGHTS
+from streamer.core.measures.density import WEIGHTS, learnt
 from streamer.core.measures.frames import FRAMES_PER_S
 
 BATCH = 16
 NEAR = 16  # batches whose clips are sorted by length together
 RATE, DECAY = 3e-3, 1e-2
+RATE_ONWARD = 4e-4
 WARM, FLAT = 0.05, 0.35  # shares of the time: learning rate rises, and begins to fall
 AVERAGE = 0.998  # of the weights, per step
 WORST = 1.5  # syllables/s; a larger error says that the text of the clip is wrong
@@ -151,7 +153,7 @@ def table(estimates: np.ndarray, rows: list[dict]) -> str:
 def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     args.run.mkdir(parents=True, exist_ok=True)
-    net, average = Net(), Net()
+    net, average = (Net.shipped() if args.onward else Net() for _ in range(2))
     average.load_state_dict(net.state_dict())
     optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
     parts = {"net": net, "average": average, "optimiser": optimiser}
@@ -165,13 +167,18 @@ def train(args: argparse.Namespace) -> None:
     while (done := (time.monotonic() - began) / (60 * args.minutes)) < 1:
         conditions = Conditions(args.noise, args.seed + epoch)
         clips = clips_of(args.data)
+        learning = [row for row in clips if not is_apart(row)]
+        if args.onward:
+            learning = halfway(learning)
         net.train()
+        for norm in net.norms:
+            norm.train(not args.onward)
         figures = []
-        for rows in epoch_of([row for row in clips if not is_apart(row)], conditions.chance):
+        for rows in epoch_of(learning, conditions.chance):
             done = (time.monotonic() - began) / (60 * args.minutes)
             if done >= 1:
                 break
-            set_rate(optimiser, done)
+            set_rate(optimiser, done, RATE_ONWARD if args.onward else RATE)
             loss, found = losses(net, rows, conditions)
             optimiser.zero_grad()
             loss.backward()
@@ -189,11 +196,19 @@ def train(args: argparse.Namespace) -> None:
         tell(args.run, epoch, state["seconds"], figures, average, filter(is_apart, clips))
 
 
-def set_rate(optimiser: torch.optim.Optimizer, done: float) -> None:
+def halfway(rows: list[dict]) -> list[dict]:
+    """The clips, with the mean of their text's syllables and those that density.npz counts."""
+    rates = read(Net.shipped(), rows) @ learnt().mixture
+    counts = [rate * row["seconds"] for rate, row in zip(rates, rows, strict=True)]
+    both = zip(rows, counts, strict=True)
+    return [row | {"syllables": (row["syllables"] + count) / 2} for row, count in both]
+
+
+def set_rate(optimiser: torch.optim.Optimizer, done: float, highest: float) -> None:
     """Learning rate at a share `done` of the time: up, flat, and along a cosine to nearly 0."""
     falling = 0.5 * (1 + np.cos(np.pi * max(0.0, done - FLAT) / (1 - FLAT)))
     for part in optimiser.param_groups:
-        part["lr"] = float(RATE * max(0.004, min(1.0, done / WARM + 0.01, falling)))
+        part["lr"] = float(highest * max(0.004, min(1.0, done / WARM + 0.01, falling)))
 
 
 @torch.no_grad()
@@ -251,6 +266,7 @@ def main() -> None:
     parser.add_argument("--noise", type=Path)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--minutes", type=float, default=40.0, help="of the clock")
+    parser.add_argument("--onward", action="store_true", help="train: go on from density.npz")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)

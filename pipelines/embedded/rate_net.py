@@ -56,6 +56,21 @@ class Net(nn.Module):
         self.head = nn.Linear(CHANNELS, len(CLASSES) + 1)
         nn.init.constant_(self.head.bias[-1], -1.9)  # about five syllables/s
 
+    @classmethod
+    def shipped(cls) -> "Net":
+        """The network of density.npz, to go on from. The norms are folded into it, and stay so."""
+        net, known = cls().eval(), density.learnt()
+        layers = zip(net.layers, net.norms, known.kernels, known.biases, strict=True)
+        with torch.no_grad():
+            for layer, norm, kernel, bias in layers:
+                layer.weight.copy_(torch.from_numpy(kernel).unflatten(0, (3, -1)).permute(2, 1, 0))
+                layer.bias.zero_()
+                norm.bias.copy_(torch.from_numpy(bias))
+                norm.running_var.fill_(1 - norm.eps)
+            net.head.weight.copy_(torch.from_numpy(known.head).T)
+            net.head.bias.copy_(torch.from_numpy(known.head_bias))
+        return net
+
     def forward(self, steps: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
         """here: [batch, n], 1 where a step exists. Returns log-posteriors [batch, n, classes] and
         syllables per step [batch, n]."""
@@ -126,7 +141,7 @@ class Conditions:
         tempo = float(np.exp(self.chance.uniform(-STRETCH, STRETCH)))
         bands, speech = at_tempo(np.maximum(bands.astype(np.float32), FLOOR), speech, tempo)
         bands = self._another_voice(bands)
-        if self.chance.random() < 0.25:
+        if self.chance.random() < 0.35:
             bands = self._in_a_room(bands)
         if self.chance.random() < 0.5 and speech.any():
             bands = self._in_noise(bands, speech)
@@ -155,7 +170,8 @@ class Conditions:
         decay = 10 ** (-6 / (100 * self.chance.uniform(0.15, 0.9)))
         power = np.float32(10.0) ** bands
         tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0)
-        return np.log10(power + tail * 10 ** (-self.chance.uniform(0, 18) / 10) + 1e-10)
+        # at 2 m the tail is up to 9 dB over the direct sound
+        return np.log10(power + tail * 10 ** (-self.chance.uniform(-9, 18) / 10) + 1e-10)
 
     def _in_noise(self, bands: np.ndarray, speech: np.ndarray) -> np.ndarray:
         noise = self._noise(len(bands), 0.5)
