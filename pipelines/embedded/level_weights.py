@@ -37,7 +37,7 @@ OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network cou
 # Exponents of a model's log-chances beside those of the measures, the same for both models. They
 # are chosen: fitted ones of 0.17 to 0.69 say no level more often rightly, and sentences in two
 # languages then more often say different levels.
-OPINION = {"rate": 0.015, "pitch": 0.2, "variation": 0.06, "loudness": 0.1, "pauses": 0.05}
+OPINION = {"rate": 0.004, "pitch": 0.2, "variation": 0.06, "loudness": 0.1, "pauses": 0.05}
 OPINION |= {"timbre": 0.2, "arousal": 0.07}
 Row = SimpleNamespace  # a line of level_rows.py
 
