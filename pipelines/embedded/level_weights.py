@@ -36,9 +36,9 @@ SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is se
 OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
 # Exponents of a model's log-chances beside those of the measures, the same for both models. They
 # are chosen: fitted ones of 0.17 to 0.69 say no level more often rightly, and sentences in two
-# languages then more often say different levels.
-OPINION = {"rate": 0.004, "pitch": 0.2, "variation": 0.06, "loudness": 0.1, "pauses": 0.05}
-OPINION |= {"timbre": 0.2, "arousal": 0.07}
+# languages then more often say different levels, as with exponents twice or ten times these.
+OPINION = {"rate": 0.004, "pitch": 0.05, "variation": 0.02, "loudness": 0.03, "pauses": 0.03}
+OPINION |= {"timbre": 0.05, "arousal": 0.03}
 Row = SimpleNamespace  # a line of level_rows.py
 
 
