@@ -40,7 +40,7 @@ from streamer.recording import chunks_of
 CARD = "streamer.json"
 HEAD = ("preset", "threshold", "k", "risk", "loss", "skipped", "accepted / uploaded", "clips")
 PROMISE = (
-    "promise: of a clip like these, the expected share of blocks that are skipped though the cloud "
+    "promise: for a clip like these, the expected share of blocks that skip the cloud although it "
     "would have changed them is at most the risk"
 )
 Clip = dict[str, list[Paths]]  # preset -> the paths of each turn, under every threshold

@@ -232,7 +232,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
 
 @cache  # once per model
 def _warn_of_phrases(directory: Path) -> None:
-    why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
+    why = "its tokenizer spells no phrase of some attribute, so sentences have no fixed form"
     way = f"give {FILE} phrases and openings of characters that are tokens"
     warnings.warn(f"{directory}: {why}; {way}", ModelWarning, stacklevel=3)
 
@@ -248,7 +248,7 @@ def check_pair(edge: Thinker, cloud: Thinker) -> None:
     shared = [each for each in edge.card.spoken if each in cloud.card.spoken]
     words = [[each.card.speaking(name).phrases for name in shared] for each in (edge, cloud)]
     if words[0] != words[1]:
-        why = "say different phrases, so their sentences are held to no form"
+        why = "say different phrases, so their sentences have no fixed form"
         way = "take two models that were trained together"
         message = f"{edge.directory} and {cloud.directory}: {why}; {way}"
         warnings.warn(message, ModelWarning, stacklevel=2)

@@ -81,7 +81,7 @@ async function listen() {
   coach.begin();
   listening = new Job(microphone, server());
   view.microphone(true);
-  if (waiting.length) stop(); // they came meanwhile
+  if (waiting.length) stop(); // recordings were added meanwhile
   const problem = await listening.done;
   await microphone.close();
   listening = null;
@@ -121,7 +121,7 @@ function press() {
   }
 }
 
-// After the last sentence, or not.
+// Switches whether to speak again after the last sentence.
 function speakAgain() {
   isSpeakWanted = !isSpeakWanted;
   view.status(isSpeakWanted ? "again" : "describing");

@@ -33,10 +33,10 @@ export async function openMicrophone(onFrame, onLost) {
   }
 }
 
-// The rate of the frames.
+// Calls onFrame with each frame; returns the rate of the frames.
 async function listen(stream, context, onFrame) {
   await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
-    throw new Problem("unreachable"); // it comes from the server, as the page did
+    throw new Problem("unreachable"); // the worklet comes from the server, as the page does
   });
   await context.resume();
   const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);

@@ -15,7 +15,7 @@ const FORM = 5; // of what is kept, as extras/coach/network.py numbers it
 const FRESH_S = 8; // a word is shown
 const WINDOW_POINTS = 20; // between two windows of the report
 const MIN_SPEECH_S = 1.5; // in a window of the report
-const MAX_POINTS = 72_000; // an hour; then every other one goes
+const MAX_POINTS = 72_000; // an hour; then every second one is dropped
 const MAX_NUDGES = 500;
 const MAX_SENTENCES = 500;
 
@@ -25,7 +25,7 @@ const NOTHING = { begun: null, seconds: 0, stepS: POINT_S, points: [], windows: 
 class Coach {
   #kept = NOTHING;
   #fromS = 0; // where the server's session began
-  #nudge = null; // whose word is on the page
+  #nudge = null; // the one that the page shows
   #learnS = 0; // of speech, as the server tells
   #learntS = 0;
   #drawnS = 0;
@@ -35,7 +35,7 @@ class Coach {
     page.save.addEventListener("click", () => this.#save());
     page.keep.addEventListener("click", () => this.#keep());
     page.list.addEventListener("change", () => this.#explain());
-    addEventListener("storage", () => this.#draw()); // of another tab
+    addEventListener("storage", () => this.#draw()); // another tab changed it
     this.#draw();
   }
 
@@ -72,7 +72,7 @@ class Coach {
     this.#draw();
   }
 
-  // Another session, from a second of the last one on: the report goes on, and the learnt baseline goes along.
+  // Another session replaces the last one from its second `fromS` on. Report and learnt baseline are kept.
   anew(fromS) {
     this.#fromS += fromS;
     for (const name of ["points", "windows"]) this.#kept[name] = this.#kept[name].filter(({ t }) => t < this.#fromS);

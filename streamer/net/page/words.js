@@ -52,7 +52,8 @@ function translated(text) {
   return told.replaceAll("; ", "；");
 }
 
-// The text of a word. ["told", text]: the server's. ["named", text]: the same with a capital. ["either", english, chinese].
+// The text of a word. ("told", text): a text of the server. ("named", text): the same with a capital.
+// ("either", english, chinese): that of the page's language.
 export function say(name, ...about) {
   if (name === "told") return translated(about[0]);
   if (name === "named") return translated(about[0]).replace(/^./, (first) => first.toUpperCase());
