@@ -168,17 +168,20 @@ class Span:
         self.is_open = False  # whether it is known where it begins
         self.begin = 0  # the turn's sample where it begins; below 0 as in Trim
         self._trim = trim
-        self._held = NOTHING  # not given yet
+        self._held = [NOTHING]  # not given yet
+        self._end = 0  # of what is given
         self._num_pushed = 0
 
     def push(self, samples: Samples) -> Samples:
         """Take samples [n] that `trim` has taken, too; return those that are in it for certain."""
-        self._held = np.concatenate([self._held, samples])
+        self._held.append(samples)
         self._num_pushed += len(samples)
         if self._trim.begin is None:
-            self._held = self._held[-SPAN_KEPT_SAMPLES:]
+            self._held = [np.concatenate(self._held)[-SPAN_KEPT_SAMPLES:]]
             return NOTHING
         end = min(self._trim.end + MARGIN_SAMPLES, self._num_pushed)
+        if end == self._end:  # a pause goes on, and is copied once
+            return NOTHING
         return self._give(self._trim.begin - MARGIN_SAMPLES, end)
 
     def finish(self) -> Samples:
@@ -192,14 +195,15 @@ class Span:
 
     def _give(self, begin: int, end: int) -> Samples:
         """The held samples before the turn's sample `end`; the first ones from `begin` on."""
+        held = np.concatenate(self._held)
         if not self.is_open:
             self.is_open, self.begin = True, begin
-            first = begin - (self._num_pushed - len(self._held))
+            first = begin - (self._num_pushed - len(held))
             missing = np.zeros(max(0, -first), np.float32)
-            self._held = np.concatenate([missing, self._held[max(0, first) :]])
-        num = max(0, len(self._held) - (self._num_pushed - end))
-        found, self._held = self._held[:num], self._held[num:]
-        return found
+            held = np.concatenate([missing, held[max(0, first) :]])
+        num = max(0, len(held) - (self._num_pushed - end))
+        self._held, self._end = [held[num:]], end
+        return held[:num]
 
 
 def _led(before: Samples, samples: Samples) -> Samples:
