@@ -107,8 +107,16 @@ def describe_many(
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen, how = _parted(config, options, jobs)
+    waiting = _listed(sources)  # before the lock: it may describe others
     with _usual_of(chosen) as describer:
-        return describer.describe_many(sources, jobs=jobs, **how)
+        return describer.describe_many(waiting, jobs=jobs, **how)
+
+
+def _listed(sources: Iterable[Source]) -> list[Source]:
+    """Raises TypeError for one path in place of some: each letter would be a path."""
+    if isinstance(sources, str | bytes | os.PathLike):
+        raise TypeError(f"describe_many takes a list of recordings; write [{str(sources)!r:.80}]")
+    return list(sources)
 
 
 def _parted(
@@ -231,10 +239,7 @@ class BlockingDescriber:
         self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
-        if isinstance(sources, str | bytes | os.PathLike):  # each letter would be a path
-            way = f"write [{str(sources)!r:.80}]"
-            raise TypeError(f"describe_many takes a list of recordings; {way}")
-        waiting, given = list(sources), {"measures": True, **how}
+        waiting, given = _listed(sources), {"measures": True, **how}
         return self.call(lambda d: _all(d, waiting, jobs, **given))
 
 

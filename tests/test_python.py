@@ -60,6 +60,16 @@ def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
     assert isinstance(missing, AudioError)
 
 
+def test_many_come_from_a_generator_that_describes(options, samples, monkeypatch):
+    """It waited for ever. It is read, and refused, before the describer is taken."""
+    monkeypatch.setattr(blocking, "_usual_of", lambda config: pytest.fail("too early"))
+    with pytest.raises(TypeError, match=r"write \[.a.wav.\]"):
+        streamer.describe_many("a.wav")
+    monkeypatch.undo()
+    chosen = (file for file in samples[:2] if streamer.describe(file, **options).text)
+    assert len(streamer.describe_many(chosen, **options)) == 2
+
+
 def test_impossible_calls_raise(options, samples, tmp_path):
     with pytest.raises(AudioError, match="no such file"):
         streamer.describe(tmp_path / "none.wav", **options)
@@ -74,8 +84,6 @@ def test_impossible_calls_raise(options, samples, tmp_path):
         streamer.describe("a.wav", Config(), mode="edge")
     with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):
         streamer.describe_many(["a.wav"], jobs=0)
-    with pytest.raises(TypeError, match=r"write \[.a.wav.\]"):
-        streamer.describe_many("a.wav")
     with pytest.raises(streamer.ModelError, match=r"config\.json"):
         streamer.describe("a.wav", edge=str(tmp_path))
 
