@@ -230,7 +230,7 @@ def _samples(data: Data, begin: int) -> tuple[int, int] | None:
     while (body := at + struct.calcsize(form)) <= len(data):
         name, length = struct.unpack_from(form, data, at)
         length = max(0, length - counted)
-        if name == b"fmt " and length >= 14:
+        if name == b"fmt " and min(length, len(data) - body) >= 14:
             (least,) = struct.unpack_from(f"{order}H", data, body + 12)
         if name == b"SSND":  # 8 bytes come before the samples
             return body + 8, max(0, length - 8)

@@ -124,6 +124,12 @@ def test_sizes_of_other_kinds_that_were_never_written(heard, kind, sizes, before
     assert np.array_equal(found, np.tile(heard(whole)[0], (1 + before, 1)))
 
 
+@pytest.mark.parametrize("kind", ["rf64", "w64"])
+def test_a_head_that_is_cut_is_no_defect(heard, kind):
+    with pytest.raises(AudioError):
+        heard(encoded(TONES[0], **KINDS[kind])[:66])  # within the chunk of the format
+
+
 def test_an_rf64_without_its_sizes_chunk_is_no_defect(heard):
     head = b"RF64" + ONES[:4] + b"WAVE" + struct.pack("<4sI", b"data", 2_000)
     with pytest.raises(AudioError):
