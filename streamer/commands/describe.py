@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,16 +82,31 @@ class _Batch:
     has_failed: bool = False
     shares: dict[Take, float] = field(default_factory=dict)  # heard, of takes in hand
     lost: Exception | None = None  # why stdout cannot be written
+    screen: Screen | None = None  # the last one
 
     async def run(self, recordings: Sequence[Sequence[Take]]) -> int:
         todo = iter(recordings)
         self.show_progress()
-        async with anyio.create_task_group() as group:
-            for _ in range(min(self.options.jobs, len(recordings))):
-                group.start_soon(self._work, todo, group.cancel_scope)
+        with warnings.catch_warnings():
+            self._warn_between_lines()
+            async with anyio.create_task_group() as group:
+                for _ in range(min(self.options.jobs, len(recordings))):
+                    group.start_soon(self._work, todo, group.cancel_scope)
         if self.lost is not None:
             raise self.lost
         return 1 if self.has_failed else 0
+
+    def _warn_between_lines(self) -> None:
+        """Close a line that grows before a warning."""
+        show = warnings.showwarning
+
+        def close_and_show(*warning: Any, **more: Any) -> None:
+            if self.screen is not None and self.screen.blocks_bar:
+                self.screen.end()
+            self.bar.hide()
+            show(*warning, **more)
+
+        warnings.showwarning = close_and_show
 
     async def _work(self, todo: Iterator[Sequence[Take]], scope: anyio.CancelScope) -> None:
         for takes in todo:
@@ -113,7 +129,7 @@ class _Batch:
     async def _describe(self, take: Take) -> list[Description]:
         """Its description, or nothing where that failed."""
         options = self.options
-        screen = Screen(take, self.options, self.num_takes, self.bar)
+        screen = self.screen = Screen(take, options, self.num_takes, self.bar)
 
         def heard(heard_s: float, of_s: float) -> None:
             screen.where = f"{clock(heard_s)} of {clock(of_s)}"

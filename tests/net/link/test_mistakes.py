@@ -3,6 +3,8 @@
 import re
 import signal
 import ssl
+import subprocess
+import sys
 import time
 
 import anyio
@@ -10,7 +12,7 @@ import pytest
 from far import TERMS, free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
-from processes import started, streamer
+from processes import ended, started, streamer
 from speech import SAMPLES
 from tls import certificate
 from websockets.asyncio.client import connect
@@ -148,6 +150,9 @@ def test_gated_says_once_that_no_verifier_was_there(tmp_path):
     files = SAMPLES[1], SAMPLES[3]
     status, out, err = streamer("describe", *files, "--cloud", cloud)
     assert (status, out.count("说话人"), err) == (0, 2, told)
+    command = sys.executable, "-m", "streamer", "describe", files[0], "--cloud", cloud
+    both = ended(*command, stderr=subprocess.STDOUT).stdout
+    assert both.splitlines(keepends=True)[1:] == [told], "on a line of its own"
     table = tmp_path / "rows.jsonl"
     status, _, err = streamer("label", *files, "--out", table, "--jobs", 2, "--cloud", cloud)
     assert (status, err.count(told), err.count("\n")) == (0, 1, 2)
