@@ -145,29 +145,29 @@ class VerifyRequest(Message, tag=4, frozen=True):
 class Verdict(Message, tag=3, frozen=True):
     """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token).
 
-    told: their log-probabilities and that of the next id, in the target's raw softmax, as
+    log_probs_f16: their log-probabilities and that of the next id, in the target's raw softmax, as
     little-endian float16; empty where the target gives none.
     """
 
     number: Count
     n_accepted: Count
     next_id: Id
-    told: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
+    log_probs_f16: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
 
     def __post_init__(self) -> None:
         """Raises ValueError for impossible log-probabilities."""
-        if not self.told:
+        if not self.log_probs_f16:
             return
-        if len(self.told) != 2 * (self.n_accepted + 1):
+        if len(self.log_probs_f16) != 2 * (self.n_accepted + 1):
             n = f"{self.n_accepted + 1} ids"
-            raise ValueError(f"{len(self.told)} bytes are no log-probabilities of {n}")
+            raise ValueError(f"{len(self.log_probs_f16)} bytes are no log-probabilities of {n}")
         if not all(-math.inf < one <= 0 for one in self.log_probs):
             raise ValueError("numbers that are no log-probabilities")
 
     @property
     def log_probs(self) -> tuple[float, ...]:
         """One for each id that stands, and one for the next id; or none."""
-        return tuple(np.frombuffer(self.told, "<f2").tolist())
+        return tuple(np.frombuffer(self.log_probs_f16, "<f2").tolist())
 
 
 class Refusal(Message, tag=4, frozen=True):
