@@ -94,7 +94,7 @@ class DescribeOptions(Checked):
     """measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json"""
     pitch_reference: str | None = reference_option()
     filled_pauses: bool = option(False)
-    """count filled pauses (um, 嗯) by their sound; it misses up to half of them"""
+    """count filled pauses (um, 嗯) by their sound; it misses up to about half of them"""
     channels: Literal["mixed", "apart"] = option("mixed")
     """apart: each channel is a speaker with a description of their own"""
     track: int | None = option(None, "sound track of a film, from 0", unset="the default one", ge=0)
