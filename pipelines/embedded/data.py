@@ -65,7 +65,7 @@ class Joined(NamedTuple):
     is_of_people: bool
 
     def measured(self) -> Measures:
-        """Of the clean mel; the level says where a synthetic voice speaks."""
+        """Measures of the clean mel; in a synthetic voice, the level tells speech from silence."""
         speech = self.tracks[:, 2] > 0 if self.is_of_people else None
         return measure(self.mel[:, :128], self.tracks[:, 0], self.syllables, speech)
 

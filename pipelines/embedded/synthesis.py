@@ -135,7 +135,7 @@ def shard_at(listing: Path) -> tuple[list[dict], dict[str, np.ndarray]]:
 
 
 def write_missing(write: Callable[..., None], folder: Path, parts: Sequence, workers: int) -> None:
-    """Call `write(folder, index, part)` for the shards that are not there, by so many processes."""
+    """Call `write(folder, index, part)` for each missing shard, in `workers` processes."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # processes that fork cannot use the threads of this one
     missing = [n for n in range(len(parts)) if not (folder / f"{n:05d}.json").exists()]

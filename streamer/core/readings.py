@@ -80,7 +80,8 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
     level = found.levels.get(name)
     names = found.level_names.get(name)
     unit, times, _ = UNITS.get(name, ("", 1, 0))
-    value = getattr(found.measures, MEASURES.get(name, ""), None)
+    is_measured = found.measures is not None and name in MEASURES
+    value = getattr(found.measures, MEASURES[name]) if is_measured else None
     num_levels = len(names) if names else NUM_LEVELS[name]
     is_other = level is not None and value is not None and level.level != measured
     is_doubted = measured is None or (is_other and num_levels == NUM_LEVELS[name])

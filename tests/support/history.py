@@ -1,4 +1,4 @@
-"""What one client sent and saw over any number of sockets, and the proof that it is whole."""
+"""The history of one client over any number of sockets, and the proof that it is whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding must give, by the plainest loop there is: slow and obviously right."""
+"""The expected result of decoding, by a plain loop: slow and easy to check."""
 
 from __future__ import annotations
 

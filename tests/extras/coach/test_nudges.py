@@ -78,7 +78,7 @@ def test_a_nudge_waits_until_its_measure_agrees_and_comes_sooner_after_a_great_c
 
 @pytest.mark.parametrize("limit", [3.0, 5.0])
 def test_evidence_is_as_rare_as_its_limit_says(limit):
-    """Of white noise, alarms are at least e**limit steps apart on average (Lorden)."""
+    """In white noise, alarms are at least e**limit steps apart on average (Lorden)."""
     evidence, chance, alarms = Evidence(limit), np.random.default_rng(3), 0
     for value in chance.standard_normal(round(20 * math.exp(limit))):
         evidence.weigh(float(value), 1.0, 2.0)

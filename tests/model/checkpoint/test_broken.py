@@ -172,7 +172,7 @@ def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path, harm, reason):
 
 
 def test_a_config_as_transformers_4_wrote_it():
-    """Of the 7B: audio layers spelled twice, `rope_scaling`, nulls."""
+    """The 7B's config spells the audio layers twice, and has `rope_scaling` and nulls."""
     text = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28}
     text |= {"vocab_size": 152_064, "num_key_value_heads": 4, "intermediate_size": 18_944}
     text |= {"hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "head_dim": None}
