@@ -7,7 +7,6 @@ import base64
 import contextlib
 
 from fake_session import opening
-from far import Slow, serving_judges
 from websockets.frames import Frame
 from websockets.utils import accept_key
 from wire import running
@@ -20,13 +19,10 @@ UPGRADE |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY}
 
 
 @contextlib.asynccontextmanager
-async def port_of(service, **options):
-    if service == "realtime":
-        async with running(opening(), **options) as (url, _):
-            yield int(url.split(":")[2].partition("/")[0])
-    else:  # it has places for links enough
-        async with serving_judges(lambda turn: Slow(1e9)) as (port, _):
-            yield port
+async def realtime(**options):
+    """The port of a scripted server."""
+    async with running(opening(), **options) as (url, _):
+        yield int(url.split(":")[2].partition("/")[0])
 
 
 def request(path, headers=None, method="GET", version="HTTP/1.1", **changed):

@@ -289,7 +289,6 @@ class Connection:
                 group.start_soon(quietly, self._acknowledge)
                 group.start_soon(quietly, self._end_with_session)
                 is_goodbye = await self._read()
-                await self._socket.turn_to_end()
                 group.cancel_scope.cancel()
         finally:
             self._journal.attach(False)

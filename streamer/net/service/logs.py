@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TextIO
 
 EVERY_S = 10.0  # between two notices
@@ -43,15 +41,6 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             row["error"] = "".join(traceback.format_exception(record.exc_info[1]))
         return json.dumps(row, ensure_ascii=False)
-
-
-class Lines(logging.StreamHandler[TextIO]):
-    """Writes records to a stream. If the disk is full, records are lost and the work goes on."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):
-            with suppress(OSError):
-                super().handleError(record)
 
 
 class Notices:
@@ -88,22 +77,6 @@ class Notices:
         return True
 
 
-class RateLimit(logging.Filter):
-    """Passes each message of a logger once in EVERY_S, whatever its arguments. Its memory is
-    bounded by the number of messages in the program's text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._logged_at: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        now = time.monotonic()
-        is_due = now - self._logged_at.get(str(record.msg), -math.inf) >= EVERY_S
-        if is_due:
-            self._logged_at[str(record.msg)] = now
-        return is_due
-
-
 def notice(told: str) -> None:
     """Log one line; for lines that come at most once."""
     _notices.warning(told)
@@ -111,7 +84,7 @@ def notice(told: str) -> None:
 
 def log_to(stream: TextIO) -> None:
     """Write to `stream`, a line each: our errors, as JSON with their traceback, and notices."""
-    errors, notices = Lines(stream), Lines(stream)
+    errors, notices = logging.StreamHandler(stream), logging.StreamHandler(stream)
     errors.setFormatter(JsonLines())
     errors.setLevel(logging.ERROR)
     _logger.addHandler(errors)

@@ -6,7 +6,6 @@ decides before the upgrade which clients may connect, serves TLS, bounds connect
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import resource
@@ -19,7 +18,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -31,17 +29,17 @@ from websockets.datastructures import MultipleValuesError
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from streamer.net.service.admission import Admission, HttpRefusal, ReplicaStatus, busy
+from streamer.net.service.admission import Admission, HttpRefusal, ReplicaStatus
 from streamer.net.service.http import (
     CLOSE_S,
+    HANDSHAKE_S,
     ClientSocket,
     answer,
     answer_json,
     for_method,
     is_websocket,
-    url_of,
 )
-from streamer.net.service.logs import Notices, RateLimit, notice
+from streamer.net.service.logs import Notices, notice
 from streamer.net.service.metrics import ServiceMetrics
 
 # Limits on messages that the handler has not taken yet, and on their bytes in the kernel (which
@@ -49,10 +47,8 @@ from streamer.net.service.metrics import ServiceMetrics
 MAX_QUEUE = 1
 RECEIVE_BYTES = 128 << 10
 MAX_WAITING = 1_024  # connections before their upgrade; one more closes the oldest
-MAX_TURNS = 2  # upgrades and ends of one round of the event loop: 0.7 ms each
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
-SPARE_FILES = 8
 DRAIN_S = 30.0
 LAG_EVERY_S = 0.1
 Query = Mapping[str, Sequence[str]]
@@ -60,8 +56,6 @@ _logger = logging.getLogger("streamer")
 # protocol errors of clients are counted, not logged
 _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
-# asyncio logs each write to a lost client, and one client can cause thousands
-_rate_limit = RateLimit()
 
 
 @dataclass(frozen=True)
@@ -87,20 +81,12 @@ class Service(ABC):
         """notices: of refusals."""
         self.metrics = metrics
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
-        # set by `run`
-        self.tls: ssl.SSLContext | None = None
         self._admission = admission
         self._notices = notices
         # path -> answer, of the page
         self._files: dict[str, Response] = {}
-        # connections before their upgrade, oldest first, with the transport to close them by
-        self._waiting: dict[ClientSocket, asyncio.Transport] = {}
-        # by waiting sockets and events: upgrades and ends of connections that wait for their turn
-        self._queued: dict[object, Callable[[], None]] = {}
-        self._is_taking = False
-        self._served: set[ClientSocket] = set()
-        self._max_waiting = MAX_WAITING
-        self._max_served = MAX_FILES
+        # connections before their upgrade, oldest first
+        self._waiting: dict[ClientSocket, None] = {}
         self._stop = anyio.Event()
         self._draining: anyio.CancelScope | None = None
 
@@ -134,12 +120,12 @@ class Service(ABC):
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Serve until `stop` or a signal; `ready` gets the port. Raises OSError if it is taken."""
-        logging.getLogger("asyncio").addFilter(_rate_limit)
+        # asyncio warns of each write to a lost client, and one client can cause thousands
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
         self.metrics.watch(
             "tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
         )
-        self.tls = address.tls
-        self._share_files()
+        _raise_open_files()
         server = await serve(
             self._serve,
             address.host,
@@ -150,7 +136,9 @@ class Service(ABC):
             max_size=self.max_message_bytes,
             compression=None,
             ping_interval=self.ping_interval_s,
-            open_timeout=None,  # ClientSocket has its own, for what the client has to do
+            open_timeout=HANDSHAKE_S,
+            ssl=address.tls,
+            backlog=MAX_PENDING,
             close_timeout=CLOSE_S,
             max_queue=MAX_QUEUE,
             logger=_quiet,
@@ -159,78 +147,46 @@ class Service(ABC):
         for listening in server.sockets:
             # accepted ones inherit it
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
-            # asyncio's own 100 overflow when many come at once, and a client tries again after 1 s
-            with socket_module.socket(fileno=os.dup(listening.fileno())) as same:
-                same.listen(MAX_PENDING)
         # In this order: a run that is cancelled ends its sessions first, so no socket is held for a
         # client that may come back.
-        async with self._closing(server), anyio.create_task_group() as group:
+        async with _closing(server), anyio.create_task_group() as group:
             self.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
             await anyio.lowlevel.checkpoint()  # signals are heard from here on
-            try:
-                ready(server.sockets[0].getsockname()[1])
-                await self._stop.wait()
-                with anyio.CancelScope() as self._draining:
-                    await self.drain(DRAIN_S)
-            finally:  # sockets are read until they are closed, but no task can be started any more
-                self._admission.is_draining = True
+            ready(server.sockets[0].getsockname()[1])
+            await self._stop.wait()
+            with anyio.CancelScope() as self._draining:
+                await self.drain(DRAIN_S)
             group.cancel_scope.cancel()
 
-    def handshake_begins(self, socket: ClientSocket, transport: asyncio.Transport) -> None:
+    def handshake_begins(self, socket: ClientSocket) -> None:
         """Count a connection that is not yet upgraded. Idle ones do not keep others out."""
-        self._waiting[socket] = transport
-        if len(self._waiting) > self._max_waiting:
-            self._waiting.pop(next(iter(self._waiting))).abort()
+        self._waiting[socket] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            self.handshake_ends(oldest)
+            oldest.transport.abort()
 
     def handshake_ends(self, socket: ClientSocket) -> None:
         """The connection is upgraded or lost."""
         self._waiting.pop(socket, None)
-        self._queued.pop(socket, None)
-
-    def in_turn(self, key: object, begin: Callable[[], None]) -> None:
-        """Call `begin` after the calls queued before it. Each round of the loop makes a few calls,
-        so that plain requests, such as /healthz, do not wait for a thousand."""
-        self._queued[key] = begin
-        if not self._is_taking:
-            self._is_taking = True
-            asyncio.get_running_loop().call_soon(self._next_turns)
-
-    def _next_turns(self) -> None:
-        for key in list(islice(self._queued, MAX_TURNS)):
-            self._queued.pop(key)()
-        self._is_taking = bool(self._queued)
-        if self._is_taking:
-            asyncio.get_running_loop().call_soon(self._next_turns)
-
-    def _share_files(self) -> None:
-        """Ask for as many open files as the system allows, and keep connections below."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-        num_open = len(os.listdir("/dev/fd"))
-        free = (MAX_FILES if soft == resource.RLIM_INFINITY else soft) - num_open - SPARE_FILES
-        self._max_waiting = max(2, min(MAX_WAITING, free // 2))
-        self._max_served = max(1, free - self._max_waiting)
 
     def _answer_or_upgrade(self, socket: ServerConnection, request: Request) -> Response | None:
         """Plain HTTP, or a refusal, or None: upgrade."""
         assert isinstance(socket, ClientSocket)
         try:
-            url = url_of(request)
+            if not request.path.isprintable():  # it may become a Location, or a line of a log
+                raise ValueError
+            url = urlsplit(request.path)
             # other upgrades, such as h2c, are offers that a server may ignore
             if not is_websocket(request) and (found := self._plain(url.path)):
                 return for_method(request.method, found)
             return self._admit(socket, request, url)
         except HttpRefusal as found:
             refusal = found
-        except ValueError:
-            refusal = HttpRefusal(400, "the address cannot be read")
-        except MultipleValuesError as error:
-            refusal = HttpRefusal(400, f"{error.args[0]} is there twice; send it once")
+        except (ValueError, MultipleValuesError):
+            refusal = HttpRefusal(400, "the address cannot be read, or a header is there twice")
         self.metrics.refusals.labels(str(refusal.status)).inc()
         if self._notices is not None:
             host = (socket.remote_address or ("somebody",))[0]
@@ -243,8 +199,6 @@ class Service(ABC):
         socket.tenant = self._admission.check(url.path, request.headers, query)
         try:
             self.check(query, socket.tenant)
-            if len(self._served) >= self._max_served:
-                raise busy("this server may open no more files")
         except HttpRefusal:
             self._admission.num_refused += 1
             raise
@@ -282,14 +236,11 @@ class Service(ABC):
         assert isinstance(socket, ClientSocket)
         assert socket.request is not None
         self.handshake_ends(socket)
-        self._served.add(socket)
         try:
             await self.serve(socket, parse_qs(urlsplit(socket.request.path).query))
         except Exception as error:
             _logger.error("connection.failed", exc_info=error)
             await socket.close(1011, "internal error; the server's log says more")
-        finally:
-            self._served.discard(socket)
 
     async def _measure_lag(self) -> None:
         """Observe how late the event loop comes back from a sleep."""
@@ -309,17 +260,23 @@ class Service(ABC):
                     notice(f"answering what was said in open sessions ({num}), {way}")
                 self.stop()
 
-    @asynccontextmanager
-    async def _closing(self, server: Server) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            with anyio.CancelScope(shield=True):  # bounded by close_timeout
-                server.close()
-                if self.tls is not None:  # websockets does not know those without TLS yet
-                    for transport in list(self._waiting.values()):
-                        transport.abort()
-                await server.wait_closed()
+
+def _raise_open_files() -> None:
+    """Let this process open as many files as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@asynccontextmanager
+async def _closing(server: Server) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):  # bounded by close_timeout
+            server.close()
+            await server.wait_closed()
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:

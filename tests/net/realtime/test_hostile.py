@@ -2,29 +2,23 @@
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
 import resource
 import socket
-import ssl
-import statistics
 import struct
-import time
-import weakref
 from collections import Counter
 
 import anyio
 import pytest
 from fake_session import opening
 from patience import until as wait_until
-from processes import memory_mb, started
-from raw import BINARY, CLOSE, PING, TEXT, Raw, frame, request
-from tls import certificate
+from processes import memory_mb
+from raw import BINARY, TEXT, Raw, frame, request
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from wire import COMMIT, http, running, serving, session_update, text_of, until, until_metric
+from websockets.exceptions import ConnectionClosed
+from wire import COMMIT, http, running, serving, session_update, text_of, until
 
 from streamer.net.realtime import journal, session
 from streamer.net.realtime.server import PATH
@@ -34,8 +28,7 @@ UPDATE = session_update(binary=True)
 SESSION = {"audio": {"input": {"turn_detection": None}}, "streamer": {"live_update_s": 1}}
 OTHER_OPTIONS = json.dumps({"type": "session.update", "session": SESSION})
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: gone without a goodbye
-GOODBYE = frame(CLOSE, struct.pack(">H", 1000))
-FLOODS = {"pings": frame(PING, b"ping") * 20_000, "events": frame(TEXT, b"{}") * 5_000}
+FLOOD = frame(TEXT, b"{}") * 5_000
 
 
 @pytest.fixture
@@ -54,19 +47,6 @@ async def until_gone(server, sessions):
 
 def slow_readers(server):
     return server.metrics.slow_readers._value.get()
-
-
-@pytest.mark.parametrize("is_goodbye", [True, False])
-async def test_an_ended_session_is_freed_before_a_collection_of_garbage(is_goodbye):
-    gc.disable()
-    try:
-        async with running(opening(), hold_s=0.0) as (url, server), connect(url) as ws:
-            await until(ws, "session.created")
-            gone = weakref.ref(server.sessions[0])
-            await ws.close() if is_goodbye else ws.transport.abort()
-            await wait_until(lambda: gone() is None)
-    finally:
-        gc.enable()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -155,29 +135,22 @@ async def test_a_session_that_breaks_ends_alone(caplog):
     assert told == ["connection.failed"]
 
 
-@pytest.mark.parametrize("kind", FLOODS)
-async def test_clients_that_vanish_do_not_fill_the_log(kind, caplog):
+async def test_clients_that_vanish_do_not_fill_the_log(caplog):
     """They ask for thousands of answers, and are gone before the first one."""
     sessions = []
     caplog.set_level(logging.WARNING)
-    script = opening(sessions, num_said=1_000)
-    async with running(script, max_sessions=8, hold_s=0) as (url, server):
-        for _ in range(3):
-            ws = await connect(url, compression=None, max_queue=None)
-            raw = ws.transport.get_extra_info("socket")
-            ws.transport.pause_reading()
-            ws.transport.write(FLOODS[kind])
-            while ws.transport.get_write_buffer_size() and raw.fileno() >= 0:
-                await asyncio.sleep(0)
-            if raw.fileno() >= 0:
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            ws.transport.abort()
+    async with running(opening(sessions, num_said=1_000), hold_s=0) as (url, server):
+        ws = await connect(url, compression=None, max_queue=None)
+        raw = ws.transport.get_extra_info("socket")
+        ws.transport.pause_reading()
+        ws.transport.write(FLOOD)
+        while ws.transport.get_write_buffer_size() and raw.fileno() >= 0:
+            await asyncio.sleep(0)
+        if raw.fileno() >= 0:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        ws.transport.abort()
         await until_gone(server, sessions)
     assert len(caplog.records) <= 1, Counter(caplog.messages).most_common(3)
-
-
-def num_files(process):
-    return len(os.listdir(f"/proc/{process.pid}/fd"))
 
 
 async def test_wrong_values_do_not_fill_the_memory():
@@ -205,91 +178,18 @@ def many_files():
 
 
 @pytest.mark.usefixtures("many_files")
-@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
-def test_idle_connections_do_not_starve_the_port(is_secure, tmp_path):
-    """1,500 that say nothing delay no health check, and are gone after the deadline."""
-    options, context = (), None
-    if is_secure:
-        chain, key, authority = certificate(tmp_path)
-        options = ("--cert", chain, "--key", key)
-        context = ssl.create_default_context(cafile=authority)
-    with serving("--mode", "edge", *options) as (url, process), contextlib.ExitStack() as stack:
+def test_idle_connections_do_not_starve_the_port():
+    """1,500 that say nothing keep no health check out, and are gone after the deadline."""
+    with serving("--mode", "edge") as (url, process), contextlib.ExitStack() as stack:
         host, port = url.split("/")[2].split(":")
 
-        def health_s():
-            begun = time.monotonic()
-            assert http(url, "/healthz", context=context)[0] == 200
-            return time.monotonic() - begun
+        def num_files():
+            return len(os.listdir(f"/proc/{process.pid}/fd"))
 
-        before_s = statistics.median(health_s() for _ in range(9))
-        files = num_files(process)
-        took = []
+        files = num_files()
         for _ in range(15):
             for _ in range(100):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
-            took.append(health_s())
-        # the quickest of four: a busy machine is no starved port
-        assert sorted(took)[len(took) // 4] < 0.1 + 10 * before_s
-        assert num_files(process) - files <= MAX_WAITING + 8
-        anyio.run(wait_until, lambda: num_files(process) <= files + 8)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("many_files")
-async def test_health_while_a_thousand_sessions_begin_and_end():
-    """The server's own CPU time before each answer: full garbage collections took up to 0.5 s."""
-
-    def cpu_s(process):
-        with open(f"/proc/{process.pid}/task/{process.pid}/schedstat") as file:
-            return int(file.read().split()[0]) / 1e9
-
-    with serving("--mode", "edge", "--max-sessions", 1_000) as (url, process):
-        port = int(url.split("/")[2].split(":")[1])
-
-        async def begin():
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(request(PATH))
-            return b" 101 " in await reader.readline(), writer
-
-        async def end(writers):
-            for writer in writers:
-                writer.write(GOODBYE)
-            await until_metric(url, "streamer_sessions 0.0")
-
-        async def watched(task):
-            took_s = []
-            while not task.done():
-                before_s = cpu_s(process)
-                assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
-                took_s.append(cpu_s(process) - before_s)
-            # two full collections, and the hiccups of a busy machine
-            assert sum(each > 0.2 for each in took_s) <= 2 + len(took_s) // 50
-            return await task
-
-        found = await watched(asyncio.gather(*(begin() for _ in range(1_000))))
-        assert all(is_open for is_open, _ in found)
-        await watched(asyncio.ensure_future(end([writer for _, writer in found])))
-        for _, writer in found:
-            writer.close()
-
-
-def test_few_open_files_are_a_refusal_and_no_traceback():
-    """Sessions beyond them get 503, and /healthz is still answered."""
-    serve = ("serve", "--port", 0, "--mode", "edge", "--max-sessions", 99)
-
-    async def connect_all(stack, url):
-        for _ in range(99):
-            await stack.enter_async_context(connect(url))
-
-    async def fill(url):
-        async with contextlib.AsyncExitStack() as stack:
-            with pytest.raises(InvalidStatus) as refused:
-                await connect_all(stack, url)
-            assert refused.value.response.status_code == 503
-            assert b"open no more files" in refused.value.response.body
-            assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
-
-    with started(*serve, before=("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")) as process:
-        asyncio.run(fill(process.stdout.readline().split()[2]))
-        process.terminate()
-        assert "Traceback" not in process.communicate()[1]
+            assert http(url, "/healthz")[0] == 200
+        assert num_files() - files <= MAX_WAITING + 8
+        anyio.run(wait_until, lambda: num_files() <= files + 8)
