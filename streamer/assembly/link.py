@@ -69,20 +69,12 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     if key and not KEY_CHARACTERS.fullmatch(key):
         told = f"the key in cloud_key or {KEY} holds characters that no key has; check it"
         raise ModelError(config.cloud, told)
-    vocabulary = first.vocabulary
     plan = models.plan
     is_eager = config.cloud_audio == "eager"
     tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
-    given = (tls, is_eager, plan.verify_budget_s, plan.goes_on)
-    verifier = VerifierAddress(config.cloud, key, *given)
-    terms = DecodingTerms(
-        vocabulary.fingerprint,
-        vocabulary.num_ids,
-        plan.rules,
-        config.sampling(),
-        vocabulary=vocabulary,
-        phrases={name: first.card.speaking(name).phrases for name in first.card.spoken},
-    )
+    verifier = VerifierAddress(config.cloud, key, tls, is_eager, plan.verify_budget_s)
+    phrases = {name: first.card.speaking(name).phrases for name in first.card.spoken}
+    terms = DecodingTerms(first.vocabulary, plan.rules, config.sampling(), phrases)
     link = RemoteCloud(
         verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
     )

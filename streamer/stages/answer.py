@@ -154,8 +154,7 @@ class TurnAnswer:
         self._spec = parts.speculator(ready.turn.edge)
         self._is_cancelled = False
         self._is_prepared = False  # the target hears the turn's end
-        self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
-        self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
+        self._num_failures = 0  # of the state machine, as last seen
         self._replies: deque[Reply] = deque()
         self._came = anyio.Event()  # a reply, or the end of the wait for one
         self._lost: str | None = None  # why the target will not answer any more
@@ -203,7 +202,8 @@ class TurnAnswer:
                 case Done("error"):
                     return TurnFailed(self.turn.number, self._why_lost, is_target_lost=True)
                 case Done(reason):
-                    self._count_sent()
+                    if self.turn.cloud is not None:
+                        spec.counts.bytes_up, spec.counts.bytes_down = self.turn.cloud.traffic
                     return self._end(reason, spec.counts, tuple(spec.sequence.answer))
 
     def _draft(self, n: int, most: int) -> Steps:
@@ -246,10 +246,6 @@ class TurnAnswer:
         """Send one block."""
         assert self.turn.cloud is not None
         self._prepare()
-        counts = self._spec.counts
-        if counts.cloud_calls > self._num_calls:  # else it was refused, and is sent again
-            self._num_calls = counts.cloud_calls
-            self._asked[request.number] = len(request.draft)
         self._call(self.turn.cloud.verify, request)
 
     def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
@@ -280,7 +276,6 @@ class TurnAnswer:
                 case Exception() as error:
                     raise error
                 case reply:
-                    self._asked.pop(reply.number, None)
                     self._spec.replied(reply)
 
     def _see_failures(self) -> None:
@@ -288,17 +283,6 @@ class TurnAnswer:
         if self._spec.num_failures > self._num_failures and self.turn.cloud is not None:
             self._num_failures = self._spec.num_failures
             self.turn.cloud.failed()
-
-    def _count_sent(self) -> None:
-        """Requests that never left were neither uploaded nor a call."""
-        target, counts = self.turn.cloud, self._spec.counts
-        if target is None:
-            return
-        counts.bytes_up, counts.bytes_down = target.traffic
-        for number, n_drafted in self._asked.items():
-            if not target.has_sent(number):
-                counts.cloud_calls -= 1
-                counts.n_uploaded -= n_drafted
 
     @property
     def _why_lost(self) -> str:

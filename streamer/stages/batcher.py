@@ -170,7 +170,6 @@ class LocalTarget:
         self._is_finished = anyio.Event()
         # a late verdict's request is not overtaken
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
-        self._begun: set[int] = set()  # numbers of requests that the model was given
         self.is_up = True
         self.traffic = 0, 0
 
@@ -196,13 +195,9 @@ class LocalTarget:
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         await self._is_finished.wait()
         async with self._one_at_a_time:
-            self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             self.is_up = True
             return reply
-
-    def has_sent(self, number: int) -> bool:
-        return number in self._begun
 
     def failed(self) -> None:
         self.is_up = False

@@ -92,9 +92,6 @@ class Target(Protocol):
         """Verify a block, once the target has heard the turn's end. Raises TargetLost where waiting
         is in vain, and the model's errors."""
 
-    def has_sent(self, number: int) -> bool:
-        """Whether the request of this number has left for the target."""
-
     def failed(self) -> None:
         """A verdict did not come in time."""
 
@@ -116,7 +113,6 @@ class Cloud(Protocol):
     audio on their way.
     """
 
-    is_linked: bool
     is_remote: bool
     hears_late: bool
     name: str
@@ -125,6 +121,8 @@ class Cloud(Protocol):
 
     @property
     def is_up(self) -> bool: ...
+    @property
+    def is_linked(self) -> bool: ...
     @property
     def is_busy(self) -> bool: ...
     @property

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from places import ROOT
 from processes import ended
-from wire import MODEL
+from toy_parts import MODEL
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.director import PATHS, TARGETS, Director

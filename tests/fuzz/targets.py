@@ -77,11 +77,10 @@ def vocabulary() -> Vocabulary:
 
 @cache
 def edge_terms() -> DecodingTerms:
-    v = vocabulary()
-    return DecodingTerms("tokenizer", v.num_ids, Rules(), Sampling(), vocabulary=v)
+    return DecodingTerms(vocabulary(), Rules(), Sampling())
 
 
-MODEL = VerifierModel("model", "tokenizer", 101, 60.0, {"zh": ""})
+MODEL = VerifierModel("model", vocabulary().fingerprint, 101, 60.0, {"zh": ""})
 SOUND = np.linspace(-0.5, 0.5, 400, dtype=np.float32)
 
 
@@ -117,7 +116,7 @@ def up_seeds() -> Seeds:
     edge.finish()
     edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
     yield framed(*map(wire.encode, (opened, *iter(edge.next_message, None))))
-    runs_on = EdgeTurn(bytes(16), DecodingTerms("tokenizer", 99, Rules(), Sampling()))
+    runs_on = EdgeTurn(bytes(16), edge_terms())
     opened = runs_on.connect()
     runs_on.hear(SOUND)
     runs_on.finish()

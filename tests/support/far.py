@@ -10,10 +10,11 @@ import anyio
 import numpy as np
 from patience import PATIENCE_S
 from processes import listening
+from toy_parts import MODEL, VOCABULARY
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
-from wire import MODEL, in_process
+from wire import in_process
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
@@ -25,7 +26,7 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 
-TERMS = DecodingTerms(MODEL.tokenizer, MODEL.num_ids, Rules(language="zh"), Sampling())
+TERMS = DecodingTerms(VOCABULARY, Rules(language="zh"), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 QUERY = f"?{wire.VERSION_QUERY}={wire.VERSION}"
 

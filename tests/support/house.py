@@ -80,15 +80,9 @@ class House:
 
     async def _serve(self, ready):
         plan = self._decoding.plan
-        terms = DecodingTerms(
-            VOCABULARY.fingerprint,
-            VOCABULARY.num_ids,
-            plan.rules,
-            self._decoding.sampling,
-            vocabulary=VOCABULARY,
-        )
+        terms = DecodingTerms(VOCABULARY, plan.rules, self._decoding.sampling)
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
-        verifier = VerifierAddress(url, budget_s=plan.verify_budget_s, goes_on=plan.goes_on)
+        verifier = VerifierAddress(url, budget_s=plan.verify_budget_s)
         link = RemoteCloud(verifier, terms, self.clock)
         parts = toy_parts(self._decoding, link)
         server = RealtimeServer(

@@ -17,7 +17,7 @@ from streamer.core.rules.settings import Sampling, stop
 from streamer.stages.ports import Parts, Side
 
 VOCABULARY = toy_vocabulary()
-MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": ""})
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": "", "zh": ""})
 EDGE_PROMPT = (3, 7, 1)
 EDGE_SEED, CLOUD_SEED = 1, 2
 

@@ -17,7 +17,6 @@ from patience import until as wait_until
 from processes import describe as describe_command
 from processes import listening
 
-from streamer.core.link.verifier_turn import VerifierModel
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
@@ -33,7 +32,6 @@ async def in_process(server, port=0):
         server.stop()
 
 
-MODEL = VerifierModel("model", "tokenizer", 1_000, 60.0, {"zh": ""})
 COMMIT = '{"type": "input_audio_buffer.commit"}'
 ANSWER = '{"type": "response.create"}'
 

@@ -4,7 +4,7 @@ The turn keeps its samples, since the verifier may lose its slot, and the reques
 since the websocket may be cut. For each websocket call `connect` and send the Open; then send
 `next_message` until it is None, and give `receive` the messages that arrive.
 
-`Backoff` paces connections, openings and requests. Its times are seconds of any monotonic clock.
+`Backoff` paces connections and requests. Its times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ PIECE_SAMPLES = SAMPLE_RATE_HZ // 4
 # Sent and not yet heard. A request waits after at most 2 s of audio, on a slow verifier or a thin
 # link; a recording is sent at 2 s per round trip.
 MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
-MAX_MESSAGES = 4_096  # of one websocket, down: a turn of 75 s in pieces of 100 ms has 1,000
 _BYTES = 4  # of a sample as it is kept
 
 
@@ -37,15 +36,12 @@ _BYTES = 4  # of a sample as it is kept
 class DecodingTerms:
     """How the edge decodes, and what the verifier must agree to.
 
-    num_ids: of the tokenizer's vocabulary. vocabulary: to check the ids that the verifier chooses.
     phrases: language -> a digest of the phrases of its form, "" for none.
     """
 
-    tokenizer: str
-    num_ids: int
+    vocabulary: Vocabulary
     rules: Rules
     sampling: Sampling
-    vocabulary: Vocabulary | None = None
     phrases: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,8 +60,6 @@ class EdgeTurn:
         self.num_heard = 0
         # the verifier has heard the end, and waits for requests
         self.is_ready = False
-        # the verifier has opened the turn on this websocket
-        self.is_opened = False
         # fingerprint of the first verifier that opened the turn
         self.model = ""
         self._samples = bytearray()  # float32
@@ -73,7 +67,6 @@ class EdgeTurn:
         self._is_finished = self._is_finish_sent = False
         # samples sent on this websocket; None until the verifier says how many it has
         self._num_sent: int | None = None
-        self._num_received = 0  # messages on this websocket
         self._was_connected = False
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
         self._sent: set[int] = set()  # their numbers, on this websocket
@@ -113,8 +106,7 @@ class EdgeTurn:
         """Start over on a new websocket; send the returned message first."""
         self._num_sent = None if self._was_connected else 0
         self._was_connected = True
-        self._num_received = 0
-        self._is_finish_sent = self.is_opened = self.is_ready = False
+        self._is_finish_sent = self.is_ready = False
         self._sent.clear()
         self._run_from = None
         t = self.terms
@@ -122,7 +114,8 @@ class EdgeTurn:
         rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases.get(language, "")}
         del rules["language"]  # a field of the message
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
-        return wire.Open(self.session, self.model, t.tokenizer, language, rules, chance)
+        tokenizer = t.vocabulary.fingerprint
+        return wire.Open(self.session, self.model, tokenizer, language, rules, chance)
 
     def next_message(self) -> wire.Up | None:
         """The next message for this websocket; None until something happens."""
@@ -138,7 +131,11 @@ class EdgeTurn:
         if self._run_from is not None:  # further verdicts come without asking
             return None
         request = next((r for n, r in self._requests.items() if n not in self._sent), None)
-        return None if request is None else self._ask(request)
+        if request is not None:
+            self._sent.add(request.number)
+            if request.runs_on:
+                self._run_from = request.number
+        return request
 
     def receive(self, message: wire.Down) -> Verdict | Refusal | None:
         """Take a message from the verifier; return the reply that it holds.
@@ -146,9 +143,6 @@ class EdgeTurn:
         Raises RemoteFault for a message that cannot be, and WireError. The caller handles
         Rejected.
         """
-        self._num_received += 1
-        if self._num_received > MAX_MESSAGES:
-            raise RemoteFault("the verifier sends more messages than a turn needs")
         match message:
             case wire.Opened(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
@@ -169,7 +163,6 @@ class EdgeTurn:
         if num_samples > self.num_samples or (self.model and model != self.model):
             raise RemoteFault("the verifier took the turn for another one")
         self.model = model
-        self.is_opened = True
         if self._num_sent is None:
             self._num_sent = self.num_heard = num_samples
 
@@ -183,15 +176,10 @@ class EdgeTurn:
         data = self._samples[_BYTES * start : _BYTES * self._num_sent]
         return wire.Audio.of(start, np.frombuffer(data, np.float32))
 
-    def _ask(self, request: VerifyRequest) -> VerifyRequest:
-        self._sent.add(request.number)
-        if request.runs_on:
-            self._run_from = request.number
-        return request
-
     def _judged(self, verdict: Verdict) -> Verdict | None:
-        if verdict.next_id >= self.terms.num_ids:
-            raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
+        known, num_ids = self.terms.vocabulary, self.terms.vocabulary.num_ids
+        if verdict.next_id >= num_ids:
+            raise RemoteFault(f"the verifier chose id {verdict.next_id} of {num_ids}")
         request = self._requests.get(verdict.number)
         is_of_run = self._run_from is not None and verdict.number >= self._run_from
         if request is None and not is_of_run:  # given up
@@ -200,8 +188,7 @@ class EdgeTurn:
         if verdict.n_accepted > n_drafted:
             raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {n_drafted}")
         # terminals and pages show it: no escape code, line break or special id
-        known = self.terms.vocabulary if self.terms.rules.clean else None
-        if known is not None and known.never[verdict.next_id]:
+        if self.terms.rules.clean and known.never[verdict.next_id]:
             told = f"the verifier chose id {verdict.next_id}, which the rules never allow"
             raise RemoteFault(told)
         if request is None:
@@ -212,9 +199,8 @@ class EdgeTurn:
         return verdict
 
 
-# After a connection that failed, a turn without a place, and a verdict that was late.
+# After a connection that failed, and a verdict that was late.
 DIAL_PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
-REOPEN_PAUSES_S = (0.25, 0.5, 1.0, 2.0)
 VERDICT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # of a pause, up or down: edges that lost one verifier do not come back to it all at once
 JITTER = 0.25

@@ -1,7 +1,7 @@
-"""The edge's side of the link: a verifier elsewhere as a Cloud, a websocket per turn.
+"""The edge's side of the link: a verifier elsewhere as a Cloud, with a websocket per turn.
 
-Bounds: turns by their KV slots on the edge; of each turn its samples (at most max_turn_s), its
-requests, and the unheard audio of core/link/edge_turn.py.
+One spare connection is kept, so a turn that begins does not wait for a handshake. Pings on the
+spare tell whether the verifier answers. core/link/edge_turn.py paces connections and requests.
 """
 
 from __future__ import annotations
@@ -9,298 +9,48 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import State
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
-from streamer.core.link import wire
 from streamer.core.link.edge_turn import (
-    REOPEN_PAUSES_S,
+    DIAL_PAUSES_S,
+    VERDICT_PAUSES_S,
     Backoff,
     DecodingTerms,
-    EdgeTurn,
     RemoteFault,
 )
-from streamer.core.rules.settings import LevelWeights, Rules
-from streamer.net.link.connections import Connections
-from streamer.net.link.dial import VerifierAddress, is_other_version, why
+from streamer.core.link.wire import WireError
+from streamer.core.rules.settings import Rules
+from streamer.net.link.dial import UNREACHABLE, VerifierAddress, is_absent, is_final, why
+from streamer.net.link.target import RemoteTarget
+from streamer.net.service.logs import Notices
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.stages.ports import TargetLost, quietly
+from streamer.stages.ports import quietly
 
-STUCK_S = 2.0  # without progress; it reports each piece of audio that it has heard
-SLOWEST = 8  # times the duration that a needed verdict is waited for: a link of 32 kbit/s
+MAX_DIALS = 4  # at once; one while they fail
+PING_S = 1.0
+PATIENCE_S = 5.0  # for a pong
+MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
+DIALS_FORGOTTEN_S = 30.0
+MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
+NOT_YET = "not connected yet"
+SLOW = "it is slow"
 
 
-@dataclass(eq=False)
-class _Waiter:
-    asked_at: float  # or sent, where that came later
-    reply: Verdict | Refusal | str = ""  # a text: why there is none
-    over: anyio.Event = field(default_factory=anyio.Event)
+class RemoteCloud:
+    """Implements stages/ports.py's Cloud. `run` it until it is cancelled.
 
-
-class RemoteTarget:
-    """One turn that a verifier elsewhere serves: the Target of stages/ports.py.
-
-    `run` holds the turn's connections, one after another, until the turn is over. Other calls
-    return at once, except `verify` and `prefilled`. turn: its state.
+    on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """
-
-    def __init__(
-        self,
-        connections: Connections,
-        terms: DecodingTerms,
-        on_close: Callable[[RemoteTarget], None],
-    ) -> None:
-        self.turn = EdgeTurn(secrets.token_bytes(16), terms)
-        self._connections = connections
-        self._verifier = connections.verifier
-        self._clock = connections.clock
-        self._on_close = on_close
-        self._num_bytes_up = self._num_bytes_down = 0
-        # set when a connection is wanted: at once, or with the first request (lazy)
-        self._wanted = anyio.Event()
-        # set when there may be something to send
-        self._wake = anyio.Event()
-        # set when the verifier has heard more, or will not
-        self._moved = anyio.Event()
-        self._scope = anyio.CancelScope()
-        self._waiters: dict[int, _Waiter] = {}
-        self._asked: set[int] = set()  # numbers of requests that left, on any connection
-        self._is_cut = False  # the latest connection was lost, and there is no other yet
-        self._rejections = Backoff(REOPEN_PAUSES_S)
-        self._is_rejected = False
-        # a verdict was wanted before its request could be sent: the verifier has to catch up
-        self._is_behind = False
-        self._lost: str | None = None
-        self._began_at = math.inf
-        # the verifier's latest progress, or when it was asked to open the turn
-        self._moved_at = -math.inf
-        self._num_moved = -1  # how far it was then
-
-    @property
-    def is_up(self) -> bool:
-        """Whether to ask: the turn has a place and a connection, and nothing to catch up on."""
-        is_held_up = self._is_rejected or self._is_cut
-        is_held_up |= self._is_behind and not self.turn.is_ready
-        return self._lost is None and not is_held_up
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests without a reply."""
-        return len(self._waiters)
-
-    @property
-    def num_unheard(self) -> int:
-        """Samples that the verifier should have heard and has not; 0 where nothing is sent yet."""
-        is_heard = self._wanted.is_set() and self._lost is None
-        return self.turn.num_unheard if is_heard else 0
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        return self._num_bytes_up, self._num_bytes_down
-
-    async def hear(self, heard: Heard) -> None:
-        if heard.samples is not None and len(heard.samples):
-            self._began_at = min(self._began_at, self._clock())
-            self.turn.hear(heard.samples)
-            self._send_soon(is_wanted=self._verifier.eager)
-
-    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        self.turn.finish(weights)
-        self._send_soon(is_wanted=self._verifier.eager)
-
-    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Raises TargetLost where the verifier has refused the turn, or is not there."""
-        why_not = self._lost or self._connections.why_not
-        if why_not is not None:
-            raise TargetLost(why_not)
-        early = self.turn.ask(request)
-        if early is not None:
-            return early
-        self._send_soon(is_wanted=True)
-        waiter = self._waiters[request.number] = _Waiter(self._clock())
-        try:
-            await waiter.over.wait()
-        finally:
-            self._waiters.pop(request.number, None)
-            self.turn.forget(request.number)
-        if isinstance(waiter.reply, str):
-            raise TargetLost(waiter.reply)
-        return waiter.reply
-
-    def has_sent(self, number: int) -> bool:
-        return number in self._asked
-
-    def failed(self) -> None:
-        """A verdict did not come in time.
-
-        The verifier is blamed where it has heard the turn and was asked, or makes no progress, or
-        is gone. A request that waits for the turn's own audio, here or in the buffers of a thin
-        link, or for a place there, is this turn's own misfortune.
-        """
-        has_moved = self._clock() - self._moved_at < STUCK_S
-        is_moving = self._is_rejected or (self._connections.is_linked and has_moved)
-        was_asked = self.turn.is_ready and not self._asked.isdisjoint(self._waiters)
-        if self._waiters and not was_asked and is_moving:
-            self._is_behind = True
-            return
-        asked_at = max((waiter.asked_at for waiter in self._waiters.values()), default=math.inf)
-        self._connections.failed(asked_at)
-
-    async def prefilled(self) -> None:
-        """Wait until the verifier has heard all: it makes a recording's times those of a live turn.
-
-        Where the edge goes on without a verdict, the verifier has the audio's own duration. Where
-        the verdict is needed, a link slower than speech is waited for while it moves.
-        """
-        verifier = self._verifier
-        since = self._clock()
-        audio_s = self.turn.num_samples / SAMPLE_RATE_HZ
-        if verifier.goes_on:
-            over_at = max(since, self._began_at + audio_s)
-            stuck_s = min(STUCK_S, verifier.budget_s)
-        else:
-            over_at = max(since, self._began_at + SLOWEST * audio_s) + verifier.budget_s
-            stuck_s = verifier.budget_s
-        while self._connections.is_linked and self.num_unheard:
-            stuck_at = max(since, self._moved_at) + stuck_s
-            left_s = min(over_at, stuck_at) - self._clock()
-            if left_s <= 0:
-                self._is_behind |= verifier.goes_on and stuck_at <= over_at
-                return
-            self._moved = anyio.Event()
-            with anyio.move_on_after(left_s):
-                await self._moved.wait()
-
-    def close(self) -> None:
-        """End the turn; a second call does nothing."""
-        self._scope.cancel()
-        self._on_close(self)
-
-    def lose(self, why_not: str) -> None:
-        """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
-        self._lost = why_not
-        self._scope.cancel()
-        self._moved.set()
-        self.tell(why_not)
-
-    def tell(self, why_not: str) -> None:
-        """End the present waits of `verify`."""
-        for waiter in self._waiters.values():
-            waiter.reply = why_not
-            waiter.over.set()
-
-    async def run(self) -> None:
-        """Hold a connection, and another one after each cut, until the turn is over."""
-        with self._scope:
-            await self._wanted.wait()
-            while True:
-                try:
-                    async with self._connections.connection() as socket:
-                        since = self._clock()
-                        error = await self._use(socket)
-                finally:
-                    self._moved.set()
-                if error is not None:
-                    self._is_cut = True
-                    self._connections.cut(error, since)
-                    continue
-                self._rejections.failed(self._clock())
-                await anyio.sleep(self._rejections.pause_s(self._clock(), random.random()))
-
-    async def _use(self, socket: ClientConnection) -> Exception | None:
-        """One connection, to its end: the error that ended it, None where it was rejected."""
-        error: Exception | None = None
-        async with anyio.create_task_group() as group:
-            self._is_cut = False
-            self._num_moved = -1
-            group.start_soon(quietly, self._write, socket)
-            try:
-                await self._read(socket)
-            except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
-                error = ended
-            group.cancel_scope.cancel()
-        if error is not None and not self.turn.is_opened and is_other_version(error):
-            self.lose(f"{self._verifier.name} refuses: {why(error)}")
-        return error
-
-    async def _read(self, socket: ClientConnection) -> None:
-        """Take messages until the turn is rejected. Raises what ended the connection."""
-        while True:
-            data = await socket.recv()
-            self._num_bytes_down += len(data)
-            message = wire.decode_down(data)
-            if isinstance(message, wire.Rejected):
-                self._rejected(message)
-                return
-            self._receive(message)
-
-    async def _write(self, socket: ClientConnection) -> None:
-        try:
-            await self._send(socket, self.turn.connect())
-            if self._moved_at == -math.inf:
-                self._moved_at = self._clock()
-            while True:
-                self._wake = anyio.Event()
-                while (message := self.turn.next_message()) is not None:
-                    await self._send(socket, message)
-                await self._wake.wait()
-        except ConnectionClosed:
-            return  # the reader says so
-
-    async def _send(self, socket: ClientConnection, message: wire.Up) -> None:
-        data = wire.encode(message)
-        await socket.send(data)
-        self._num_bytes_up += len(data)
-        if isinstance(message, VerifyRequest):
-            self._asked.add(message.number)
-            if (waiter := self._waiters.get(message.number)) is not None:
-                waiter.asked_at = self._clock()
-
-    def _receive(self, message: wire.Down) -> None:
-        """Raises RemoteFault, WireError."""
-        reply = self.turn.receive(message)
-        if isinstance(message, wire.Opened):
-            self._is_rejected = False
-            self._connections.opened(self.turn.model)
-        if isinstance(message, wire.Opened | wire.Heard):
-            num_heard = message.num_samples if isinstance(message, wire.Heard) else 0
-            if num_heard > self._num_moved:  # repeated news is no progress
-                self._num_moved = num_heard
-                self._moved_at = self._clock()
-        if isinstance(reply, Verdict):
-            self._rejections.succeeded()
-            self._connections.verdict_came()
-        if reply is not None and (waiter := self._waiters.get(reply.number)) is not None:
-            waiter.reply = reply
-            waiter.over.set()
-        self._moved.set()
-        self._wake.set()
-
-    def _rejected(self, message: wire.Rejected) -> None:
-        reason = one_line(message.reason)
-        if message.is_final:
-            self.lose(f"{self._verifier.name} refuses: {reason}")
-        else:
-            self._is_rejected = True
-            self._connections.trouble = reason
-
-    def _send_soon(self, is_wanted: bool) -> None:
-        if is_wanted:
-            self._wanted.set()
-        self._wake.set()
-
-
-class RemoteCloud(Connections):
-    """Implements stages/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
     is_busy = hears_late = False
@@ -312,10 +62,70 @@ class RemoteCloud(Connections):
         clock: Callable[[], float],
         on_model: Callable[[str], None] = lambda model: None,
     ) -> None:
-        super().__init__(verifier, clock, on_model)
+        self.name = verifier.name
+        self.verifier = verifier
+        self.clock = clock
+        # verdicts that were late, or wrong
+        self.late = Backoff(VERDICT_PAUSES_S)
+        # there was a connection since the start
+        self.was_linked = False
+        # connections that were lost, since the start
+        self.num_cuts = 0
+        # round trip of the latest ping
+        self.rtt_s: float | None = None
+        # why the verifier refuses this edge, as it seems for good
+        self.lost: str | None = None
+        # why there is no connection, or no verdict
+        self.trouble = NOT_YET
+        # fingerprint of the model that served the latest turn
+        self.model = ""
         self._terms = terms
+        self._on_model = on_model
+        # when the latest ping was sent that was answered; None where the verifier is not there
+        self._answered_at: float | None = None
+        self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
+        self._dialled = Backoff(DIAL_PAUSES_S, DIALS_FORGOTTEN_S)
+        self._edge = secrets.token_hex(8)
+        self._dials = anyio.CapacityLimiter(MAX_DIALS)
+        self._taken: set[ClientConnection] = set()  # by turns
+        self._spare: ClientConnection | None = None
+        self._wake = anyio.Event()  # the spare is taken, or should be pinged now
+        self._num_tries = 0  # in vain, in a row
+        self._notices = Notices()
         self._turns: set[RemoteTarget] = set()
         self._group: TaskGroup | None = None
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the verifier is there, or was a moment ago."""
+        return self._answered_at is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether asking is worth it now.
+
+        Not after a late verdict, before the verifier has answered a later ping and a pause is over:
+        a verifier that answers pings and never verifies costs a verify budget per pause, not one
+        per block.
+        """
+        now, late_at = self.clock(), self.late.failed_at
+        if self._answered_at is None or self._answered_at < late_at:
+            return False
+        return now >= late_at + self.late.pause_s(now)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why waiting for a verdict is useless; None where one may come.
+
+        A verifier that was there may come back, so the first turn that misses it waits for its
+        whole budget.
+        """
+        if self.lost is not None:
+            return self.lost
+        is_missed = not self.was_linked or self.late.num_failures(self.clock()) > 0
+        if self._num_tries < MAX_TRIES or not is_missed:
+            return None
+        return f"{self.name} is not there ({self.trouble})"
 
     @property
     def num_in_flight(self) -> int:
@@ -332,7 +142,7 @@ class RemoteCloud(Connections):
     def listen(self, rules: Rules | None = None) -> RemoteTarget:
         """Begin a turn. rules: in place of those of the cloud's terms."""
         terms = replace(self._terms, rules=rules or self._terms.rules)
-        target = RemoteTarget(self, terms, self._turns.discard)
+        target = RemoteTarget(self, terms)
         self._turns.add(target)
         if self._group is not None:
             self._group.start_soon(quietly, target.run)
@@ -344,16 +154,151 @@ class RemoteCloud(Connections):
             async with anyio.create_task_group() as self._group:
                 for target in self._turns:
                     self._group.start_soon(quietly, target.run)
-                await self.keep_spare()
+                while True:
+                    await self._keep_spare()
         finally:
             self._group = None
 
-    def on_absent(self) -> None:
+    async def settled(self, within_s: float) -> None:
+        """Wait until the verifier answers or is known to be absent, at most `within_s`."""
+        with anyio.move_on_after(within_s):
+            await self._settled.wait()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[ClientConnection]:
+        """The spare connection, or a new one, however long that takes; closed at the end."""
+        socket, self._spare = self._spare, None
+        self._wake.set()
+        if socket is None or socket.state is not State.OPEN:
+            socket, _ = await self._dial()
+        self._taken.add(socket)
+        try:
+            yield socket
+        finally:
+            self._taken.discard(socket)
+            with anyio.CancelScope(shield=True):  # bounded by close_timeout
+                await socket.close()
+
+    # Reports of the turns.
+
+    def closed(self, turn: RemoteTarget) -> None:
+        """The turn is over."""
+        self._turns.discard(turn)
+
+    def opened(self, model: str) -> None:
+        """A turn was opened by this model; within a turn it cannot change."""
+        model = one_line(model)[:MODEL_CHARACTERS]
+        if model not in ("", self.model):
+            self.model = model
+            self._on_model(model)
+
+    def verdict_came(self) -> None:
+        """Earlier trouble is over."""
+        self._dialled.succeeded()
+        self.late.succeeded()
+        self.trouble = SLOW
+
+    def failed(self, asked_at: float) -> None:
+        """A verdict that was asked for at `asked_at` is late."""
+        self.late.failed(self.clock(), asked_at)
+        self._wake.set()
+
+    def cut(self, error: Exception, since: float) -> None:
+        """A connection, there since `since`, was ended by `error`."""
+        self.num_cuts += 1
+        self._dialled.failed(self.clock(), since)
+        if not self._has_connection or not isinstance(error, ConnectionClosed):
+            self._absent(error)
+        else:
+            self.trouble = why(error)
+        self._wake.set()  # perhaps only this connection was cut
+
+    # Connections.
+
+    @property
+    def _has_connection(self) -> bool:
+        return self._spare is not None or bool(self._taken)
+
+    async def _keep_spare(self) -> None:
+        """One spare connection, until a turn takes it or it is lost."""
+        socket, since = await self._dial()
+        self._spare = socket
+        try:
+            error = await self._watch(socket)
+        finally:
+            is_lost = self._spare is socket
+            if is_lost:
+                self._spare = None
+                socket.transport.abort()
+        if is_lost and error is not None:
+            self.cut(error, since)
+
+    async def _dial(self) -> tuple[ClientConnection, float]:
+        """A new connection, and when it was dialled."""
+        while True:
+            is_failing = self._dialled.num_failures(self.clock()) > 0
+            self._dials.total_tokens = 1 if is_failing else MAX_DIALS
+            async with self._dials:
+                await anyio.sleep(self._dialled.pause_s(self.clock(), random.random()))
+                since = self.clock()
+                try:
+                    socket = await self.verifier.dial(self._edge)
+                except UNREACHABLE as error:
+                    self._refused(error, since)
+                else:
+                    self.lost = None
+                    self.was_linked = True
+                    self._num_tries = 0
+                    return socket, since
+
+    async def _watch(self, socket: ClientConnection) -> Exception | None:
+        """Ping the spare connection until a turn takes it. Returns the error that ended it."""
+        while self._spare is socket:
+            self._wake = anyio.Event()
+            asked_at = self.clock()
+            try:
+                with anyio.fail_after(PATIENCE_S):
+                    await (await socket.ping())
+            except (TimeoutError, ConnectionClosed) as error:
+                return error
+            self._answered(asked_at)
+            with anyio.move_on_after(PING_S):
+                await self._wake.wait()
+        return None
+
+    def _answered(self, asked_at: float) -> None:
+        """The verifier answered a ping that was sent at `asked_at`."""
+        self.rtt_s = self.clock() - asked_at
+        self._answered_at = asked_at
+        self._settled.set()
+        if self.trouble == NOT_YET:
+            self.trouble = SLOW
+        self._notices.state(True, f"{self.name} is there again")
+
+    def _refused(self, error: Exception, since: float) -> None:
+        """A dial failed. A verifier that serves turns is there, though it may be full."""
+        self._dialled.failed(self.clock(), since)
+        if not (isinstance(error, InvalidStatus) and self._has_connection):
+            self._absent(error)
+
+    def _absent(self, error: Exception) -> None:
+        """There is no connection, or the verifier is at fault: end the waits that are useless."""
+        self._answered_at = None
+        self.trouble = why(error)
+        self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
+        if isinstance(error, RemoteFault | WireError):
+            self.late.failed(self.clock())
+        self._num_tries += is_absent(error)
+        if is_final(error, self.was_linked):
+            self.lost = f"{self.name} refuses: {self.trouble}"
+        if (why_not := self.why_not) is None:
+            return
+        self._settled.set()
         for turn in list(self._turns):
             if self.lost is not None:
-                turn.lose(self.lost)
-            elif self.why_not is not None and not self.was_linked:
-                turn.tell(self.why_not)
+                turn.lose(why_not)
+            elif not self.was_linked:
+                turn.tell(why_not)
 
 
 def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:

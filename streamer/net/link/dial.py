@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket as sockets
 import ssl
-from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,15 +23,9 @@ CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none
 # A pong may wait for the audio before it on a thin link: 2 s of it take 16 s at 32 kbit/s.
 PING_S, PONG_S = 5.0, 20.0
-# in our buffer before a send waits: at most this much audio is ahead of a request
-WRITE_BYTES = 4_096
-UNSENT_BYTES = 16_384  # the same in the kernel's
-_NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)
 REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
 # A wrong address. Where a connection has been up the address is right, and it may be again.
 REFUSED_AT_FIRST = (400, 404)
-NO_SUCH_HOST = (sockets.EAI_NONAME, getattr(sockets, "EAI_NODATA", sockets.EAI_NONAME))
-NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")  # OpenSSL's words for plain text
 # errors of a dial
 UNREACHABLE = (OSError, WebSocketException)
 
@@ -43,7 +35,7 @@ class VerifierAddress:
     """The address of a verifier, and how to use it.
 
     eager: send audio while someone speaks, else only when a verdict is wanted. budget_s: for a
-    verdict. goes_on: without one, in mode gated.
+    verdict.
     """
 
     url: str
@@ -51,7 +43,6 @@ class VerifierAddress:
     tls: ssl.SSLContext | None = None
     eager: bool = True
     budget_s: float = 5.0
-    goes_on: bool = True
 
     @property
     def address(self) -> str:
@@ -75,34 +66,26 @@ class VerifierAddress:
         path = parts.path.rstrip("/") or wire.PATH
         return urlunsplit(parts._replace(path=path, query="&".join(filter(None, asked))))
 
-
-async def dial(verifier: VerifierAddress, edge: str = "") -> ClientConnection:
-    """A connection for one turn. Raises UNREACHABLE."""
-    headers = {"Authorization": f"Bearer {verifier.key}"} if verifier.key else None
-    socket = await connect(
-        verifier.dialled_by(edge),
-        additional_headers=headers,
-        ssl=verifier.tls,
-        compression=None,
-        open_timeout=CONNECT_S,
-        close_timeout=0.5,
-        max_size=wire.MAX_MESSAGE_BYTES,
-        write_limit=WRITE_BYTES,
-        proxy=None,
-        ping_interval=PING_S,
-        ping_timeout=PONG_S,
-    )
-    raw = socket.transport.get_extra_info("socket")
-    if _NOTSENT_LOWAT is not None and raw is not None:
-        with suppress(OSError):
-            raw.setsockopt(sockets.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
-    return socket
+    async def dial(self, edge: str) -> ClientConnection:
+        """A connection for one turn. Raises UNREACHABLE."""
+        return await connect(
+            self.dialled_by(edge),
+            additional_headers={"Authorization": f"Bearer {self.key}"} if self.key else None,
+            ssl=self.tls,
+            compression=None,
+            open_timeout=CONNECT_S,
+            close_timeout=0.5,
+            max_size=wire.MAX_MESSAGE_BYTES,
+            proxy=None,
+            ping_interval=PING_S,
+            ping_timeout=PONG_S,
+        )
 
 
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether a new attempt seems useless; it is made all the same, seldom."""
-    if isinstance(error, ssl.SSLCertVerificationError) or _is_no_tls(error):
-        return not was_linked
+    if isinstance(error, ssl.SSLError):
+        return not (was_linked or isinstance(error, ssl.SSLEOFError))
     if not isinstance(error, InvalidStatus):
         return False
     status = error.response.status_code
@@ -111,72 +94,40 @@ def is_final(error: Exception, was_linked: bool) -> bool:
 
 def is_absent(error: Exception) -> bool:
     """Whether nothing listens there, no route leads there, or the connection ends at once."""
-    is_refused = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
-    return is_refused or _is_closed_at_once(error)
+    if isinstance(error, InvalidMessage):
+        return isinstance(error.__cause__, EOFError)
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
 
 
-def is_other_version(error: BaseException) -> bool:
-    """Whether the verifier closed the connection because it could not read a message."""
-    rcvd = error.rcvd if isinstance(error, ConnectionClosed) else None
-    return rcvd is not None and rcvd.code == 1008
-
-
-def _is_no_tls(error: BaseException) -> bool:
-    """Whether a wss:// address answered in plain text."""
-    return isinstance(error, ssl.SSLError) and error.reason in NO_TLS
-
-
-def why(error: BaseException) -> str:
+def why(error: Exception) -> str:
     """The error as one printable line, whatever the other side says."""
     return one_line(_why(error))
 
 
-def _why(error: BaseException) -> str:
+def _why(error: Exception) -> str:
     match error:
-        case InvalidStatus():
-            return _status(error)
-        case ConnectionClosed(rcvd=None):
-            return "the link was cut"
-        case ConnectionClosed() if is_other_version(error):
-            return f"it does not understand version {wire.VERSION} of the link; update it"
-        case ConnectionClosed():
-            assert error.rcvd is not None
-            return f"the link was closed ({error.rcvd.reason or error.rcvd.code})"
+        case InvalidStatus(response=response):
+            body = response.body.decode("utf-8", "replace").strip()
+            told = f"HTTP {response.status_code}" + (f" ({body[:200]})" if body else "")
+            way = "; give its key with --cloud-key or STREAMER_CLOUD_KEY"
+            return told + way * (response.status_code == 401)
+        case ConnectionClosed(rcvd=closed):
+            told = f"closed ({closed.reason or closed.code})" if closed else "cut"
+            return f"the link was {told}"
         case TimeoutError():
             return f"no answer within {CONNECT_S:g} s"
         case ssl.SSLCertVerificationError():
             told = f"its certificate does not verify ({error.verify_message.rstrip('.')})"
             way = "name the PEM file of its authority in SSL_CERT_FILE, and the host as the "
             return f"{told}; {way}certificate does"
-    if _is_no_tls(error):
-        ways = "give it --cert and --key, or take ws:// where the network is your own"
-        return f"it does not speak TLS; {ways}"
-    if _is_closed_at_once(error):
-        return "it closes connections at once; give wss:// if it has a certificate"
-    if isinstance(error, ConnectionResetError) and not error.errno:  # from asyncio
-        return "it ends the handshake of TLS; give ws:// if it has no certificate"
-    if isinstance(error, InvalidHandshake):
-        return f"it does not speak our protocol ({error})"
-    if isinstance(error, sockets.gaierror) and error.errno in NO_SUCH_HOST:
-        return f"{error.strerror}; check the host's name, and that there is a network"
-    number = error.errno if isinstance(error, OSError) else None
-    if number and number > 0 and not isinstance(error, ssl.SSLError):
-        return os.strerror(number)  # asyncio's text repeats the address
+        case ssl.SSLError():
+            ways = "give it --cert and --key, or take ws:// where the network is your own"
+            return f"it does not speak TLS ({error.reason}); {ways}"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)  # asyncio's text repeats the address
+        case ConnectionResetError() | InvalidMessage(__cause__=EOFError()):
+            ways = "give wss:// if it has a certificate, else ws://"
+            return f"it closes connections at once; {ways}"
+        case InvalidHandshake():
+            return f"it does not speak our protocol ({error})"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _status(error: InvalidStatus) -> str:
-    """The line for an HTTP answer in place of the upgrade."""
-    status = error.response.status_code
-    body = error.response.body.decode("utf-8", "replace").strip()
-    if status == 401:
-        cause = body[:200].partition(";")[0] or "wrong or missing key"
-        return f"HTTP 401 ({cause}); give its key with --cloud-key or STREAMER_CLOUD_KEY"
-    if status == 404 and "connect to /v1/realtime" in body:
-        return "it is a `streamer serve`; give the address of a `streamer verifier`"
-    return f"HTTP {status}" + (f" ({body[:200]})" if body else "")
-
-
-def _is_closed_at_once(error: BaseException) -> bool:
-    """Before the handshake: a balancer without a verifier, or TLS at a ws:// address."""
-    return isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError)

@@ -37,7 +37,7 @@ GARBAGE = (1008, "not a message of this protocol")
 RESTART = (1012, "the verifier is going down")
 # messages of one turn: more than its unheard audio in pieces of 100 ms; 4 MB at most
 MAX_WAITING = 64
-MAX_TURN_IDLE_S = 300.0  # without a message
+MAX_TURN_IDLE_S = 300.0  # with nothing to do
 OpenJudge = Callable[[VerifierTurn], Judge]
 _logger = logging.getLogger("streamer")
 
@@ -102,14 +102,11 @@ class ServedTurn:
         """Read ahead of the worker, to the websocket's end."""
         try:
             while True:
-                with anyio.fail_after(MAX_TURN_IDLE_S):
-                    message = wire.decode_up(await socket.recv())
+                message = wire.decode_up(await socket.recv())
                 if isinstance(message, wire.Audio):
                     before = min(self._num_received, message.start)
                     self._num_received = before + message.num_samples
                 await give.send(message)
-        except TimeoutError:
-            self._ended = Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
         except (wire.WireError, ConnectionClosed) as error:
             self._ended = error
         give.close()
@@ -119,13 +116,18 @@ class ServedTurn:
     ) -> Exception:
         """Do what the messages ask for, in their order. Returns what ended it."""
         try:
-            async for message in messages:
+            while True:
+                with anyio.move_on_after(MAX_TURN_IDLE_S) as idle:
+                    message = await messages.receive()
+                if idle.cancelled_caught:
+                    return Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
                 if self._ended is None:
                     await self._take(socket, message)
+        except anyio.EndOfStream:
+            assert self._ended is not None, "the reader says why it ends"
+            return self._ended
         except Exception as error:
             return error
-        assert self._ended is not None, "the reader says why it ends"
-        return self._ended
 
     async def _take(self, socket: ServerConnection, message: wire.Up) -> None:
         match message:

@@ -65,10 +65,10 @@ async def test_tls_and_keys(guarded, monkeypatch):
     line = await told(cloud=url.replace("127.0.0.1", "localhost"))
     assert "not valid for 'localhost'" in line
     line = await told_of_a_file(url.replace("wss:", "ws:"))
-    assert "(it closes connections at once; give wss:// if it has a certificate)" in line
+    assert "(it closes connections at once; give wss:// if it has a certificate" in line
     line = await told(cloud=url, cloud_key="wrong")
-    way = "give its key with --cloud-key or STREAMER_CLOUD_KEY"
-    assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
+    assert line.startswith(f"the verifier at {url}: HTTP 401 (wrong or missing API key")
+    assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in line
     for wrong in ("quokka\nlines", "quokka x"):  # with characters that no key has
         monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
         assert "quokka" not in await told(cloud=url)
@@ -77,8 +77,8 @@ async def test_tls_and_keys(guarded, monkeypatch):
 async def test_tls_where_there_is_none():
     with verifying() as (url, _):
         line = await told(cloud=url.replace("ws:", "wss:"))
-    ways = "give it --cert and --key, or take ws:// where the network is your own"
-    assert line.endswith(f": it does not speak TLS; {ways}")
+    assert "does not speak TLS" in line
+    assert "or take ws://" in line
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
@@ -104,11 +104,7 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         with anyio.fail_after(PATIENCE_S):
             await again.wait()
         assert link.lost is None
-        assert link.trouble in (
-            "it closes connections at once; give wss:// if it has a certificate",
-            "it ends the handshake of TLS; give ws:// if it has no certificate",
-            "Connection reset by peer",
-        )
+        assert "at once" in link.trouble or "reset by peer" in link.trouble
         group.cancel_scope.cancel()
 
 
