@@ -1,0 +1,275 @@
+"""The client as a process against real servers; a recording is the microphone's hardware."""
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import soundfile
+from fake_microphone import environment, line
+from patience import PATIENCE_S
+from places import ROOT
+from processes import ENVIRONMENT, ended
+from speech import SAMPLES, speech
+from tls import certificate
+from wire import describe_files, http, serving, url_of
+
+from bench.proxy import Proxy
+
+CLIENT = ROOT / "clients" / "streamer_client.py"
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving("--mode", "exact") as (url, _):
+        yield url
+
+
+def client(*arguments, **more):
+    """(exit status, stdout, stderr) of the command `file`. more: of its environment."""
+    done = ended(sys.executable, CLIENT, "file", *arguments, env=ENVIRONMENT | more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def fails(told, *arguments, **more):
+    """One line, which holds `told`."""
+    status, out, err = client(*arguments, **more)
+    assert (status, out, err.count("\n")) == (1, "", 1), err
+    assert told in err
+
+
+async def start(*arguments, env=None):
+    command = [sys.executable, CLIENT, *arguments]
+    return await asyncio.create_subprocess_exec(*map(str, command), **PIPES, env=env)
+
+
+@pytest.fixture
+async def listening(tmp_path):
+    """start(url, ...): `mic` listens to a recording; its process. Ends with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(url, *arguments, recording=SAMPLES[1]):
+            env = environment(tmp_path, recording)
+            mic = await start("mic", "--url", url, "--live-updates", 1, *arguments, env=env)
+            stack.push_async_callback(stop, mic)
+            return mic
+
+        async def stop(mic):
+            with contextlib.suppress(ProcessLookupError):
+                mic.kill()
+            await mic.communicate()
+
+        yield begin
+
+
+async def end(mic):
+    """Ctrl-C; (exit status, what was still printed, what was told)."""
+    mic.send_signal(signal.SIGINT)
+    out, err = await asyncio.wait_for(mic.communicate(), PATIENCE_S)
+    return mic.returncode, out.decode(), err.decode()
+
+
+def test_it_says_what_describe_says(server):
+    described = describe_files(SAMPLES[:2], "exact")
+    status, out, err = client(*SAMPLES[:2], "--url", server, "--speed", 20, "--json")
+    assert (status, err) == (0, "")
+    for mine, theirs in zip(map(json.loads, out.splitlines()), described, strict=True):
+        assert (mine["text"], mine["attributes"]) == (theirs["text"], theirs["attributes"])
+        assert mine["warning"] is None
+    bare = server.removesuffix("/v1/realtime")
+    proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    options = ("--url", bare, "--speed", 2, "--live-updates", 1)
+    status, out, err = client(SAMPLES[0], *options, **proxies)  # which do not lead to this machine
+    assert (status, out) == (0, described[0]["text"] + "\n")
+    assert " 1 s: " in err
+
+
+def test_it_hears_the_louder_channel(server, tmp_path):
+    """Channels that cancel each other, and a dead one."""
+    samples, rate = soundfile.read(SAMPLES[0])
+    (wanted,) = describe_files(SAMPLES[:1], "exact")
+    for name, other in (("cancel.wav", -0.9 * samples), ("dead.wav", 0 * samples)):
+        soundfile.write(tmp_path / name, np.stack([samples, other], 1), rate)
+        _, out, _ = client(tmp_path / name, "--url", server, "--speed", 20, "--json")
+        assert json.loads(out)["text"] == wanted["text"]
+
+
+def test_silence_is_told_and_broken_files_are_each_one_line(server, tmp_path):
+    soundfile.write(tmp_path / "silent.wav", np.zeros(16_000), 16_000)
+    soundfile.write(tmp_path / "nan.wav", [0.0] * 8000 + [np.nan], 16_000, subtype="FLOAT")
+    (tmp_path / "text.wav").write_text("these are words")
+    reasons = {
+        "silent.wav": "no speech was heard, so there is no sentence",
+        "missing.wav": "cannot be read (No such file or directory)",
+        "text.wav": "cannot be read (",
+        "nan.wav": "bad audio at 0.50 s; give finite samples",
+    }
+    files = [tmp_path / name for name in reasons]
+    status, out, err = client(*files, "--url", server, "--speed", 20)
+    assert (status, out, err.count("\n")) == (1, "\n", len(files))
+    for file, reason, told in zip(files, reasons.values(), err.splitlines(), strict=True):
+        assert told.startswith(f"streamer_client.py: {file}: {reason}")
+
+
+def test_a_stdout_that_cannot_be_written_is_no_broken_connection(server):
+    """It would try again for half a minute, or lose the text with status 0."""
+    command = (sys.executable, CLIENT, "file", SAMPLES[0], "--url", server, "--speed", 20)
+    done = ended("sh", "-c", 'exec "$@" >/dev/full', "sh", *command)
+    told = "streamer_client.py: stdout cannot be written (No space left on device)\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_a_server_that_cannot_be_used_is_one_line(server):
+    for url, told in {
+        "ws://127.0.0.1:9": "ws://127.0.0.1:9/v1/realtime: cannot be reached",
+        server.replace(
+            "ws:", "wss:"
+        ): "is `streamer serve` running? With --cert it is reached by wss",
+        "nonsense": "nonsense: is no address of a server (it begins with ws:// or wss://)",
+        "ws://127.0.0.1:99999": "is no address of a server (Port out of range 0-65535)",
+        server.replace("realtime", "other"): "no such path",
+    }.items():
+        fails(told, SAMPLES[0], "--url", url)
+    told = "language is 'de'; this server speaks"
+    fails(told, SAMPLES[0], "--url", server, "--language", "de")
+
+
+async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():
+    with serving("--mode", "edge", "--max-sessions", 1, "--api-key", "s3cret") as (url, _):
+        held = ("--api-key", "s3cret", "--live-updates", 0.5, "--speed", 0.05)
+        holder = await start("file", SAMPLES[0], "--url", url, *held)
+        await holder.stderr.readline()
+        for key, told in (
+            ("wrong", "give --api-key KEY or STREAMER_API_KEY"),
+            ("s3cret", "all 1 sessions are taken"),
+        ):
+            await asyncio.to_thread(fails, told, SAMPLES[0], "--url", url, "--api-key", key)
+        assert (await end(holder))[0] == 130
+
+
+def test_what_went_unverified_is_told():
+    """By the client for each file; by the server in a counter."""
+    with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
+        status, out, err = client(SAMPLES[0], SAMPLES[0], "--url", url, "--speed", 20, "--json")
+        counters = http(url, "/metrics")[1]
+    rows = [json.loads(row) for row in out.splitlines()]
+    assert status == 0
+    assert all("went unverified" in row["warning"] for row in rows)
+    assert err == "".join(f"streamer_client.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
+    assert "\nstreamer_turns_unverified_total 2.0\n" in counters
+
+
+def test_it_speaks_tls_with_an_authority_of_ones_own(tmp_path):
+    chain, key, ca = certificate(tmp_path)
+    with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
+        fails("SSL_CERT_FILE names the PEM file", SAMPLES[0], "--url", url)
+        status, out, _ = client(SAMPLES[0], "--url", url, "--speed", 20, SSL_CERT_FILE=str(ca))
+        assert (status, out[:3]) == (0, "说话人")
+
+
+def test_it_needs_nothing_of_streamer_and_names_a_missing_package(tmp_path):
+    source = CLIENT.read_text("utf-8")
+    imports = set(re.findall(r"^ *(?:import|from) (\w+)", source, re.M))
+    assert {"websockets", "numpy", "soundfile", "sounddevice"} == imports - sys.stdlib_module_names
+    (tmp_path / "soundfile.py").write_text("raise ModuleNotFoundError('No module named it')")
+    told = "No module named it; pip install websockets numpy soundfile, or `uv run"
+    fails(told, SAMPLES[0], PYTHONPATH=str(tmp_path))
+
+
+async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tmp_path):
+    """A turn in two parts through a link that breaks every 300 kB, at both ends at once."""
+    soundfile.write(tmp_path / "long.wav", speech(65, 5), 16_000, subtype="PCM_16")
+    (wanted,) = describe_files([tmp_path / "long.wav"], "exact")
+    async with Proxy(urlsplit(server).port) as proxy:
+        proxy.cut_after = proxy.cut_every = 300_000
+        url = url_of(proxy)
+        one = await start("file", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json")
+        out, err = await asyncio.wait_for(one.communicate(), PATIENCE_S)
+    assert (one.returncode, err) == (0, b"")
+    metrics = await asyncio.to_thread(http, server, "/metrics")
+    assert float(re.search(r"^streamer_resumed_total (\S+)$", metrics[1], re.M)[1]) >= 4
+    found = json.loads(out)
+    assert found["text"] == wanted["text"]
+    assert [part["text"] for part in found["parts"]] == [part["text"] for part in wanted["parts"]]
+
+
+async def test_a_server_that_is_started_anew(listening, tmp_path):
+    """The recording is sent again; the microphone goes on. Each says so in one line."""
+    soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
+    (wanted,) = describe_files([tmp_path / "speech.wav"], "edge")
+    with contextlib.ExitStack() as servers:
+        url, process = servers.enter_context(serving("--mode", "edge"))
+        slowly = ("--speed", 2, "--live-updates", 0.5)
+        one = await start("file", tmp_path / "speech.wav", "--url", url, *slowly)
+        mic = await listening(url)
+        await line(mic.stdout)
+        await line(one.stderr, " s: ")
+        process.kill()
+        process.wait()
+        servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
+        await line(mic.stderr, "the server started anew; a sentence may miss its beginning")
+        assert (await line(mic.stdout)).endswith("。\n"), await mic.stderr.read()
+        out, err = await asyncio.wait_for(one.communicate(), PATIENCE_S)
+    assert one.returncode == 0
+    assert out.decode() == wanted["text"] + "\n"
+    assert err.decode().count("started anew; once more from the beginning") == 1
+
+
+async def test_ctrl_c_ends_a_recording_at_once(server, tmp_path):
+    """It is longer than any timeout."""
+    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    soundfile.write(tmp_path / "long.wav", np.resize(samples, int(3 * PATIENCE_S) * rate), rate)
+    one = await start("file", tmp_path / "long.wav", "--url", server, "--live-updates", 0.5)
+    assert (await one.stderr.readline()).strip(), "a live update: it is streaming"
+    assert (await end(one))[0] == 130
+
+
+async def test_the_microphone_is_described_until_ctrl_c(server, listening):
+    mic = await listening(server)
+    assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")
+    assert (await line(mic.stderr, " s: ")).strip().endswith("。"), "live updates"
+    assert (await line(mic.stdout)).endswith("。\n")
+    status, _, err = await end(mic)
+    # 1, if it had waited for a turn that is over
+    assert (status, "streamer_client" in err) == (0, False)
+
+
+async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):
+    mic = await listening(server, recording=SAMPLES[0])
+    await line(mic.stderr, " s: ")
+    status, out, _ = await end(mic)
+    assert (status, out.endswith("。\n")) == (0, True)
+
+
+async def test_the_second_ctrl_c_ends_it_at_once(listening):
+    with serving("--mode", "edge") as (url, process):
+        mic = await listening(url, recording=SAMPLES[0])
+        await line(mic.stderr, " s: ")
+        process.send_signal(signal.SIGSTOP)
+        mic.send_signal(signal.SIGINT)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(mic.wait(), 1)
+        status, _, err = await end(mic)
+    assert (status, "Traceback" in err) == (130, False)
+
+
+def test_a_microphone_that_is_missing_is_told_in_one_line(tmp_path):
+    for told, more in {
+        "cannot be opened (Error querying device -1); plug one in": {"NO_MICROPHONE": "1"},
+        "cannot be opened (Device unavailable); plug one in": {"BUSY": "1"},
+        "PortAudio library not found; pip install sounddevice, and PortAudio": {
+            "NO_PORTAUDIO": "1"
+        },
+        "pip install sounddevice, and": {"PYTHONPATH": ""},
+    }.items():
+        env = environment(tmp_path, SAMPLES[1], **more)
+        done = ended(sys.executable, CLIENT, "mic", env=env)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert told in done.stderr
