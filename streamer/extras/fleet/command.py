@@ -43,9 +43,6 @@ def run(options: FleetOptions) -> int:
     config = read(options.pipeline)
     where = config.ray.address
     tls, key = door_of(config.director)
-    if options.down and where == LOCAL:
-        told = "[ray] address is local: that fleet ends with the command that started it"
-        raise ConfigError(f"{options.pipeline}: {told} (Ctrl-C); --down is for a cluster's")
     if not options.down:
         check_free(config.director, "director")  # before Ray is started
     tell("starting Ray ..." if where == LOCAL else f"joining Ray at {where} ...")
@@ -62,9 +59,9 @@ def run(options: FleetOptions) -> int:
 
 async def _end(config: FleetConfig, placement: RayPlacement) -> int:
     """Drain the replicas of a cluster."""
-    from streamer.extras.fleet.manager import drain_all
+    from streamer.extras.fleet.manager import drain_all, kind_of
 
-    names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
+    names = [name for name in placement.running() if kind_of(name) in config.kinds]
     await drain_all(placement, names, config.kinds)
     put(f"{', '.join(sorted(names)) or 'no replica'} drained")
     return 0

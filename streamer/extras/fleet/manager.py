@@ -14,7 +14,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
@@ -77,15 +76,6 @@ class Scaler:
         return min(max(wanted, num + 1) if lag_s > LAG_S else wanted, self._most)
 
 
-@dataclass
-class Replica:
-    """A wanted replica. known: None until it serves."""
-
-    name: str
-    kind: str
-    known: Known | None = None
-
-
 class Manager:
     """`run` it with the roster of the director."""
 
@@ -102,7 +92,7 @@ class Manager:
         self._plan = plan
         self._clock = clock
         self._scalers = {k: Scaler(o.placing.least, o.placing.most) for k, o in kinds.items()}
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[str, Known | None] = {}  # by name; None until it serves
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -115,11 +105,11 @@ class Manager:
                 await anyio.sleep(TICK_S)
 
     def _scale(self, group: TaskGroup, kind: str) -> None:
-        mine = [r for r in self.replicas.values() if r.kind == kind]
-        mine = [r for r in mine if r.known is None or not r.known.is_leaving]
-        there = {r.name: r.known.staying for r in mine if r.known and r.known.staying}
-        found = list(there.values())
-        change, why = self._scalers[kind].decide(found, len(mine) - len(there), self._clock())
+        mine = {name: k for name, k in self.replicas.items() if kind_of(name) == kind}
+        mine = {name: k for name, k in mine.items() if not (k and k.is_leaving)}
+        there = {name: k.staying for name, k in mine.items() if k and k.staying}
+        num_starting = len(mine) - len(there)
+        change, why = self._scalers[kind].decide([*there.values()], num_starting, self._clock())
         for _ in range(change):
             names = (f"{kind}-{number}" for number in itertools.count(1))
             self._begin(group, next(name for name in names if name not in self.replicas))
@@ -129,53 +119,57 @@ class Manager:
             # the emptiest; of equals the last name, often the newest replica
             goes = max(there, key=lambda name: (-there[name].taken, name))
             _logger.warning("%s goes: %s", goes, why)
-            (known,) = (r.known for r in mine if r.name == goes and r.known)
-            known.is_leaving = True
+            if known := mine[goes]:
+                known.is_leaving = True
 
     def _begin(self, group: TaskGroup, name: str) -> None:
-        kind = name.rpartition("-")[0]
-        if kind in self._scalers:
-            self.replicas[name] = Replica(name, kind)
-            group.start_soon(self._keep, self.replicas[name])
+        if kind_of(name) in self._scalers:
+            self.replicas[name] = None
+            group.start_soon(self._keep, name)
 
-    async def _keep(self, replica: Replica) -> None:
+    async def _keep(self, name: str) -> None:
         """Start it, restart it while it should run, and drain it. One that cannot be started is
         dropped after a pause, and the scaler asks for another one."""
         drain_s = DRAIN_S
         try:
-            await self._serve(replica)
+            await self._serve(name)
         except ReplicaLost as error:
             _logger.warning("%s; next try in %g s", error, RETRY_S)
-            drain_s, replica.known = 0.0, None
+            drain_s, self.replicas[name] = 0.0, None
             self._publish()
-        await self._placement.stop(replica.name, drain_s)
+        await self._placement.stop(name, drain_s)
         if not drain_s:
             await anyio.sleep(RETRY_S)
-        del self.replicas[replica.name]
+        del self.replicas[name]
         self._publish()
 
-    async def _serve(self, replica: Replica) -> None:
+    async def _serve(self, name: str) -> None:
         """Until it is to leave, and is empty or PATIENCE_S are over. Raises ReplicaLost."""
-        plan = self._plan(replica.kind, int(replica.name.rpartition("-")[2]))
-        known = self._found(replica, await self._placement.start(plan))
-        _logger.warning("%s is at %s", replica.name, known.address)
+        plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
+        known = self._found(name, await self._placement.start(plan))
+        _logger.warning("%s is at %s", name, known.address)
         while not known.is_leaving:
             await anyio.sleep(TICK_S)
             if known.is_gone:
-                _logger.warning("%s is gone; it is started again", replica.name)
-                known = self._found(replica, await self._placement.restart(replica.name))
+                _logger.warning("%s is gone; it is started again", name)
+                known = self._found(name, await self._placement.restart(name))
         with anyio.move_on_after(PATIENCE_S):
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
             while known.answers and known.status and known.status.taken:
                 await anyio.sleep(TICK_S)
 
-    def _found(self, replica: Replica, address: str) -> Known:
-        replica.known = Known(address)  # forgets the status of the lost process
+    def _found(self, name: str, address: str) -> Known:
+        known = self.replicas[name] = Known(address)  # forgets the status of the lost process
         self._publish()
-        return replica.known
+        return known
 
     def _publish(self) -> None:
-        self._roster.known = {r.known.address: r.known for r in self.replicas.values() if r.known}
+        self._roster.known = {known.address: known for known in self.replicas.values() if known}
+
+
+def kind_of(name: str) -> str:
+    """server-2 -> server."""
+    return name.rpartition("-")[0]
 
 
 async def drain_all(placement: RayPlacement, names: Iterable[str], kinds: Iterable[str]) -> None:
@@ -184,5 +178,5 @@ async def drain_all(placement: RayPlacement, names: Iterable[str], kinds: Iterab
     for kind in reversed(list(kinds)):
         async with anyio.create_task_group() as group:
             for name in list(names):
-                if name.rpartition("-")[0] == kind:
+                if kind_of(name) == kind:
                     group.start_soon(placement.stop, name, DRAIN_S)

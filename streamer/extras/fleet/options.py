@@ -11,9 +11,7 @@ from streamer.commands.options import AddressOptions, ServeOptions, VerifierOpti
 from streamer.config import Config, ConfigError, has_host
 from streamer.core.declare import REQUIRED, Checked, did_you_mean, option, read_toml, taken
 
-PER_REPLICA = {"host", "name"}
-OF_THE_DIRECTOR = {"api_key", "cert", "key"}  # they hold for all replicas
-REPLICA_SCHEMES = ("ws://", "wss://")
+OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}  # the director's hold for all replicas
 LOCAL = "local"
 
 
@@ -28,10 +26,8 @@ class DirectorOptions(AddressOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for url in self.replicas:
-            if not url.startswith(REPLICA_SCHEMES) or not has_host(url):
+            if not url.startswith(("ws://", "wss://")) or not has_host(url):
                 raise ConfigError(f"--replicas is {url!r}; give ws://HOST:PORT of a replica")
-            if self.replicas.count(url) > 1:
-                raise ConfigError(f"--replicas has {url} twice; each is another replica")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +62,6 @@ class PlacingOptions(Checked):
         super().__post_init__()
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
-
-    def ports(self) -> range:
-        return range(self.port, self.port + self.most)
 
 
 # table -> the options that its keys are. Verifiers first, since servers connect to them.
@@ -106,11 +99,8 @@ def read(path: str | Path) -> FleetConfig:
 def of(tables: Mapping[str, Any]) -> FleetConfig:
     """From what a TOML file holds. Raises ConfigError."""
     for name, table in tables.items():
-        if name not in OWNERS:
-            known = f"{did_you_mean(name, OWNERS)}; known are {', '.join(OWNERS)}"
-            raise ConfigError(f"unknown table [{name}]{known}")
-        if not isinstance(table, dict):
-            raise ConfigError(f"{name} is no table; write [{name}] above its keys")
+        if name not in OWNERS or not isinstance(table, dict):
+            raise ConfigError(f"{name} is no table of a fleet; known are [{'], ['.join(OWNERS)}]")
     (ray,), (director,) = (_table(name, tables.get(name, {})) for name in ("ray", "director"))
     kinds = {}
     for name in ("verifier", "server"):
@@ -122,9 +112,9 @@ def of(tables: Mapping[str, Any]) -> FleetConfig:
             )
     if not kinds:
         raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
-    if not director.port:
-        raise ConfigError("[director] port is 0; servers must know it before it is there: give one")
-    ports = [director.port, *(port for kind in kinds.values() for port in kind.placing.ports())]
+    ports = [director.port]
+    for kind in kinds.values():
+        ports += range(kind.placing.port, kind.placing.port + kind.placing.most)
     if len(set(ports)) < len(ports):
         told = "[director], [server] and [verifier] share a port"
         raise ConfigError(f"{told}; each kind takes as many from its port on as `most` says")
@@ -135,11 +125,9 @@ def _table(name: str, table: Mapping[str, Any]) -> list[Any]:
     """The options of a table, one of each owner. Raises ConfigError."""
     owners = OWNERS[name]
     known = {f.name for owner in owners for f in fields(owner)}
-    known -= {"replicas"} if name == "director" else set()
-    known -= PER_REPLICA | OF_THE_DIRECTOR if PlacingOptions in owners else set()
+    known -= {"replicas"} if name == "director" else OF_THE_FLEET
     for key in table.keys() - known:
         told = f"unknown key {key!r}{did_you_mean(key, sorted(known))}"
-        told += "; [director] has it, for all replicas" if key in OF_THE_DIRECTOR else ""
         raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
     try:
         return [owner(**taken(owner, table)) for owner in owners]

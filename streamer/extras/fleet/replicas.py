@@ -12,7 +12,7 @@ import http.client
 import logging
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import anyio
@@ -47,7 +47,6 @@ class Known:
     is_gone: bool = False
     is_leaving: bool = False
     is_asked: bool = False
-    is_reported: bool = False
     sent: int = 0
 
     @property
@@ -71,7 +70,7 @@ class Known:
 
     def heard(self, status: ReplicaStatus) -> None:
         self.status, self.silent_since, self.sent = status, None, 0
-        self.is_gone = self.is_reported = False
+        self.is_gone = False
 
     def missed(self, now: float, is_refused: bool) -> None:
         """It did not answer. is_refused: nothing listens there."""
@@ -100,8 +99,7 @@ def _weight(edge: str, replica: Known) -> bytes:
 class Roster:
     """`set` the addresses, `run` it, and read `known` and `answering`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self.known: dict[str, Known] = {}  # by address
 
     @property
@@ -130,36 +128,23 @@ class Roster:
                 await anyio.sleep(POLL_S)
 
     async def _ask(self, known: Known, limiter: anyio.CapacityLimiter) -> None:
+        was_gone = known.is_gone
         try:
-            body = await anyio.to_thread.run_sync(
-                _fetch, known.address, limiter=limiter, abandon_on_cancel=True
+            known.heard(
+                await anyio.to_thread.run_sync(
+                    _fetch, known.address, limiter=limiter, abandon_on_cancel=True
+                )
             )
-            status = _decode(body)
-            if status.kind not in (SERVER, VERIFIER):
-                raise OSError(f"it is a {status.kind}; give its replicas")
-            known.heard(status)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, http.client.HTTPException, ValueError, msgspec.MsgspecError) as error:
             cause = getattr(error, "reason", error)  # urllib wraps it
-            known.missed(self._clock(), isinstance(cause, ConnectionRefusedError))
-            self._report(known, cause)
+            known.missed(time.monotonic(), isinstance(cause, ConnectionRefusedError))
+            if known.is_gone and not was_gone:
+                told = "%s does not answer as a replica (%.120s)"
+                _logger.warning(told, known.address, cause)
         finally:
             known.is_asked = False
 
-    def _report(self, known: Known, cause: object) -> None:
-        """Once for an address that is gone; if it never answered, it may be mistyped."""
-        if known.is_gone and not known.is_reported:
-            known.is_reported = True
-            why = getattr(cause, "strerror", None) or cause
-            why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
-            told = f"{known.address} does not answer as a replica ({why!s:.120})"
-            _logger.warning("%s", told if known.status else f"{told}; is the address right?")
 
-
-def _fetch(address: str) -> bytes:
-    """The status of a replica, not decoded. Raises OSError."""
-    url = f"{address.replace('ws', 'http', 1)}/statusz"
-    try:
-        with _opener.open(url, timeout=SILENCE_S) as answer:
-            return bytes(answer.read(MAX_BYTES))
-    except (http.client.HTTPException, ValueError) as error:  # no HTTP, or no URL
-        raise OSError(f"{url}: {error}") from None
+def _fetch(address: str) -> ReplicaStatus:
+    with _opener.open(f"{address.replace('ws', 'http', 1)}/statusz", timeout=SILENCE_S) as answer:
+        return _decode(answer.read(MAX_BYTES))

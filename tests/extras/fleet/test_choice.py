@@ -32,12 +32,8 @@ def test_a_newcomer_goes_where_most_places_are_free_and_not_where_none_is():
     full += [replica(3, is_leaving=True), replica(4, is_draining=True)]
     assert choose(full, "verifier") is choose(full, "verifier", "edge") is None
     assert choose([], "server") is None
-
-
-def test_clients_on_their_way_take_no_place_of_others():
-    """But it is not sent where many are on the way, while there is somewhere else."""
     only, other = replica(1, 6, sent=9), replica(2, 6)
-    assert choose([only], "verifier") is only
+    assert choose([only], "verifier") is only, "clients on their way take no place of others"
     assert choose([only, other], "verifier") is other
 
 
@@ -130,9 +126,6 @@ def test_an_hour_up_and_down_again():
     assert counts[top:] == sorted(counts[top:], reverse=True)
 
 
-LEAST = {"server": {}}
-
-
 def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
     config = read(ROOT / "pipelines" / "fleet.toml")
     assert list(config.kinds) == ["verifier", "server"]
@@ -158,20 +151,15 @@ def test_a_list_is_an_option_many_times():
     ("tables", "told"),
     [
         ({}, r"neither \[server\] nor \[verifier\]"),
-        ({"servers": {}}, r"unknown table \[servers\]; did you mean server\?"),
-        ({"server": 3}, r"server is no table; write \[server\] above its keys"),
+        ({"servers": {}}, r"servers is no table of a fleet; known are \[ray\], "),
+        ({"server": 3}, r"server is no table of a fleet"),
         ({"server": {"leest": 1}}, r"\[server\] unknown key 'leest'; did you mean least\?"),
-        ({"server": {"host": "h"}}, r"\[server\] unknown key 'host'"),
+        ({"server": {"api_key": "k"}}, r"\[server\] unknown key 'api_key'"),
         ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
         ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; did you mean exact"),
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
-        ({"verifier": {"max_sessions": 0}}, r"\[verifier\] --max-sessions is 0; it may be 1 to"),
         ({"server": {}, "verifier": {}}, r"\[server\] and \[verifier\] share a port; each"),
-        ({"server": {"port": 8763, "most": 2}}, r"share a port"),
-        ({**LEAST, "director": {"port": 0}}, r"\[director\] port is 0; .* give one"),
-        ({**LEAST, "director": {"replicas": ["ws://h:1"]}}, r"\[director\] unknown key 'replicas'"),
-        ({"server": {"api_key": "k"}}, r"\[server\] unknown key 'api_key'; \[director\] has it"),
-        ({**LEAST, "ray": {"adress": ""}}, r"\[ray\] unknown key 'adress'; did you mean addr"),
+        ({"server": {}, "director": {"replicas": ["ws://h:1"]}}, r"unknown key 'replicas'"),
     ],
 )
 def test_what_is_wrong_is_told(tables, told):
@@ -180,38 +168,15 @@ def test_what_is_wrong_is_told(tables, told):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"), [("[server", "is not TOML"), (None, "cannot be read"), ("", "neither")]
-)
-def test_a_file_that_is_none_is_told_by_its_name(tmp_path, text, told):
+def test_what_no_replica_could_do_is_told_before_ray_is_started(tmp_path):
     file = tmp_path / "fleet.toml"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(ConfigError, match=told) as error:
-        read(file)
-    assert str(error.value).startswith(f"{file}: ")
-
-
-@pytest.mark.parametrize(
-    ("tables", "words", "told"),
-    [
-        ("[server]\nk = 0", [], "[server] k is 0; it may be 1 to"),
-        ("[server]", ["--down"], "[ray] address is local: that fleet ends with the command"),
-    ],
-)
-def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, told, tmp_path):
-    file = tmp_path / "fleet.toml"
-    file.write_text(tables)
-    status, out, err = streamer("fleet", file, *words)
+    file.write_text("[server]\nk = 0")
+    status, out, err = streamer("fleet", file)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert f"streamer: {file}: {told}" in err
+    assert f"streamer: {file}: [server] k is 0; it may be 1 to" in err
 
 
-@pytest.mark.parametrize(
-    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1", "ws://a\nb:1"]
-)
+@pytest.mark.parametrize("url", ["h:8765", "ws://", "ws://h:port", "ftp://h", "ws://a\nb:1"])
 def test_an_address_that_is_none_is_told_at_the_start(url):
-    with pytest.raises(ConfigError, match="--replicas has ws://h:1 twice; each is another replica"):
-        DirectorOptions(replicas=("ws://h:1", "ws://h:1"))
     with pytest.raises(ConfigError, match=r"--replicas is .*; give ws://HOST:PORT of a replica"):
         DirectorOptions(replicas=(url,))

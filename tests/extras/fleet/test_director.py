@@ -93,35 +93,6 @@ async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
         assert refused.value.response.body.startswith(b"every server is full, or none is there")
 
 
-async def test_a_client_that_leaves_frees_its_place():
-    async with fleet(num=1, max_sessions=1) as (url, _):
-        for _ in range(2):
-            async with connect(url) as ws:
-                await created(ws)
-                with anyio.fail_after(PATIENCE_S):
-                    while (await fetched(url, "/v1/replica"))[0] != 503:  # the only place is taken
-                        await anyio.sleep(0.05)
-            with anyio.fail_after(PATIENCE_S):
-                while (await fetched(url, "/v1/replica"))[0] != 200:
-                    await anyio.sleep(0.05)
-                assert 'places_free{kind="server"} 1.0' in (await fetched(url, "/metrics"))[1]
-
-
-async def test_a_tenant_over_its_share_takes_no_place_of_others():
-    """The replica refuses it, and it returns at once through the director, each time."""
-    noisy, quiet = ({"Authorization": f"Bearer {key}"} for key in KEY.split(","))
-    async with (
-        fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _),
-        connect(url, additional_headers=noisy) as ws,
-    ):
-        await created(ws)
-        for _ in range(10):
-            with pytest.raises(InvalidStatus):
-                await connect(url, additional_headers=noisy)
-        async with connect(url, additional_headers=quiet) as other:
-            await created(other)
-
-
 async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
     """An id of an earlier start of a replica, at the same address, is gone, too."""
     port = free_port()
@@ -230,14 +201,7 @@ def answering(with_bytes):
     return listening, f"ws://127.0.0.1:{listening.getsockname()[1]}"
 
 
-OTHERS = (
-    None,
-    b"",
-    b"SSH-2.0-OpenSSH_9.2\r\n",
-    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab",
-    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-)
+OTHERS = (None, b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
 
 async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_once(
@@ -252,22 +216,18 @@ async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_onc
             listening, address = answering(told)
             stack.enter_context(listening)
             there.append(address)
-        bad = [*there, "ws://h:port", "ws://[::1", "ws://127.0.0.1:1"]
+        bad = [*there, "ws://h:port", "ws://127.0.0.1:1"]
         async with (
             running(opening(), 8, name="one.1") as (address, _),
             directing() as (url, roster),
         ):
             good = address.removesuffix("/v1/realtime")
-            bad.append(url.removesuffix("/v1/realtime"))  # a director
             roster.set([*bad, good])
             await until(lambda: len(caplog.messages) == len(bad))
-            assert [known.address for known in roster.answering] in ([], [good])
             await until(lambda: roster.answering)
+            assert [known.address for known in roster.answering] == [good]
             async with connect(url) as ws:
                 assert incarnation_in(await created(ws)) == "one.1"
             await anyio.sleep(1.0)
-    assert len(caplog.messages) == len(bad)
-    of_lists = "(it is a director; give its replicas); is the address right?"
-    assert f"{bad[-1]} does not answer as a replica {of_lists}" in caplog.messages
-    why = f"{there[-1]} does not answer as a replica (no status of a replica)"
-    assert f"{why}; is the address right?" in caplog.messages
+    told = sorted(line.partition(" does not answer as a replica (")[0] for line in caplog.messages)
+    assert told == sorted(bad)

@@ -69,8 +69,7 @@ def _quick(monkeypatch):
 @asynccontextmanager
 async def managing(placement, least=2, most=4):
     """A running manager of servers: (it, its roster, its clock)."""
-    clock = Clock()
-    roster = Roster(clock=clock)
+    clock, roster = Clock(), Roster()
     kinds = of({"server": {"least": least, "most": most}}).kinds
 
     def plan(kind, number):
@@ -207,16 +206,6 @@ def test_one_that_cannot_start_says_why():
             with pytest.raises(RuntimeError, match=told):
                 wait_for(host.address)
             host.drain()
-
-
-def test_output_that_is_not_utf_8_ends_no_host(tmp_path, monkeypatch):
-    """Such as a line of a library of the system."""
-    (tmp_path / "sitecustomize.py").write_text("import os; os.write(2, b'gr\\xfc\\xdfe\\n')")
-    monkeypatch.syspath_prepend(tmp_path)
-    host = ReplicaHost(plan_of(cloud="/nowhere/at/all"))
-    with pytest.raises(RuntimeError, match="no such model directory"):
-        wait_for(host.address)
-    host.drain()
 
 
 def test_nothing_is_left_of_a_host_that_is_killed():
