@@ -6,24 +6,22 @@ OUT.tuning keeps finished work; run the command again to continue. OUT appears w
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamer.commands.process import put, tell
+from streamer.commands.process import Failed, put, tell
 from streamer.config import ConfigError
 from streamer.core.measures.levels import NUM_LEVELS
 from streamer.extras import missing
-from streamer.extras.tune.data import TuneError, digest_of, files_in, speakers, split, turns_of
+from streamer.extras.tune.data import files_in, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.layout import Shapes
-from streamer.model.checkpoint.weights import ModelError, fingerprint_of
-from streamer.model.devices import is_ours
-from streamer.model.thinker import num_params_of, resolve, shapes_of
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.thinker import resolve, shapes_of
 
 if TYPE_CHECKING:
     from streamer.extras.tune.result import Score
@@ -58,7 +56,7 @@ def run(options: TuneOptions) -> int:
 
 
 def tune(options: TuneOptions) -> Sequence[Score]:
-    """Make `options.out`. Raises ConfigError, TuneError, ModelError."""
+    """Make `options.out`. Raises ConfigError, Failed, ModelError."""
     from streamer.model.engines.load import check_device
 
     who, base = speakers(options.speakers), base_of(options.cloud)
@@ -66,19 +64,12 @@ def tune(options: TuneOptions) -> Sequence[Score]:
     check_memory(base, options.device)
     out = Path(options.out)
     if out.exists():
-        raise TuneError(f"{out} exists; name a directory that does not, or remove it")
+        raise Failed(f"{out} exists; name a directory that does not, or remove it")
     files = files_in(options.files)
     work = out.with_name(out.name + ".tuning")
-    made_with = {name: value for name, value in asdict(options).items() if name != "out"}
-    made_with |= {"files": digest_of(files), "cloud": fingerprint_of(base.directory)}
-    held_folder = -1
     try:
         work.mkdir(exist_ok=True)
-        held_folder = os.open(work, os.O_RDONLY)
-        if is_ours(held_folder) is False:
-            why = f"{work} is in use by another run"
-            raise TuneError(f"{why}; wait for its end, or give another --out")
-        claim(work / "options.json", made_with)
+        claim(work / "options.json", asdict(options) | {"out": None})
         learnt, held = split(turns_of(files, work), who, HELD, options.seed)
         step = max(1.0, len(held) / MOST_HELD)
         held = [held[int(i * step)] for i in range(min(MOST_HELD, len(held)))]
@@ -89,26 +80,22 @@ def tune(options: TuneOptions) -> Sequence[Score]:
     except OSError as error:
         why = error.strerror or str(error)  # safetensors gives no number
         told = f"{work} or {out} cannot be written or read ({why:.120})"
-        raise TuneError(f"{told}; make room, run it again to go on") from None
-    finally:
-        if held_folder >= 0:
-            os.close(held_folder)
+        raise Failed(f"{told}; make room, run it again to go on") from None
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:
-    """Write or compare what a run in this folder is made with. Raises TuneError, OSError."""
+    """Write or compare the options of the run in this folder. Raises Failed, OSError."""
     text = json.dumps(now, indent=1) + "\n"
     if not file.exists():
         replace_text(file, text)
     elif file.read_text("utf-8") != text:
-        told = f"{file.parent} is of a run with other options, recordings or weights ({file.name})"
-        raise TuneError(f"{told}; give them as they were, another --out, or remove {file.parent}")
+        told = f"{file.parent} is of a run with other options"
+        raise Failed(f"{told}; give them as they were, another --out, or remove {file.parent}")
 
 
 def base_of(spec: str) -> Base:
-    """Raises ModelError as `load` does, and for phrases that do not fit the measures' levels."""
+    """Raises ModelError, also for phrases that do not fit the measures' levels."""
     directory = resolve(spec, "cloud")
-    num_params_of(directory)
     card = read_card(directory)
     words = card if card.attributes else read_card(resolve("embedded", "cloud"))
     for name, levels in words.attributes.items():
@@ -116,13 +103,15 @@ def base_of(spec: str) -> Base:
             told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
             way = "change its phrases, or leave them out of its card"
             raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
-    return Base(directory, shapes_of(directory), card, words)
+    shapes = shapes_of(directory)
+    layout.check_layout(directory, shapes)
+    return Base(directory, shapes, card, words)
 
 
 def check_memory(base: Base, device: str) -> None:
-    """Raises TuneError if a CPU cannot hold the weights. A step may still need more."""
+    """Raises Failed if a CPU cannot hold the weights. A step may still need more."""
     need = layout.PEAK * layout.weight_bytes(base.shapes, "fast")
     free = layout.free_bytes()
     if device == "cpu" and free is not None and need > free:
         told = f"the weights take {need / 1e9:.1f} GB, {free / 1e9:.1f} are free"
-        raise TuneError(f"{told}; take a smaller model, or a machine with more")
+        raise Failed(f"{told}; take a smaller model, or a machine with more")

@@ -38,10 +38,6 @@ TURN_S = 30.0  # longer recordings are cut into turns of this length
 LEAST = 8  # turns: too few to learn and to evaluate with
 
 
-class TuneError(Failed):
-    """There is no tuned model. One line with the cause and the way out."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """A recording, or a part of a long one.
@@ -64,23 +60,17 @@ class Turn:
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
-    """The recordings at `paths`. Raises TuneError if there is none."""
+    """The recordings at `paths`. Raises Failed if there is none."""
     files = list(dict.fromkeys(file for path in paths for file in recordings_in(path)))
     if not (files := [file for file in files if not os.path.isdir(file)]):
-        raise TuneError(f"{paths[0]}: no recording there; give a folder that holds some")
+        raise Failed(f"{paths[0]}: no recording there; give a folder that holds some")
     return files
-
-
-def digest_of(files: Sequence[str]) -> str:
-    """A digest of their names, sizes and times."""
-    found = [(file, os.stat(file)) for file in files if os.path.exists(file)]
-    return _digest("\n".join(f"{name} {s.st_size} {s.st_mtime_ns}" for name, s in found))
 
 
 def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     """Every turn that can be learnt from, by file; those of an earlier run in `work`, if any.
 
-    Raises TuneError if there are too few, OSError if `work` cannot be written.
+    Raises Failed if there are too few, OSError if `work` cannot be written.
     """
     kept = work / "turns.json"
     if kept.exists():
@@ -95,7 +85,7 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
         fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
     if len(found) < LEAST:
         told = f"{len(found)} turns with speech in {len(files)} recordings"
-        raise TuneError(f"{told}: {LEAST} are needed, some hundred are useful; give more")
+        raise Failed(f"{told}: {LEAST} are needed, some hundred are useful; give more")
     replace_text(kept, json.dumps([asdict(turn) for turn in found]))
     return found
 
@@ -113,7 +103,7 @@ def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | 
                 bar.show(len(found), f"{len(found)} of {len(files)}")
     except BrokenProcessPool:
         told = "a listening process ended (too little memory?); run it again"
-        raise TuneError(told) from None
+        raise Failed(told) from None
     return found
 
 
@@ -179,7 +169,7 @@ def split(
     """(turns to learn from, held-out turns): about a share `held` of the speakers is held out.
 
     A speaker's side depends on the name and the seed alone, so new recordings move none. Raises
-    TuneError if there are fewer than two speakers.
+    Failed if there are fewer than two speakers.
     """
 
     def place(name: str) -> float:
@@ -188,7 +178,7 @@ def split(
     names = sorted({who(turn.file) for turn in turns}, key=place)
     if len(names) < 2:
         told = "all recordings are of one speaker, so none can be held out"
-        raise TuneError(f"{told}; give those of others too, or --speakers file")
+        raise Failed(f"{told}; give those of others too, or --speakers file")
     apart = {name for name in names[:-1] if place(name) < held} | {names[0]}
     sides: tuple[list[Turn], list[Turn]] = ([], [])
     for turn in turns:

@@ -26,16 +26,16 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging
 
-from streamer.commands.process import tell
+from streamer.commands.process import Failed, tell
 from streamer.core.rules.form import CHINESE, Phrases
-from streamer.extras.tune.data import TuneError, Turn
+from streamer.extras.tune.data import Turn
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
-from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer, json_of
 from streamer.model.checkpoint.weights import ModelError
-from streamer.model.engines.load import SMALL, load_weights, stock_config
+from streamer.model.engines.load import SMALL, stock_config
 from streamer.model.thinker import prompt_of
 from streamer.progress import Bar
 
@@ -44,7 +44,6 @@ TARGETS = (
     r"model\.language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
     r"|model\.audio_tower\.proj"
 )
-TEXT, TOWER = "model.language_model.", "model.audio_tower."
 IGNORED = -100  # a label that the loss does not count
 WARM = 0.05  # share of the steps in which the learning rate rises
 EVALUATIONS = 20  # of the held-out loss, each with a checkpoint
@@ -106,37 +105,21 @@ def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]
 
 def plain_name(name: str) -> str:
     """A tensor's published name, from its name in transformers 5.x."""
-    return name.replace(TEXT, "model.").replace(TOWER, "audio_tower.")
+    return name.replace("model.language_model.", "model.").replace(
+        "model.audio_tower.", "audio_tower."
+    )
 
 
-def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype) -> Any:
-    """transformers' thinker with these weights in `dtype`, all frozen. Raises ModelError."""
+def adapted(directory: Path, device: str, dtype: torch.dtype, rank: int, seed: int) -> Any:
+    """A frozen thinker with trainable adapters, PEFT's model. Raises OSError."""
+    logging.set_verbosity_error()  # vision and talker are not loaded, which is reported at length
+    logging.disable_progress_bar()
     config = stock_config(directory)
-    with torch.device("meta"):
-        model: Any = Stock._from_config(config, attn_implementation="sdpa", dtype=dtype)
-    weights = load_weights(directory, dtype, device)
-    model.model.visual = None
-    tower, text = model.model.audio_tower, model.model.language_model
-    tower.audio_bos_eos_token = None
-    names = {plain_name(name): name for name in model.state_dict()}
-    found = {names[name]: weight for name, weight in weights.items() if name in names}
-    model.load_state_dict(found, strict=False, assign=True)
-    if shapes.text.tied:
-        model.lm_head.weight = text.embed_tokens.weight
-    with torch.device(device):  # tables that no file holds
-        text.rotary_emb = type(text.rotary_emb)(config=text.config)
-        places = tower.positional_embedding
-        tower.positional_embedding = type(places)(places.length, places.channels)
-    if empty := [name for name, weight in model.named_parameters() if weight.is_meta]:
-        raise ModelError(directory, f"the weights lack {plain_name(empty[0])!r}")
-    return model.requires_grad_(False)
-
-
-def adapted(
-    directory: Path, shapes: Shapes, device: str, dtype: torch.dtype, rank: int, seed: int
-) -> Any:
-    """A frozen thinker with trainable adapters, PEFT's model."""
-    stock = load_frozen(directory, shapes, device, dtype)
+    config.vision_config.depth = 0
+    options = {"attn_implementation": "sdpa", "dtype": dtype, "trust_remote_code": False}
+    stock = Stock.from_pretrained(directory, config=config, **options).to(device)
+    stock.model.visual = None
+    stock.requires_grad_(False)
     if sum(weight.numel() for weight in stock.parameters()) > SMALL:
         stock.model.language_model.gradient_checkpointing_enable({"use_reentrant": False})
     torch.manual_seed(seed % 2**64)
@@ -215,7 +198,7 @@ class Training(Trainer):
         return str(whole[-1].parent) if whole else None
 
     def run(self) -> State:
-        """Raises TuneError, and OSError."""
+        """Raises Failed, and OSError."""
         begun = self.checkpoint
         self.args.eval_on_start = begun is None
         if begun:
@@ -225,11 +208,11 @@ class Training(Trainer):
             self.train(resume_from_checkpoint=begun)
         except (torch.OutOfMemoryError, MemoryError):
             told = f"there is too little memory for step {self.state.global_step}"
-            raise TuneError(f"{told}; give a smaller --at-once, {way}") from None
+            raise Failed(f"{told}; give a smaller --at-once, {way}") from None
         losses = [row["eval_loss"] for row in self.state.log_history if "eval_loss" in row]
         if not all(map(math.isfinite, losses)):
             told = "the held-out loss is not finite"
-            raise TuneError(f"{told}; give a smaller --learning-rate, {way}")
+            raise Failed(f"{told}; give a smaller --learning-rate, {way}")
         return State(
             self.state.global_step, losses[0], min(losses), self.state.best_global_step or 0
         )

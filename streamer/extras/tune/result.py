@@ -14,7 +14,7 @@ import anyio
 import numpy as np
 import torch
 from peft.tuners.lora import LoraLayer
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from streamer.core.attributes import ATTRIBUTES
@@ -24,7 +24,7 @@ from streamer.extras.tune.data import Turn
 from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
-from streamer.model.checkpoint.weights import CALIBRATED, unreadable, wanted_name, weight_files
+from streamer.model.checkpoint.weights import CALIBRATED, wanted_name, weight_files
 from streamer.model.engines.load import set_torch_threads
 from streamer.model.thinker import num_params_of
 from streamer.progress import Bar
@@ -50,16 +50,13 @@ class Score:
 def learn_and_finish(
     base: Base, learnt: Sequence[Turn], held: Sequence[Turn], options: TuneOptions, work: Path
 ) -> Sequence[Score]:
-    """Write `options.out`, whole or not at all. Raises TuneError, ModelError, OSError."""
+    """Write `options.out`, whole or not at all. Raises Failed, ModelError, OSError."""
     made, plain, out = work / "made", work / "base", Path(options.out)
     for directory in (made, plain):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
     card = streamer_json(base, out.name)
-    try:
-        state = _learn(base, learnt, held, options, work, made)
-    except SafetensorError as error:
-        raise unreadable(base.directory, error) from None
+    state = _learn(base, learnt, held, options, work, made)
     for file in base.directory.iterdir():  # the base model, to speak under the new card
         if file.is_file() and file.name != FILE:
             (plain / file.name).symlink_to(file.resolve())
@@ -86,7 +83,7 @@ def _learn(
     model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     set_torch_threads(num_params_of(base.directory))
-    model = adapted(base.directory, base.shapes, options.device, dtype, RANK, options.seed)
+    model = adapted(base.directory, options.device, dtype, RANK, options.seed)
     sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
     state = Training(model, sides[0], sides[1], options, work).run()
     merge(base.directory, model, made)
@@ -98,7 +95,7 @@ def merge(directory: Path, model: Any, out: Path) -> None:
     """Write `directory` with the model's adapters added into the empty folder `out`.
 
     Names, shards and types stay those of the release, and tensors that the adapters do not touch
-    are copied. Raises OSError, and SafetensorError for shards that cannot be read.
+    are copied. Raises OSError.
     """
     layers = {
         plain_name(name) + ".weight": layer
@@ -141,19 +138,18 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
     """One score per attribute that is known of any turn, and "all", their mean."""
     found = []
     for name in ATTRIBUTES:
-        known = [i for i, turn in enumerate(turns) if turn.levels[name] is not None]
-        if known:
-            true = [turns[i].levels[name] for i in known]
-            b, a = (
-                float(np.mean([said[i][name] == t for i, t in zip(known, true, strict=True)]))
-                for said in (before, after)
-            )
-            usual = max(map(true.count, set(true))) / len(true)
-            found.append(Score(name, len(known), b, a, usual))
-    b, a, usual = (
-        float(np.mean([getattr(s, n) for s in found])) for n in ("before", "after", "usual")
-    )
-    return [*found, Score("all", len(turns), b, a, usual)]
+        said = [
+            (turn.levels[name], old[name], new[name])
+            for turn, old, new in zip(turns, before, after, strict=True)
+            if turn.levels[name] is not None
+        ]
+        if said:
+            levels, old, new = map(np.array, zip(*said, strict=True))
+            b, a = float(np.mean(old == levels)), float(np.mean(new == levels))
+            usual = float(np.bincount(levels).max()) / len(said)
+            found.append(Score(name, len(said), b, a, usual))
+    b, a, u = np.mean([(score.before, score.after, score.usual) for score in found], axis=0)
+    return [*found, Score("all", len(turns), float(b), float(a), float(u))]
 
 
 def streamer_json(base: Base, name: str) -> str:

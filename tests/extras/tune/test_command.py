@@ -12,8 +12,8 @@ import speech
 from safetensors.torch import load_file
 
 from streamer.cli import main
+from streamer.commands.process import Failed
 from streamer.extras.tune.command import claim
-from streamer.extras.tune.data import TuneError
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
@@ -49,7 +49,7 @@ def test_a_folder_is_of_one_run(tmp_path):
     file = tmp_path / "options.json"
     for _ in range(2):
         claim(file, {"batch": 16})
-    with pytest.raises(TuneError, match="is of a run with other options, recordings or weights"):
+    with pytest.raises(Failed, match="is of a run with other options; give them as they were"):
         claim(file, {"batch": 8})
 
 
