@@ -204,7 +204,7 @@ def filled_pauses(
             samples = offset.push(chunk)
             changes.add(sound.add(samples, voice.push(samples)))
     changes.add(sound.add(NOTHING, voice.finish(NOTHING), is_last=True))
-    frames = sound.track.frames()
+    frames = sound.frames()
     spoken = np.flatnonzero(frames.speech)
     if not len(spoken):
         return FilledPauses((), None)

@@ -21,11 +21,11 @@ import parselmouth
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer.core.measures import frames
-from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, MIN_FRAMES, SPEECH_SAMPLES
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, MIN_FRAMES
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
 from streamer.core.measures.levels import BOUNDS, arousal_of, level_of, standardised
 from streamer.core.measures.levels import NUM_LEVELS as NUM_LEVELS
-from streamer.model.audio.vad import VoiceActivity
+from streamer.model.audio.vad import FRAME_SAMPLES, VoiceActivity
 
 ATTRIBUTES = tuple(BOUNDS)
 
@@ -125,11 +125,11 @@ def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
 def speech_frames(samples: np.ndarray) -> np.ndarray:
     """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool. A
     frame has the flag of its first sample."""
-    rest = -len(samples) % SPEECH_SAMPLES
+    rest = -len(samples) % FRAME_SAMPLES
     heard = VoiceActivity().push(np.pad(samples.astype(np.float32), (0, rest)))
     flags = frames.speaking(np.array([frame.probability for frame in heard], np.float32))
     num_frames = -(-len(samples) // HOP_SAMPLES)
-    return flags[np.arange(num_frames) * HOP_SAMPLES // SPEECH_SAMPLES]
+    return flags[np.arange(num_frames) * HOP_SAMPLES // FRAME_SAMPLES]
 
 
 def frame_power(raw: np.ndarray) -> np.ndarray:

@@ -161,8 +161,7 @@ async def observe(
     async with woken:
         async for _ in woken:
             measurer = hearing.measurer
-            # most often none is due: a trip to a thread would cost more than it brings
-            if measurer is not None and measurer.is_due(wants_measures):
+            if measurer is not None and not measurer.is_over:
                 news = await run(measurer.work, wants_measures, limiter=limiter)
                 if news is not None and news.heard_s > 0 and not measurer.is_over:
                     outlet.offer(news)
@@ -182,7 +181,7 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
     """All but the last samples are heard, and measured."""
     found = hearing.settle(num_left)
     if hearing.measurer is not None:
-        hearing.measurer.work(False)
+        hearing.measurer.work()
     return found
 
 

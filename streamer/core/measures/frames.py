@@ -25,7 +25,6 @@ BRIGHT_HZ = (1000.0, 5000.0)
 # Voice activity (silero-vad, frames of 512 samples): where speech begins, and where it ends.
 SPEECH_ON = 0.5
 SPEECH_OFF = 0.35
-SPEECH_SAMPLES = 512
 HOP_SAMPLES = 160
 NUM_MELS = 128
 _FFT_SAMPLES = 400

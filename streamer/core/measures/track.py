@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.density import STEP_FRAMES, Density
 from streamer.core.measures.frames import (
     BRIGHT_HZ,
     FRAMES_PER_S,
     HOP_SAMPLES,
     MIN_FRAMES,
-    NUM_MELS,
     PAUSE_FRAMES,
     SILENT_DB,
-    SPEECH_SAMPLES,
     VOICE_HZ,
-    Growing,
     decibel,
-    frame_powers,
     level_of_speech,
     pitch_stats,
     smoothed,
-    speaking,
 )
-from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
+from streamer.core.measures.speech_measures import SpeechMeasures
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
+BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
 DIGITAL_POWER = 10**-9.5  # -95 dBFS: no microphone is as quiet
@@ -50,9 +43,6 @@ LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 # stretch of speech does not count if it is no longer than this, and the rest further away.
 EDGE_FRAMES = 13
 APART_FRAMES = 10
-# The count of syllables hears this much before the first speech, as in its training: noise before
-# that, loud or not, would move the means that each band is compared with.
-ONSET_FRAMES = 15
 # A voice is whispered where its voiced stretches are shorter than this on average, and fewer of its
 # frames than this are voiced: what looks like F0 is chance then. So are 0 of 150 held-out
 # recordings of people, 2 with pink noise 3 dB under them, and 77 of 77 with noise in place of
@@ -218,149 +208,3 @@ def _without_edges(spoken: Indices) -> Indices:
     if len(breaks) and len(spoken) - breaks[-1] - 1 <= EDGE_FRAMES:
         spoken = spoken[: breaks[-1] + 1]
     return spoken
-
-
-BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
-UNIT_SAMPLES = 2560  # 160 ms: whole frames of level and of voice activity
-EVERY_SAMPLES = SAMPLE_RATE_HZ // 5
-LAST_S = (2, 7, 20)
-F0Of = Callable[[Floats, Flags], Floats]
-
-
-class TurnTrack:
-    """Append what is known; ask `measures`.
-
-    Each frame is worked out once, when it comes. Asking then costs a few numpy calls, and F0:
-    which of a frame's candidates it is depends on the others.
-    """
-
-    def __init__(self, num_columns: int, f0_of: F0Of) -> None:
-        """f0_of: rows of `num_columns`, and where somebody speaks, to F0 in Hz, 0 where none."""
-        self._f0_of = f0_of
-        self._pitch = Growing(num_columns)
-        self._powers = tuple(Growing() for _ in BANDS_HZ)
-        self._density = Density()
-        self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
-        self._num_early = 0  # frames before those
-        self._num_forgotten = 0  # frames before the track
-        self._speech = Growing(dtype=bool)  # per 512 samples
-        self._lead = 0  # samples of the first of them that lie before the track
-        self._frame_speech = Growing(dtype=bool)
-        self._clipped = Growing()  # samples at full scale, per frame of 10 ms
-        self._rest = np.zeros(0, np.float32)
-        self.num_samples = 0
-
-    def add_samples(self, samples: Floats) -> None:
-        """[n] float32, full scale 1.0."""
-        self.num_samples += len(samples)
-        held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
-        whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
-        self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
-        self._rest = held[whole:]
-
-    def add_mel(self, raw: Floats) -> None:
-        """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
-        powers = frame_powers(raw, *BANDS_HZ)
-        for held, power in zip(self._powers, powers, strict=True):
-            held.append(power)
-        self._count(raw)
-
-    def add_speech(self, probability: Floats, first_sample: int = 0) -> None:
-        """The probability of speech [n], one per 512 samples. first_sample: where the first one
-        begins, at most at the track's own first sample."""
-        if not len(self._speech):
-            self._lead = -first_sample
-        is_on = bool(len(self._speech) and self._speech.values[-1])
-        self._speech.append(speaking(probability, is_on))
-        num = (len(self._speech) * SPEECH_SAMPLES - self._lead) // HOP_SAMPLES
-        new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES + self._lead
-        self._frame_speech.append(self._speech.values[new // SPEECH_SAMPLES])
-        self._count(np.zeros((0, NUM_MELS), np.float32))
-
-    def finish(self) -> None:
-        """No more frames of voice activity come: those that are left are as the last one."""
-        missing = max(0, self.num_heard - len(self._frame_speech))
-        is_on = bool(len(self._speech) and self._speech.values[-1])
-        self._frame_speech.append(np.full(missing, is_on))
-
-    def add_pitch(self, rows: Floats) -> None:
-        """Candidates of F0 of frames of 10 ms [n, num_columns]."""
-        self._pitch.append(rows)
-
-    def _count(self, raw: Floats) -> None:
-        """Count syllables from ONSET_FRAMES before the first speech on, in whole steps."""
-        if self._early is None:
-            self._density.add(raw)
-            return
-        self._early = np.concatenate([self._early, raw])
-        spoken = np.flatnonzero(self.speech)
-        first = int(spoken[0]) if len(spoken) else len(self.speech)
-        begin = self._num_forgotten + first - ONSET_FRAMES
-        skipped = begin // STEP_FRAMES * STEP_FRAMES - self._num_early
-        skipped = min(max(0, skipped), len(self._early))
-        self._density.skip(skipped)
-        self._num_early += skipped
-        self._early = self._early[skipped:]
-        if len(spoken) and len(self._early):
-            self._density.add(self._early)
-            self._early = None
-
-    @property
-    def num_heard(self) -> int:
-        """Frames of 10 ms whose mel is known."""
-        return len(self._powers[0])
-
-    @property
-    def num_frames(self) -> int:
-        """Frames of 10 ms of which level and speech are known."""
-        return min(self.num_heard, len(self._frame_speech))
-
-    @property
-    def num_pitched(self) -> int:
-        """Frames of 10 ms of which F0 is known, too."""
-        return min(self.num_frames, len(self._pitch))
-
-    @property
-    def speech(self) -> Flags:
-        """In which frames of 10 ms somebody speaks."""
-        found: Flags = self._frame_speech.values
-        return found
-
-    def forget(self, num_units: int) -> None:
-        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.75 s
-        after them: frames are counted from there."""
-        frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
-        by_frame = (self._clipped, self._frame_speech, self._pitch)
-        for held in (*self._powers, *by_frame):
-            held.drop(frames)
-        self._density.drop(frames)
-        self._num_forgotten += frames
-        self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
-
-    def frames(self) -> Frames:
-        """To the last of which level and speech are known."""
-        end, pitched = self.num_frames, self.num_pitched
-        f0 = np.zeros(end, np.float32)
-        f0[:pitched] = self._f0_of(self._pitch.values[:pitched], self.speech[:pitched])
-        density = np.zeros(end, np.float32)
-        counted = self._density.so_far()[:end]
-        density[: len(counted)] = counted
-        power, low, high = (held.values[:end] for held in self._powers)
-        clipped = self._clipped.values[:end]
-        return Frames(power, low, high, f0, self.speech[:end], clipped, density)
-
-    def measures(self) -> SpeechMeasures:
-        return self.frames().measures()
-
-
-def measure_so_far(turn: int, frames: Frames, before: int, after: int) -> Measures:
-    """The measures of a turn so far. before, after: its frames of 10 ms around `frames`, in which
-    there is no speech."""
-    heard_s = (before + len(frames.f0) + after) / FRAMES_PER_S
-    so_far = replace(frames.measures(), audio_s=heard_s)
-    last = {
-        s: replace(frames.last(s - after / FRAMES_PER_S).measures(), audio_s=float(s))
-        for s in LAST_S
-        if s < heard_s
-    }
-    return Measures(turn, heard_s, so_far, {s: last.get(s, so_far) for s in LAST_S})

@@ -15,9 +15,9 @@ import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.fillers import RecentFilledPauses
-from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, Flags, Floats, Growing, decibel
+from streamer.core.measures.frames import FRAMES_PER_S, Flags, Floats, Growing, decibel
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.track import UNIT_SAMPLES, Frames
+from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import NUM_BANDS, STEP_FRAMES, Heard, Steps, Voice, in_bands
 from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
@@ -31,7 +31,7 @@ STEP_SAMPLES = SAMPLE_RATE_HZ // 5
 AHEAD_SAMPLES = HALF_SAMPLES + 40  # a block of log-mel needs this many after its last frame
 SHOWN_S = 7.0
 MAX_FRAMES = 12 * FRAMES_PER_S
-FORGOTTEN_UNITS = 25  # 4 s
+FORGOTTEN_FRAMES = 4 * FRAMES_PER_S
 GAP_FRAMES = 25  # a pause long enough for a breath
 POINT_FRAMES = 5  # the curve has a point every 50 ms
 MAX_WAITING = 30 * SAMPLE_RATE_HZ  # if more samples wait, `push` hears them
@@ -142,25 +142,24 @@ class SessionCoach:
         self._num_steps += 1
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         self._forget()
-        frames = self._sound.track.frames()
+        frames = self._sound.frames()
         heard = self._judge(frames)
         events: list[CoachEvent] = [*self._learn(heard, frames, t_s)]
         events += self._nudger.hear(self._now(heard, frames, t_s), self._in_force)
         return [*events, self._news(frames, t_s)]
 
     def _forget(self) -> None:
-        if self._sound.track.num_frames > MAX_FRAMES:
-            frames = FORGOTTEN_UNITS * UNIT_SAMPLES // HOP_SAMPLES
-            self._sound.track.forget(FORGOTTEN_UNITS)
-            self._bands.drop(frames)
+        if self._sound.num_frames > MAX_FRAMES:
+            self._sound.forget(FORGOTTEN_FRAMES)
+            self._bands.drop(FORGOTTEN_FRAMES)
             if self._filled is not None:
-                self._filled.changes.drop(frames)
-            self._first += frames
+                self._filled.changes.drop(FORGOTTEN_FRAMES)
+            self._first += FORGOTTEN_FRAMES
 
     def _judge(self, frames: Frames) -> Heard:
         """The network's outputs for the new steps."""
         begin = self._judged - self._first
-        num = (self._sound.track.num_pitched - begin) // STEP_FRAMES
+        num = (self._sound.num_pitched - begin) // STEP_FRAMES
         new = slice(begin, begin + num * STEP_FRAMES)
         self._judged = self._first + new.stop
         steps = Steps.of(self._bands.values[new], frames.level_db[new], frames.f0[new])
@@ -172,7 +171,7 @@ class SessionCoach:
             return [BaselineKnown(t_s, self._in_force)] if self._num_steps == 1 else []
         learner = self._learner
         before_s = learner.speech_s
-        learner.take(heard, frames, self._sound.track.num_pitched, self._first)
+        learner.take(heard, frames, self._sound.num_pitched, self._first)
         if int(learner.speech_s) == int(before_s):
             return []
         self.baseline = learner.found()
@@ -193,20 +192,20 @@ class SessionCoach:
         silent = end - 1 - self._last_speech
         silence_s = silent / FRAMES_PER_S if self._last_speech >= 0 else None
         run_s = (end - self._run_from) / FRAMES_PER_S if silent < GAP_FRAMES else 0.0
-        pitched = frames.until(self._sound.track.num_pitched)
+        pitched = frames.until(self._sound.num_pitched)
 
         def lately(seconds: float, is_pitched: bool) -> SpeechMeasures:
             return (pitched if is_pitched else frames).last(seconds).measures()
 
         num_filled = 0
         if self._filled is not None:
-            num_settled = max(0, self._sound.track.num_pitched - SETTLED_FRAMES)
+            num_settled = max(0, self._sound.num_pitched - SETTLED_FRAMES)
             num_filled = self._filled.count(frames.until(num_settled), self._first)
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         begin = self._curve - self._first
-        num = (self._sound.track.num_pitched - begin) // POINT_FRAMES
+        num = (self._sound.num_pitched - begin) // POINT_FRAMES
         new = slice(begin, begin + num * POINT_FRAMES)
         curve_s = self._curve / FRAMES_PER_S
         self._curve = self._first + new.stop

@@ -12,102 +12,175 @@ from numpy.typing import NDArray
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, on_grid
 from streamer.core.audio.trim import Span, Trim
-from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES
-from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-from streamer.core.measures.track import EVERY_SAMPLES, Frames, measure_so_far
+from streamer.core.measures.density import STEP_FRAMES, Density
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    HOP_SAMPLES,
+    NUM_MELS,
+    Growing,
+    frame_powers,
+    speaking,
+)
+from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
+from streamer.core.measures.track import BANDS_HZ, Frames
 from streamer.core.timeline import Curves
 from streamer.model.audio.mel import MelFrames
-from streamer.model.audio.pitch import PitchTrack, turn_track
-from streamer.model.audio.vad import Frame, TurnVoice
+from streamer.model.audio.pitch import NUM_COLUMNS, PitchTrack, f0_of
+from streamer.model.audio.vad import FRAME_SAMPLES, Frame, TurnVoice
 
 Floats = NDArray[np.float32]
-READ_SAMPLES = SAMPLE_RATE_HZ // 10  # samples that came this long before a turn's end are heard
+EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measures so far
+LAST_S = (2, 7, 20)
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a backlog of a minute in one piece would take 100 MB
+# The count of syllables hears this much before the first speech, as in its training: noise before
+# that, loud or not, would move the means that each band is compared with.
+ONSET_FRAMES = 15
 
 
 class SoundTrack:
-    """Samples to the frames of a TurnTrack: log-mel, F0 and clipping, each computed once."""
+    """Samples to frames of 10 ms. Each is worked out once, but for F0: which of a frame's
+    candidates it is depends on the other frames."""
 
     def __init__(self) -> None:
-        self.track = turn_track()
-        self._mel = MelFrames()
-        self._pitch = PitchTrack()
+        self._mel, self._pitch, self._density = MelFrames(), PitchTrack(), Density()
+        self._powers = Growing(len(BANDS_HZ))
+        self._candidates = Growing(NUM_COLUMNS)  # of F0
+        self._clipped = Growing()  # samples at full scale
+        self._speech = Growing(dtype=bool)
+        self._is_on = False  # whether somebody speaks in the last frame of voice activity
+        self._rest = np.zeros(0, np.float32)  # whether samples of no whole frame are at full scale
+        self._early: Floats | None = np.zeros((0, NUM_MELS), np.float32)  # of no speech yet
+        self._num_early = 0  # frames before those
+        self._num_forgotten = 0
+        self.num_samples = 0
 
     def add(self, samples: Floats, frames: Sequence[Frame], is_last: bool = False) -> Floats:
-        """Take samples [n], and the next frames of voice activity.
+        """Take samples [n] float32, full scale 1.0, and the next frames of voice activity.
 
         Returns the frames of log10 mel power that are new [k, 128]. is_last: the sound ends here.
+        Frames that voice activity has not judged by then are as the last one.
         """
-        if frames:
-            probability = np.array([frame.probability for frame in frames], np.float32)
-            self.track.add_speech(probability, frames[0].start_sample)
-        self.track.add_samples(samples)
-        self.track.add_pitch(self._pitch.finish(samples) if is_last else self._pitch.push(samples))
-        raw = self._mel.finish(samples) if is_last else self._mel.push(samples)
-        num_own = -(-self.track.num_samples // HOP_SAMPLES)
-        raw = raw[: num_own - self.track.num_heard]
-        if len(raw):
-            self.track.add_mel(raw)
+        self.num_samples += len(samples)
+        self._add_speech(frames)
+        self._add_clipped(samples)
         if is_last:
-            self.track.finish()
+            rows, raw = self._pitch.finish(samples), self._mel.finish(samples)
+            raw = raw[: _num_frames(self.num_samples) - self._num_forgotten - len(self._powers)]
+            missing = len(self._powers) + len(raw) - len(self._speech)
+            self._speech.append(np.full(max(0, missing), self._is_on))
+        else:
+            rows, raw = self._pitch.push(samples), self._mel.push(samples)
+        self._candidates.append(rows)
+        self._powers.append(np.stack(frame_powers(raw, *BANDS_HZ), axis=1))
+        self._count(raw)
         return raw
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of which level and speech are known."""
+        return min(len(self._powers), len(self._speech))
+
+    @property
+    def num_pitched(self) -> int:
+        """Frames of which F0 is known, too."""
+        return min(self.num_frames, len(self._candidates))
+
+    def forget(self, num: int) -> None:
+        """Forget the oldest `num` frames, of which everything is known, with 0.75 s after them:
+        frames are counted from there."""
+        for held in (self._powers, self._candidates, self._clipped, self._speech, self._density):
+            held.drop(num)
+        self._num_forgotten += num
+
+    def frames(self) -> Frames:
+        """All up to the last one of which level and speech are known."""
+        end, pitched = self.num_frames, self.num_pitched
+        speech = self._speech.values[:end]
+        f0, density = np.zeros((2, end), np.float32)
+        f0[:pitched] = f0_of(self._candidates.values[:pitched], speech[:pitched])
+        counted = self._density.so_far()[:end]
+        density[: len(counted)] = counted
+        power, low, high = np.ascontiguousarray(self._powers.values[:end].T)
+        return Frames(power, low, high, f0, speech, self._clipped.values[:end], density)
+
+    def _add_clipped(self, samples: Floats) -> None:
+        held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
+        whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
+        self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
+        self._rest = held[whole:]
+
+    def _add_speech(self, frames: Sequence[Frame]) -> None:
+        """A frame of 10 ms is speech if that of voice activity is in which it begins. The first of
+        `frames` begins at most at the track's own first sample."""
+        if not frames:
+            return
+        probability = np.array([frame.probability for frame in frames], np.float32)
+        flags = np.append(self._is_on, speaking(probability, self._is_on))
+        begin = frames[0].start_sample - FRAME_SAMPLES
+        first = self._num_forgotten + len(self._speech)
+        begins = np.arange(first, frames[-1].end_sample // HOP_SAMPLES) * HOP_SAMPLES
+        self._speech.append(flags[(begins - begin) // FRAME_SAMPLES])
+        self._is_on = bool(flags[-1])
+
+    def _count(self, raw: Floats) -> None:
+        """Count syllables from ONSET_FRAMES before the first speech on, in whole steps."""
+        if self._early is None:
+            self._density.add(raw)
+            return
+        self._early = np.concatenate([self._early, raw])
+        spoken = np.flatnonzero(self._speech.values)
+        first = int(spoken[0]) if len(spoken) else len(self._speech)
+        begin = self._num_forgotten + first - ONSET_FRAMES
+        skipped = begin // STEP_FRAMES * STEP_FRAMES - self._num_early
+        skipped = min(max(0, skipped), len(self._early))
+        self._density.skip(skipped)
+        self._num_early += skipped
+        self._early = self._early[skipped:]
+        if len(spoken) and len(self._early):
+            self._density.add(self._early)
+            self._early = None
 
 
 class TurnMeasurer:
     """Measures of one turn, so far and whole.
 
-    `push` only takes samples, from one thread. `work` and `finish` compute, on any thread. Their
-    results depend on the samples alone, not on their cut or on when `work` was called. At most the
-    whole turn waits to be heard.
+    `push` and `place` only take, from one thread. The others compute, on any thread. Their results
+    depend on the samples alone, not on their cut or on when `work` was called. At most the whole
+    turn waits to be heard.
     """
 
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed
-        self.num_pushed = 0
-        self.num_taken = 0  # the turn's samples so far
-        self._begin = 0  # the turn's sample where the pushed ones begin
         self._turn = turn
+        self._placed = (0, 0)  # the turn's sample where the pushed ones begin, and its length
         self._num_told = 0
         self._sound = SoundTrack()
-        self._heard_begin = 0  # that of the samples that were heard; `push` may move it meanwhile
-        self._waiting: list[tuple[Floats, Sequence[Frame], int]] = []
+        self._waiting: list[tuple[Floats, Sequence[Frame]]] = []
         self._hearing = threading.Lock()
-        self._found: SpeechMeasures | None = None  # of the whole turn
+        self._whole: SpeechMeasures | None = None
 
     def push(self, samples: Floats, frames: Sequence[Frame]) -> None:
         """Take samples [n] float32 at 16 kHz, and the frames that voice activity made of the turn
         since the last push. They may end before the samples do."""
-        self._waiting.append((samples, frames, self._begin))
-        self.num_pushed += len(samples)
+        self._waiting.append((samples, frames))
 
     def place(self, begin: int, num_taken: int) -> None:
         """The turn has `num_taken` samples so far; the first pushed one is its sample `begin`."""
-        self._begin, self.num_taken = begin, num_taken
+        self._placed = begin, num_taken
 
-    def is_due(self, is_told: bool) -> bool:
-        """Whether `work` would do anything. It hears at least 100 ms at once, which costs less."""
-        is_much = self.num_pushed - self._sound.track.num_samples >= READ_SAMPLES
-        return (is_much or self._is_news or not is_told) and not self.is_over
-
-    def work(self, is_told: bool = False) -> Measures | None:
-        """Hear the samples that wait, if it is due.
-
-        is_told: return the measures so far if 200 ms have come since the last time.
-        """
-        if not self.is_due(is_told):
-            return None
-        num = self.num_taken // EVERY_SAMPLES
-        is_news = is_told and self._is_news
+    def work(self, tells: bool = False) -> Measures | None:
+        """Hear the samples that wait. tells: return the measures so far if 200 ms have come since
+        the last time."""
         with self._hearing:
+            if self.is_over:
+                return None
             self._hear()
-            if not is_news or self.is_over:
+            begin, num_taken = self._placed
+            num = num_taken // EVERY_SAMPLES
+            if not tells or num <= self._num_told:
                 return None
             self._num_told = num
-            begin, track = self._heard_begin, self._sound.track
-            outside = max(0, self.num_taken - begin - track.num_samples)
-            return measure_so_far(
-                self._turn, track.frames(), _num_frames(begin), outside // HOP_SAMPLES
-            )
+            return self._so_far(begin, num_taken)
 
     def so_far(self) -> SpeechMeasures:
         """The measures of the samples that were pushed up to now."""
@@ -120,44 +193,52 @@ class TurnMeasurer:
 
         has_speech: the judgement of voice activity. If it is false, only the sound is measured.
         """
-        found = self._complete()
+        with self._hearing:
+            found = self._finish()
         if has_speech:
             return found
         return SpeechMeasures(audio_s=found.audio_s, clipped_share=found.clipped_share)
 
     def frames(self) -> Frames:
         """All frames, when all samples were pushed."""
-        self._complete()
-        return self._sound.track.frames()
+        with self._hearing:
+            self._finish()
+        return self._sound.frames()
 
     def curves(self) -> Curves:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
-        found = Curves.of(self.frames())
-        return found.placed(_num_frames(self._begin), _num_frames(self.num_taken))
+        return Curves.of(self.frames()).placed(*map(_num_frames, self._placed))
 
-    @property
-    def _is_news(self) -> bool:
-        return self.num_taken // EVERY_SAMPLES > self._num_told
-
-    def _complete(self) -> SpeechMeasures:
-        with self._hearing:
-            if self._found is None:
-                self._hear(is_last=True)
-                self._found = self._measures()
-            return self._found
+    def _finish(self) -> SpeechMeasures:
+        if self._whole is None:
+            self._hear(is_last=True)
+            self._whole = self._measures()
+        return self._whole
 
     def _measures(self) -> SpeechMeasures:
-        found = self._sound.track.measures()
-        return replace(found, audio_s=_num_frames(self.num_taken) / FRAMES_PER_S)
+        audio_s = _num_frames(self._placed[1]) / FRAMES_PER_S
+        return replace(self._sound.frames().measures(), audio_s=audio_s)
+
+    def _so_far(self, begin: int, num_taken: int) -> Measures:
+        """There is no speech in the turn's samples before and after those that were heard."""
+        frames = self._sound.frames()
+        after = max(0, num_taken - begin - self._sound.num_samples) // HOP_SAMPLES
+        heard_s = (_num_frames(begin) + len(frames.f0) + after) / FRAMES_PER_S
+        so_far = replace(frames.measures(), audio_s=heard_s)
+        last = dict.fromkeys(LAST_S, so_far)
+        for s in LAST_S:
+            if s < heard_s:
+                found = frames.last(s - after / FRAMES_PER_S).measures()
+                last[s] = replace(found, audio_s=float(s))
+        return Measures(self._turn, heard_s, so_far, last)
 
     def _hear(self, is_last: bool = False) -> None:
         num = len(self._waiting)  # `push` may add more meanwhile
         waiting = self._waiting[:num]
         del self._waiting[:num]
-        samples = joined(piece for piece, *_ in waiting)
-        frames = [frame for _, piece, _ in waiting for frame in piece]
-        self._heard_begin = waiting[-1][2] if waiting else self._heard_begin
+        samples = joined(piece for piece, _ in waiting)
+        frames = [frame for _, piece in waiting for frame in piece]
         for at in range(0, max(1, len(samples)), AT_ONCE):
             is_end = at + AT_ONCE >= len(samples)
             self._sound.add(samples[at : at + AT_ONCE], frames, is_last and is_end)

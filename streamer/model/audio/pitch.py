@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES, own_range
-from streamer.core.measures.track import TurnTrack
 from streamer.model.kernels.library import NUM_CANDIDATES, kernel
 
 Floats = NDArray[np.float32]
@@ -163,8 +162,3 @@ def _find(rows: Floats, i: int, loudest: float, low: float, high: float, f0: Flo
     room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
     limits = np.array([loudest, low, high], np.float32)
     kernel("find path")(rows, np.array([*_columns(i), PEAK_COLUMN]), limits, *room, f0)
-
-
-def turn_track() -> TurnTrack:
-    """One that takes the rows of a PitchTrack."""
-    return TurnTrack(NUM_COLUMNS, f0_of)

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.track import Frames, TurnTrack
+from streamer.core.measures.track import Frames
 from streamer.core.timeline import Curves
-
-
-def first_column(rows, speech):
-    return rows[:, 0] * speech
 
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):
@@ -114,7 +110,6 @@ def test_nobody_speaks():
     found = frames(speech=np.zeros(300, bool)).measures()
     assert found == SpeechMeasures(audio_s=3.0)
     assert found.as_json()["rate_syllables_per_min"] is None
-    assert TurnTrack(1, first_column).measures() == SpeechMeasures()
 
 
 def test_the_rate_is_of_what_is_said_in_frames_of_speech():
@@ -128,35 +123,6 @@ def test_the_rate_is_of_what_is_said_in_frames_of_speech():
     silent = frames(f0=0.0).measures()
     assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (pytest.approx(5), None)
     assert frames(speech=speech).syllables().sum() == pytest.approx(0.05 * 240)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
-    """The session's coach holds the last seconds only."""
-    whole, short = TurnTrack(1, first_column), TurnTrack(1, first_column)
-    chance = np.random.default_rng(seed)
-    dropped = 0
-    for _ in range(40):  # of 160 ms each
-        given = (
-            chance.uniform(-1, 1, 2_560).astype(np.float32),
-            chance.uniform(-4, -2, (16, 128)).astype(np.float32),
-            chance.uniform(0, 1, 5).astype(np.float32),
-            chance.uniform(90, 110, (16, 1)).astype(np.float32),
-        )
-        for track in (whole, short):
-            track.add_samples(given[0])
-            track.add_mel(given[1])
-            track.add_speech(given[2])
-            track.add_pitch(given[3])
-        if short.num_frames > 96 and chance.random() < 0.5:
-            short.forget(2)
-            dropped += 32
-        kept, every = short.frames(), whole.frames()
-        for name in ("power", "low_power", "f0", "speech", "clipped", "density"):
-            assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
-    assert dropped > 200
-    assert short.num_frames == whole.num_frames - dropped
-    assert short.num_pitched == short.num_frames
 
 
 def curves(num=1_000, **changed):

@@ -25,8 +25,7 @@ from streamer.extras.coach.network import (
 )
 from streamer.extras.coach.options import Coach
 from streamer.extras.coach.session import STEP_SAMPLES, SessionCoach
-from streamer.model.audio.mel import MelFrames
-from streamer.model.audio.pitch import PitchTrack, turn_track
+from streamer.model.audio.ear import SoundTrack
 from streamer.model.audio.vad import VoiceActivity
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "plain.wav"
@@ -42,16 +41,10 @@ def samples():
 @pytest.fixture(scope="module")
 def spoken(samples):
     """Steps of a recording, and where somebody speaks."""
-    track, mel = turn_track(), MelFrames()
-    voice, pitch, bands = VoiceActivity(), PitchTrack(), []
+    track, voice, bands = SoundTrack(), VoiceActivity(), []
     for at in range(0, len(samples) - STEP_SAMPLES + 1, STEP_SAMPLES):
         piece = samples[at : at + STEP_SAMPLES]
-        raw = mel.push(piece)
-        track.add_samples(piece)
-        track.add_mel(raw)
-        bands.append(in_bands(raw))
-        track.add_speech(np.array([f.probability for f in voice.push(piece)], np.float32))
-        track.add_pitch(pitch.push(piece))
+        bands.append(in_bands(track.add(piece, voice.push(piece))))
     num = track.num_pitched // STEP_FRAMES * STEP_FRAMES
     frames = track.frames().until(num)
     steps = Steps.of(np.concatenate(bands)[:num], frames.level_db, frames.f0)

@@ -13,7 +13,7 @@ from pipelines.embedded.codecs import telephone
 from pipelines.embedded.labels import speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
-from streamer.model.audio.ear import TurnMeasurer, measure
+from streamer.model.audio.ear import SoundTrack, measure
 from streamer.model.audio.turns import Part
 from streamer.model.audio.vad import VoiceActivity
 
@@ -81,23 +81,24 @@ def test_noise_and_clipping_are_found_again():
     assert measure(loud).clipped_share == pytest.approx(share, rel=0.02)
 
 
-def test_live_measures_go_on_while_the_begin_of_the_turn_moves():
-    """More comes, from another place on, while what came before is heard."""
-    measurer, voice, heard_s = TurnMeasurer(), recording(1), []
-    measurer.place(0, 5 * RATE_HZ)
-    hear = measurer._hear
-
-    def interrupted(is_last=False):
-        hear(is_last)
-        if not measurer.num_pushed:
-            measurer.place(3 * RATE_HZ, 3 * RATE_HZ + len(voice))
-            measurer.push(voice, VoiceActivity().finish(voice))
-
-    measurer._hear = interrupted
-    for _ in range(3):
-        found = measurer.work(is_told=True)
-        heard_s += [found.heard_s] if found else []
-    assert heard_s == pytest.approx([3 + len(voice) / RATE_HZ] * 2, abs=0.2)  # frames lag
+@pytest.mark.parametrize("seed", range(3))
+def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
+    """The session's coach holds the last seconds only. F0 alone depends on what came before."""
+    samples, voice = np.tile(recording(seed), 3), VoiceActivity()
+    whole, short, dropped = SoundTrack(), SoundTrack(), 0
+    for at in range(0, len(samples), 3_200):
+        piece = samples[at : at + 3_200]
+        frames = voice.push(piece)
+        for track in (whole, short):
+            track.add(piece, frames)
+        if short.num_frames > 500:
+            short.forget(400)
+            dropped += 400
+        kept, every = short.frames(), whole.frames()
+        for name in ("power", "low_power", "speech", "clipped", "density"):
+            assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
+    assert dropped >= 400
+    assert short.num_frames == whole.num_frames - dropped
 
 
 def babble(index):
