@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
 from streamer.core.decoding.plan import (
@@ -24,7 +24,7 @@ from streamer.core.decoding.plan import (
 )
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
-from streamer.model.audio.turns import PartCutter
+from streamer.model.audio.turns import TurnCutter
 from streamer.model.decoding import IncrementalDrafter, LocalVerifier
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
@@ -72,11 +72,10 @@ def items_of(
     chunks: Iterable[Samples], max_turn_s: float, measures: bool = False
 ) -> Iterator[Item]:
     """The items of a recording's turns. chunks: samples [n] float32 at 16 kHz."""
-    cutter, offset = PartCutter(max_turn_s, measures=measures), OffsetFilter()
+    cutter = TurnCutter(SAMPLE_RATE_HZ, max_turn_s, is_recording=True, measures=measures)
     for chunk in chunks:
-        if len(chunk):
-            yield from cutter.push(offset.push(chunk))
-    yield from cutter.close()
+        yield from cutter.push(chunk.tobytes())
+    yield from cutter.commit()
 
 
 def hear(listener: Listener, item: Item, prefills: bool = True) -> None:

@@ -8,10 +8,9 @@ from noted import noting
 from speech import cuts, recording, speech
 from stock import generated, inputs_of
 
-from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.model.audio.turns import PartCutter
+from streamer.model.audio.turns import TurnCutter
 from streamer.model.decoding import GenerateDrafter, describe_so_far
 from streamer.model.engines.load import load_stock
 from streamer.model.listener import Listener
@@ -38,15 +37,16 @@ def told(*arguments, **more):
 
 def heard(thinker, samples, pieces, provisional=False):
     """A listener that heard `samples` in `pieces`; the caller closes it."""
-    listener, cutter = Listener(thinker), PartCutter(60.0, 0.1 if provisional else None)
-    samples = OffsetFilter().push(on_grid(samples))
-    for item in [i for piece in pieces for i in cutter.push(samples[piece])]:
+    every_s = 0.1 if provisional else None
+    listener = Listener(thinker)
+    cutter = TurnCutter(16_000, 60.0, live_update_s=every_s, is_recording=True)
+    for item in [i for piece in pieces for i in cutter.push(samples[piece].tobytes())]:
         hear(listener, item)
         if getattr(item, "provisional", None) is not None:
             rules = Rules(max_new_tokens=6, min_new_tokens=0)
             steps = describe_so_far(listener, item.provisional, rules, Sampling())
             drive(thinker.engine, steps)
-    for item in cutter.close():
+    for item in cutter.commit():
         hear(listener, item, prefills=False)
     return listener
 

@@ -13,8 +13,8 @@ products always have the same shape, so pieces of a turn give the same bits as t
 
 from __future__ import annotations
 
+import copy
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,17 +50,6 @@ class Network(NamedTuple):
     mixture: Floats
 
 
-@dataclass(frozen=True)
-class _State:
-    """Inputs that later blocks still need: of the means, of each convolution, of the nuclei."""
-
-    num: int  # steps fed so far
-    steps: Floats  # [PAST_STEPS + AHEAD_STEPS, STEP_FRAMES * NUM_BANDS]
-    here: Floats  # [PAST_STEPS + AHEAD_STEPS]: 1 where a step exists
-    layers: tuple[Floats, ...]
-    nuclei: Floats  # [1, NUM_NUCLEI] posteriors of the step before
-
-
 class Density:
     """Syllables per frame of one turn, while its log-mel arrives.
 
@@ -69,9 +58,19 @@ class Density:
     """
 
     def __init__(self) -> None:
+        held = PAST_STEPS + AHEAD_STEPS
+        widths = [len(kernel) // 3 for kernel in learnt().kernels]
         self._final = Growing()  # per frame
         self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
-        self._state = _begin()
+        self._num = 0  # steps fed so far
+        # Inputs that later blocks still need: of the means, with 1 where a step exists; of each
+        # convolution; and the nuclei's posteriors of the last step.
+        self._steps = np.zeros((held, STEP_FRAMES * NUM_BANDS), np.float32)
+        self._here = np.zeros(held, np.float32)
+        self._layers = [
+            np.zeros((2 * d, n), np.float32) for d, n in zip(SPANS, widths, strict=True)
+        ]
+        self._nuclei = np.zeros((1, NUM_NUCLEI), np.float32)
 
     def add(self, raw: Floats) -> None:
         """[n, 128] log10 mel power of frames of 10 ms."""
@@ -79,8 +78,7 @@ class Density:
         whole = len(frames) // (BLOCK * STEP_FRAMES) * BLOCK * STEP_FRAMES
         self._rest = frames[whole:].copy()
         if whole:
-            self._state, values = _advance(self._state, _in_steps(frames[:whole]))
-            self._final.append(_per_frame(values))
+            self._final.append(_per_frame(self._feed(_in_steps(frames[:whole]))))
 
     def skip(self, num: int) -> None:
         """The next `num` frames hold no syllable, and nothing hears them; none was added yet."""
@@ -93,14 +91,35 @@ class Density:
     def so_far(self) -> Floats:
         """Syllables in each frame that was added [n]."""
         steps = _in_steps(self._rest)
-        total = self._state.num + len(steps)
         room = -(-(len(steps) + REACH) // BLOCK) * BLOCK
         padded = np.zeros((room, steps.shape[1]), np.float32)
         padded[: len(steps)] = steps
-        _, values = _advance(self._state, padded, total)
-        known = (min(self._state.num, REACH) + len(steps)) * STEP_FRAMES
+        ended = copy.copy(self)
+        ended._layers = self._layers.copy()
+        values = ended._feed(padded, self._num + len(steps))
+        known = (min(self._num, REACH) + len(steps)) * STEP_FRAMES
         known -= -len(self._rest) % STEP_FRAMES
         return np.concatenate([self._final.values, _per_frame(values)[:known]])
+
+    def _feed(self, steps: Floats, total: int | None = None) -> Floats:
+        """Feed whole blocks of steps; returns the syllables in the steps that are complete with
+        them, REACH steps back. total: number of the turn's steps, where blocks reach past its end.
+        """
+        rows = np.arange(self._num, self._num + len(steps))
+        steps = np.concatenate([self._steps, steps])
+        here = np.concatenate([self._here, _exist(rows, total)[:, 0]])
+        rows -= AHEAD_STEPS
+        hidden = _over_their_means(steps, here) * _exist(rows, total)
+        for i, apart in enumerate(SPANS):
+            rows = rows - apart
+            inputs = np.concatenate([self._layers[i], hidden])
+            self._layers[i] = inputs[len(rows) :].copy()
+            hidden = _convolved(i, inputs, apart) * _exist(rows, total)
+        values, nuclei = _counted(hidden, self._nuclei, _exist(rows, total))
+        self._num += len(rows)
+        self._steps, self._here = steps[len(rows) :].copy(), here[len(rows) :].copy()
+        self._nuclei = nuclei.copy()
+        return values[np.searchsorted(rows, 0) :]
 
 
 def in_bands(raw: Floats) -> Floats:
@@ -122,18 +141,6 @@ def learnt() -> Network:
     return Network(kernels, biases, *rest)
 
 
-def _begin() -> _State:
-    held = PAST_STEPS + AHEAD_STEPS
-    widths = [len(kernel) // 3 for kernel in learnt().kernels]
-    return _State(
-        0,
-        np.zeros((held, STEP_FRAMES * NUM_BANDS), np.float32),
-        np.zeros(held, np.float32),
-        tuple(np.zeros((2 * d, width), np.float32) for d, width in zip(SPANS, widths, strict=True)),
-        np.zeros((1, NUM_NUCLEI), np.float32),
-    )
-
-
 def _in_steps(frames: Floats) -> Floats:
     """[n, NUM_BANDS] to [ceil(n / 3), 3 * NUM_BANDS]; the last frame fills an incomplete step."""
     frames = np.pad(frames, ((0, -len(frames) % STEP_FRAMES), (0, 0)), mode="edge")
@@ -142,30 +149,6 @@ def _in_steps(frames: Floats) -> Floats:
 
 def _per_frame(values: Floats) -> Floats:
     return np.repeat(values / np.float32(STEP_FRAMES), STEP_FRAMES)
-
-
-def _advance(state: _State, steps: Floats, total: int | None = None) -> tuple[_State, Floats]:
-    """Feed whole blocks of steps; returns the syllables in the steps that are complete with them,
-    REACH steps back. total: number of steps of the turn, where the blocks reach past its end."""
-    num = state.num + len(steps)
-    here = np.ones(len(steps), np.float32)
-    if total is not None:
-        here[max(0, total - state.num) :] = 0
-    held_steps = np.concatenate([state.steps, steps])
-    held_here = np.concatenate([state.here, here])
-    rows = np.arange(state.num, num) - AHEAD_STEPS
-    hidden = _over_their_means(held_steps, held_here) * _exist(rows, total)
-    layers = []
-    for i, (held, apart) in enumerate(zip(state.layers, SPANS, strict=True)):
-        rows = rows - apart
-        hidden, held = _convolved(i, np.concatenate([held, hidden]), apart, _exist(rows, total))
-        layers.append(held)
-    values, nuclei = _counted(hidden, state.nuclei, _exist(rows, total))
-    keep = len(held_steps) - len(steps)
-    after = _State(
-        num, held_steps[-keep:].copy(), held_here[-keep:].copy(), tuple(layers), nuclei.copy()
-    )
-    return after, values[np.searchsorted(rows, 0) :]
 
 
 def _exist(rows: NDArray[np.int64], total: int | None) -> Floats:
@@ -189,16 +172,16 @@ def _over_their_means(steps: Floats, here: Floats) -> Floats:
     return found
 
 
-def _convolved(index: int, inputs: Floats, apart: int, exist: Floats) -> tuple[Floats, Floats]:
-    """Outputs of one layer [n, channels] for inputs [n + 2 apart, ...], and the inputs to keep."""
+def _convolved(index: int, inputs: Floats, apart: int) -> Floats:
+    """Outputs of one layer [n, channels] for inputs [n + 2 apart, ...]."""
     network = learnt()
     num = len(inputs) - 2 * apart
     near = np.concatenate([inputs[i * apart : i * apart + num] for i in range(3)], 1)
     blocks = near.reshape(-1, BLOCK, near.shape[1]) @ network.kernels[index]
-    hidden = np.maximum(blocks.reshape(num, -1) + network.biases[index], 0)
+    hidden: Floats = np.maximum(blocks.reshape(num, -1) + network.biases[index], 0)
     if index:
         hidden += inputs[apart : apart + num]
-    return hidden * exist, inputs[num:].copy()
+    return hidden
 
 
 def _counted(hidden: Floats, before: Floats, exist: Floats) -> tuple[Floats, Floats]:
@@ -218,7 +201,5 @@ def _counted(hidden: Floats, before: Floats, exist: Floats) -> tuple[Floats, Flo
 def _window() -> Floats:
     """Sums the steps around each of a block [BLOCK, BLOCK + PAST_STEPS + AHEAD_STEPS]."""
     size = PAST_STEPS + AHEAD_STEPS + 1
-    found = np.zeros((BLOCK, BLOCK + size - 1), np.float32)
-    for i, row in enumerate(found):
-        row[i : i + size] = 1
-    return found
+    at = np.arange(BLOCK + size - 1) - np.arange(BLOCK)[:, None]
+    return ((at >= 0) & (at < size)).astype(np.float32)

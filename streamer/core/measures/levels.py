@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,16 +56,17 @@ def level_of(name: str, value: float) -> int:
 
 def standardised(*values: float) -> list[float]:
     """The measures of WEIGHTS in their order, each with about zero mean and unit range."""
-    found = []
-    for name, value in zip(WEIGHTS, values, strict=True):
-        slope, offset = TERMS[name]
-        at = float(on_axis(name, [value])[0])
-        found.append(slope * ((min(at, MOST_PAUSES) if name == "pauses" else at) - offset))
-    return found
+    pairs = zip(WEIGHTS, values, strict=True)
+    return [_standard(name, float(on_axis(name, [value])[0])) for name, value in pairs]
 
 
 def arousal_of(z: list[float]) -> float:
     return float(sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True)))
+
+
+def _standard(name: str, at: float) -> float:
+    slope, offset = TERMS[name]
+    return slope * ((min(at, MOST_PAUSES) if name == "pauses" else at) - offset)
 
 
 def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
@@ -75,15 +76,12 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
     in a clipped recording level and timbre, the rate where it is under LEAST_RATE. Arousal is known
     where all that it sums is.
     """
-    unknown = set(BOUNDS) if found.speech_s < MIN_SPEECH_S else set()
-    if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
-        unknown |= set(OF_NOISE)
-    if found.clipped_share > MAX_CLIPPED:
-        unknown |= set(OF_CLIPPING)
-    if (found.rate_syllables_per_s or 0) < LEAST_RATE:
-        unknown.add("rate")
-    measured = {name: getattr(found, field) for name, field in MEASURES.items()}
-    known = {n: v for n, v in measured.items() if v is not None and n not in unknown}
+    if found.speech_s < MIN_SPEECH_S:
+        return dict.fromkeys(BOUNDS)
+    is_noisy = found.snr_db is not None and found.snr_db < MIN_SNR_DB
+    unknown = {*(OF_NOISE if is_noisy else ())}
+    unknown |= {*(OF_CLIPPING if found.clipped_share > MAX_CLIPPED else ())}
+    known = {name: v for name, v in _measured(found).items() if name not in unknown}
     if all(name in known for name in WEIGHTS):
         known["arousal"] = arousal_of(standardised(*(known[name] for name in WEIGHTS)))
     return {name: level_of(name, known[name]) if name in known else None for name in BOUNDS}
@@ -112,8 +110,7 @@ TERMS = {
 MOST_PAUSES = 0.4  # that count for arousal
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(NamedTuple):
     """A mixture of two logistic distributions: where the true value lies. Each field is [2]."""
 
     places: Doubles
@@ -130,15 +127,6 @@ class Spread:
         away = np.abs(value - self.places) / (2 * self.widths)
         # 2 w ln(2 cosh(d / 2 w)), in a form that does not overflow
         return float(self.shares @ (2 * self.widths * np.logaddexp(away, -away)))
-
-    @property
-    def mean(self) -> float:
-        return float(self.shares @ self.places)
-
-    @property
-    def variance(self) -> float:
-        own = self.widths**2 * math.pi**2 / 3
-        return float(self.shares @ (own + (self.places - self.mean) ** 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +167,9 @@ def learnt() -> Learnt:
     """The numbers that ship. Raises OSError where the file is missing."""
     held = json.loads(ERRORS.read_text("utf-8"))
     errors = {
-        name: MeasureError(**{key: _numbers(value) for key, value in row.items()})
+        name: MeasureError(
+            row.pop("centre"), row.pop("sd"), **{k: np.array(v) for k, v in row.items()}
+        )
         for name, row in held["errors"].items()
     }
     shift, factor, least = held["arousal"]
@@ -219,14 +209,17 @@ def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
     known = learnt()
     features, values = features_of(found), values_of(found)
     spreads = {name: error.spread(values[name], features) for name, error in known.errors.items()}
-    chances = {
-        name: by_level(spread.under(on_axis(name, BOUNDS[name])))
+    under = {
+        name: spread.under(on_axis(name, BOUNDS[name]))
         for name, spread in spreads.items()
         if values[name] is not None
     }
-    if chances:
-        chances["arousal"] = by_level(_arousal_under(spreads, known.arousal))
-    return chances
+    if under:
+        mean, variance = arousal_sum(spreads)
+        shift, factor, least = known.arousal
+        width = factor * math.sqrt(variance + least)
+        under["arousal"] = _logistic(np.array(BOUNDS["arousal"]), mean + shift, width)
+    return {name: _by_level(each) for name, each in under.items()}
 
 
 def expected_errors(found: SpeechMeasures) -> dict[str, float]:
@@ -255,12 +248,16 @@ def features_of(found: SpeechMeasures) -> Doubles:
 
 def values_of(found: SpeechMeasures) -> dict[str, float | None]:
     """The measure of each attribute on its axis; None where there is none."""
-    values: dict[str, float | None] = {}
-    for name, field in MEASURES.items():
-        value = getattr(found, field)
-        is_known = value is not None and (name != "rate" or value >= LEAST_RATE)
-        values[name] = float(on_axis(name, [value])[0]) if is_known else None
-    return values
+    known = _measured(found)
+    return {
+        name: float(on_axis(name, [known[name]])[0]) if name in known else None for name in MEASURES
+    }
+
+
+def _measured(found: SpeechMeasures) -> dict[str, float]:
+    values = {name: getattr(found, field) for name, field in MEASURES.items()}
+    least = {"rate": LEAST_RATE}
+    return {n: v for n, v in values.items() if v is not None and v >= least.get(n, -math.inf)}
 
 
 def on_axis(name: str, values: Sequence[float]) -> Doubles:
@@ -273,31 +270,21 @@ def arousal_sum(spreads: Mapping[str, Spread]) -> tuple[float, float]:
     """Mean and variance of the sum that arousal is."""
     mean = variance = 0.0
     for name, weight in WEIGHTS.items():
-        slope, offset = TERMS[name]
-        most = MOST_PAUSES if name == "pauses" else math.inf
-        mean += weight * slope * (min(spreads[name].mean, most) - offset)
-        variance += (weight * slope) ** 2 * spreads[name].variance
+        places, widths, shares = spreads[name]
+        middle = float(shares @ places)
+        mean += weight * _standard(name, middle)
+        own = float(shares @ (widths**2 * math.pi**2 / 3 + (places - middle) ** 2))
+        variance += (weight * TERMS[name][0]) ** 2 * own
     return mean, variance
 
 
-def by_level(under: Doubles) -> Doubles:
+def _by_level(under: Doubles) -> Doubles:
     """The chance of each level [n + 1], of that to be under each bound [n]."""
     chances = np.diff(under, prepend=0.0, append=1.0)
     found: Doubles = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / len(chances)
     return found
 
 
-def _arousal_under(spreads: Mapping[str, Spread], numbers: tuple[float, float, float]) -> Doubles:
-    mean, variance = arousal_sum(spreads)
-    shift, factor, least = numbers
-    width = factor * math.sqrt(variance + least)
-    return _logistic(np.array(BOUNDS["arousal"]), mean + shift, width)
-
-
 def _logistic(at: Doubles, place: Doubles | float, width: Doubles | float) -> Doubles:
     found: Doubles = 0.5 + 0.5 * np.tanh((at - place) / (2 * np.asarray(width)))
     return found
-
-
-def _numbers(value: float | list[float]) -> Any:
-    return np.array(value) if isinstance(value, list) else value

@@ -31,6 +31,7 @@ from streamer.model.audio.vad import FRAME_SAMPLES, Frame, TurnVoice
 Floats = NDArray[np.float32]
 EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measures so far
 LAST_S = (2, 7, 20)
+READ_SAMPLES = SAMPLE_RATE_HZ // 10  # heard at once, at least: smaller pieces cost twice as much
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a backlog of a minute in one piece would take 100 MB
 # The count of syllables hears this much before the first speech, as in its training: noise before
 # that, loud or not, would move the means that each band is compared with.
@@ -169,18 +170,19 @@ class TurnMeasurer:
         self._placed = begin, num_taken
 
     def work(self, tells: bool = False) -> Measures | None:
-        """Hear the samples that wait. tells: return the measures so far if 200 ms have come since
-        the last time."""
+        """Hear the samples that wait, if they are enough. tells: return the measures so far if
+        200 ms have come since the last time."""
         with self._hearing:
-            if self.is_over:
+            num = self._placed[1] // EVERY_SAMPLES
+            is_news = tells and num > self._num_told
+            is_much = sum(len(piece) for piece, _ in self._waiting) >= READ_SAMPLES
+            if self.is_over or not (is_news or is_much):
                 return None
             self._hear()
-            begin, num_taken = self._placed
-            num = num_taken // EVERY_SAMPLES
-            if not tells or num <= self._num_told:
+            if not is_news:
                 return None
             self._num_told = num
-            return self._so_far(begin, num_taken)
+            return self._so_far(*self._placed)
 
     def so_far(self) -> SpeechMeasures:
         """The measures of the samples that were pushed up to now."""

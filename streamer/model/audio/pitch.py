@@ -13,7 +13,7 @@ Its figures beside Praat: docs/measures.md.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,53 +29,37 @@ MAX_HZ = 500.0
 # Each for voices that go no lower. With a fourth window 0.97 of the medians of 498 recordings of
 # training's people agree with Praat's, too, and of the SDs (2026-11).
 FLOORS_HZ = (60.0, 84.0, 150.0)
+NUM_POINTS = (1080, 768, 432)  # of each transform: quick, and no lag that is read wraps round
 PERIODS = 3  # of the floor, in a window
+FIRST_LAG = int(SAMPLE_RATE_HZ / MAX_HZ)
 PEAK_COLUMN = 2 * NUM_CANDIDATES * len(FLOORS_HZ)
 NUM_COLUMNS = PEAK_COLUMN + 1  # of a row: F0 and strength of each window, and how loud it is
 BLOCK_FRAMES = 20  # at once: arrays of over 128 KB would be mapped anew each time
 SILENT_PEAK = 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
+class Window(NamedTuple):
     """The window for one floor. scale [lags]: over the window's own autocorrelation."""
 
     bell: Floats
     scale: Floats
-    num_points: int  # of the transform
+    num_points: int
     reach: int  # samples of one period
-    first_lag: int
     last_lag: int
-
-    @classmethod
-    def of(cls, floor_hz: float) -> Window:
-        half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
-        bell = np.hanning(2 * half + 2)[1:-1]
-        last = 2 * half // PERIODS + 2
-        num_points = _quick(2 * half + last + 1)  # no lag that is read wraps round
-        own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2, num_points)
-        return cls(
-            bell.astype(np.float32),
-            (own[0] / own[: last + 2]).astype(np.float32),
-            num_points,
-            int(SAMPLE_RATE_HZ / floor_hz),
-            int(SAMPLE_RATE_HZ / MAX_HZ),
-            last,
-        )
-
-
-def _quick(least: int) -> int:
-    """The next number of points of which a transform is quick: with no prime factor above 5."""
-    rest = least
-    for prime in (2, 3, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return least if rest == 1 else _quick(least + 1)
 
 
 @functools.cache
 def windows() -> tuple[Window, ...]:
-    return tuple(Window.of(floor_hz) for floor_hz in FLOORS_HZ)
+    return tuple(map(_window, FLOORS_HZ, NUM_POINTS))
+
+
+def _window(floor_hz: float, num_points: int) -> Window:
+    half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
+    bell = np.hanning(2 * half + 2)[1:-1]
+    last = 2 * half // PERIODS + 2
+    own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2, num_points)
+    scale = (own[0] / own[: last + 2]).astype(np.float32)
+    return Window(bell.astype(np.float32), scale, num_points, int(SAMPLE_RATE_HZ / floor_hz), last)
 
 
 @functools.cache
@@ -127,7 +111,7 @@ class PitchTrack:
         power = spectrum.real**2 + spectrum.imag**2
         curves = np.fft.irfft(power, window.num_points)
         limits = np.array([SAMPLE_RATE_HZ, FLOORS_HZ[i], MAX_HZ], np.float32)
-        sizes = np.array([window.first_lag, window.last_lag, *_columns(i)])
+        sizes = np.array([FIRST_LAG, window.last_lag, *_columns(i)])
         kernel("find peaks")(curves, window.scale, limits, sizes, rows)
 
 

@@ -9,7 +9,6 @@ some seconds before the first speech, and the samples that are held back near `m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -51,95 +50,73 @@ NOTHING: Samples = np.zeros(0, np.float32)
 class Part:
     """A turn in hand, or a part of one."""
 
-    def __init__(self, turn: int, begin: int, has_frames: bool, measures: bool) -> None:
-        """begin: the session's sample where it begins. has_frames: `hear` is given the session's
-        frames; else the part judges its samples itself."""
-        self.turn = turn
-        self.begin = begin
+    def __init__(
+        self,
+        turn: int,
+        begin: int = 0,
+        frames: deque[Frame] | None = None,
+        measures: bool = False,
+        live_update_s: float | None = None,
+    ) -> None:
+        """begin: the session's sample where it begins. frames: the session's that no turn has taken
+        yet; None: the part judges its samples itself."""
+        self._turn = turn
+        self._begin = begin
         self.num_samples = 0
         self._volume = Volume()
-        self.voice = TurnVoice()
-        self.mel = StreamingLogMel()  # of the part between its first and last sound
+        self._voice = TurnVoice()
+        self._mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
-        self.span = Span(self._trim)
+        self._span = Span(self._trim)
         self.measurer = TurnMeasurer(turn) if measures else None
-        self._has_frames = has_frames
+        self._frames = frames
         self._waiting: list[Frame] = []  # until it is known where the span begins
         self._is_placed = False
+        self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
+        self._next_update = _after_window(self._every or 0)
 
-    def hear(self, samples: Samples, frames: list[Frame]) -> tuple[list[MelWindow], Samples]:
+    @property
+    def end(self) -> int:
+        """The session's sample after its last."""
+        return self._begin + self.num_samples
+
+    def hear(self, samples: Samples) -> Heard:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
         self._volume.add(samples)
         heard = self._trim.push(samples)
-        self._judge(self.span.push(samples), frames)
-        return self.mel.push(heard), heard
-
-    def _judge(self, spoken: Samples, frames: Sequence[Frame], is_last: bool = False) -> None:
-        """Hear samples [n] of the span. frames: the session's that came meanwhile."""
-        if self._has_frames:
-            frames = [Frame(frame.start_sample - self.begin, frame.probability) for frame in frames]
-            for frame in frames:
-                self.voice.count(frame)
-            frames = self._in_span(frames) if self.measurer else []
-        else:
-            spoken, frames = self.voice.hear(spoken, is_last)
-        if self.measurer is not None:
-            self.measurer.place(self.span.begin + self.voice.begin, self.num_samples)
-            self.measurer.push(spoken, frames)
-
-    def _in_span(self, frames: Sequence[Frame]) -> list[Frame]:
-        """The turn's frames as frames of the span, from its begin on, once that is known. There is
-        no speech in a lead that the turn does not have."""
-        self._waiting += frames
-        if not self.span.is_open:
-            return []
-        begin = self.span.begin
-        found = [Frame(f.start_sample - begin, f.probability) for f in self._waiting]
-        found = [frame for frame in found if frame.end_sample > 0]
-        self._waiting.clear()
-        if found and not self._is_placed:
-            self._is_placed = True
-            return led(found)
-        return found
-
-    def heard(
-        self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
-    ) -> Heard:
-        """The item for these windows and samples."""
-        mel = self.mel
-        return Heard(
-            self.turn,
-            tuple(windows),
-            mel.maximum,
-            mel.num_samples,
-            provisional,
-            samples,
-            self.num_samples,
-            self.measurer.so_far if provisional is not None and self.measurer else None,
-        )
+        self._judge(self._span.push(samples))
+        windows, provisional = self._mel.push(heard), None
+        if (
+            self._every is not None
+            and self._voice.has_speech
+            and self.num_samples >= self._next_update
+        ):
+            provisional = self._mel.provisional()
+            self._next_update = _after_window((self.num_samples // self._every + 1) * self._every)
+        return self._heard(windows, heard, provisional)
 
     def finish(
         self,
         stopped_ms: int | None,
         last_speech_ms: int | None,
         goes_on: bool,
-        shows_measures: bool,
+        shows_measures: bool = False,
     ) -> list[Item]:
         """End it: Heard for samples that were held back, then Closed."""
         measurer = self.measurer
         samples = self._trim.finish()
-        rest = [*self.mel.push(samples), *self.mel.finish()]
-        self._judge(self.span.finish(), [], is_last=True)
+        rest = [*self._mel.push(samples), *self._mel.finish()]
+        self._judge(self._span.finish(), is_last=True)
         if measurer is not None:
             measurer.is_over = True
-        has_speech, last_speech = self.voice.has_speech, self.voice.last_speech_sample
-        if last_speech is not None and not self._has_frames:
-            last_speech += self.span.begin
+        has_speech, last_speech = self._voice.has_speech, self._voice.last_speech_sample
+        if last_speech is not None and self._frames is None:
+            last_speech += self._span.begin
         closed = Closed(
-            self.turn,
+            self._turn,
             tuple(rest),
-            self.mel.maximum,
+            self._mel.maximum,
             self.num_samples,
             has_speech,
             last_speech,
@@ -151,126 +128,50 @@ class Part:
             measurer.curves if measurer and shows_measures else None,
             self._volume.is_quiet,
         )
-        return [*([self.heard([], samples)] if len(samples) else []), closed]
+        return [*([self._heard([], samples)] if len(samples) else []), closed]
 
+    def _judge(self, spoken: Samples, is_last: bool = False) -> None:
+        """Hear samples [n] of the span."""
+        if self._frames is not None:
+            frames = self._in_span(_taken(self._frames, self.end))
+        else:
+            spoken, frames = self._voice.hear(spoken, is_last)
+        if self.measurer is not None:
+            self.measurer.place(self._span.begin + self._voice.begin, self.num_samples)
+            self.measurer.push(spoken, frames)
 
-class PartCutter:
-    """The turn in hand, cut at `max_turn_s`; its first sample opens one. Numbers the turns."""
-
-    def __init__(
-        self,
-        max_turn_s: float,
-        live_update_s: float | None = None,
-        frames: deque[Frame] | None = None,
-        measures: bool = False,
-        shows_measures: bool = False,
-    ) -> None:
-        """frames: the session's, if voice activity judges its samples anyway."""
-        self.num_turns = 0
-        self._part: Part | None = None
-        self._frames = frames
-        self._next = 0  # the session's sample where the last part ended
-        self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
-        self._short = min(SHORT_SAMPLES, self._limit // 2)
-        self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
-        self._next_update = 0
-        self._measures = measures
-        self._shows_measures = shows_measures
-        self._held = NOTHING  # near the limit: too early to say which part it belongs to
-
-    @property
-    def is_open(self) -> bool:
-        return self._part is not None
-
-    @property
-    def measurer(self) -> TurnMeasurer | None:
-        """Of the turn in hand, if it is measured."""
-        return self._part.measurer if self._part else None
-
-    def open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
-        """Begin a turn, if none is open, at the session's sample `begin`."""
-        if self._part is not None:
+    def _in_span(self, frames: list[Frame]) -> list[Frame]:
+        """The session's frames as frames of the span, from its begin on, once that is known. There
+        is no speech in a lead that the turn does not have."""
+        for frame in frames:
+            self._waiting.append(frame.later(-self._begin))
+            self._voice.count(self._waiting[-1])
+        if not self._span.is_open:
             return []
-        self._part = Part(self.num_turns, begin, self._frames is not None, self._measures)
-        self._next_update = _after_window(self._every or 0)
-        self.num_turns += 1
-        return [TurnOpened(self.num_turns - 1, at_ms)]
+        found = [frame.later(-self._span.begin) for frame in self._waiting]
+        found = [frame for frame in found if frame.end_sample > 0]
+        self._waiting.clear()
+        if self._is_placed or not found:
+            return found
+        self._is_placed = True
+        return led(found)
 
-    def push(self, samples: Samples) -> list[Item]:
-        """Hear samples [n], n > 0, in as many parts as it takes."""
-        items = self.open()
-        while len(samples):
-            assert self._part is not None
-            room = self._limit - self._short - self._part.num_samples
-            if room > 0:
-                items += self._hear(samples[:room])
-                samples = samples[room:]
-                continue
-            self._held, samples = np.concatenate([self._held, samples]), NOTHING
-            if len(self._held) >= 2 * self._short:
-                samples, self._held = self._held, NOTHING
-                items += self._hear(samples[: self._short]) + self._go_on()
-                samples = samples[self._short :]
-        return items
-
-    def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
-        """End the turn. Held samples belong to it, or are a last part if it is too long."""
-        if self._part is None:
-            return []
-        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms, goes_on=False)]
-
-    def settle(self, num_left: int = 0) -> list[Item]:
-        """Hear the samples that are held, now that only `num_left` samples follow: as the turn's
-        own, or as a part of their own if the turn is too long for that."""
-        held, self._held = self._held, NOTHING
-        num_open = len(held) + num_left
-        items: list[Item] = []
-        if num_open >= 2 * self._short:  # enough for this part to end at its limit
-            items += self._hear(held[: self._short])
-            held = held[self._short :]
-        if num_open > self._short:
-            items += self._go_on()
-        return items + self._hear(held) if len(held) else items
-
-    def drop(self) -> list[Item]:
-        """Forget the turn."""
-        if self._part is None:
-            return []
-        if self._part.measurer is not None:
-            self._part.measurer.is_over = True  # its measures are no news any more
-        self._part = None
-        self._held = NOTHING
-        return [Dropped(self.num_turns - 1)]
-
-    def _hear(self, samples: Samples) -> list[Item]:
-        part = self._part
-        assert part is not None
-        frames = _judged(self._frames, part.begin + part.num_samples + len(samples))
-        windows, heard = part.hear(samples, frames)
-        provisional = None
-        if (
-            self._every is not None
-            and part.voice.has_speech
-            and part.num_samples >= self._next_update
-        ):
-            provisional = part.mel.provisional()
-            self._next_update = _after_window((part.num_samples // self._every + 1) * self._every)
-        return [part.heard(windows, heard, provisional)]
-
-    def _go_on(self) -> list[Item]:
-        """End this part; the turn goes on as another."""
-        return [*self._finish(None, None, goes_on=True), *self.open(begin=self._next)]
-
-    def _finish(
-        self, stopped_ms: int | None, last_speech_ms: int | None, goes_on: bool
-    ) -> list[Item]:
-        part, self._part = self._part, None
-        assert part is not None
-        self._next = part.begin + part.num_samples
-        return part.finish(stopped_ms, last_speech_ms, goes_on, self._shows_measures)
+    def _heard(
+        self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
+    ) -> Heard:
+        return Heard(
+            self._turn,
+            tuple(windows),
+            self._mel.maximum,
+            self._mel.num_samples,
+            provisional,
+            samples,
+            self.num_samples,
+            self.measurer.so_far if provisional is not None and self.measurer else None,
+        )
 
 
-def _judged(frames: deque[Frame] | None, end: int) -> list[Frame]:
+def _taken(frames: deque[Frame], end: int) -> list[Frame]:
     """Take the session's frames up to its sample `end`."""
     found = []
     while frames and frames[0].end_sample <= end:
@@ -285,7 +186,8 @@ def _after_window(sample: int) -> int:
 
 
 class TurnCutter:
-    """Each of `push`, `commit`, `clear` returns items. Raises ValueError for a bad rate."""
+    """Each of `push`, `commit`, `settle`, `clear` returns items. Raises ValueError for a bad
+    rate."""
 
     def __init__(
         self,
@@ -302,68 +204,87 @@ class TurnCutter:
         """coach: takes all samples of the session, also between turns; see stages/events.py's
         LiveCoach."""
         self.coach = coach
+        self.num_turns = 0  # opened so far
         self._chunker = Chunker(sample_rate_hz)
         self._offset = OffsetFilter()
         self._is_float = is_recording
         self._encoding = encoding
-        self._voice = VoiceActivity() if rule else None
+        self._voice = VoiceActivity()
         self._detector = TurnDetector(rule) if rule else None
-        # with detection: the frames of samples that no turn has taken yet
-        self._frames: deque[Frame] | None = deque() if rule else None
-        self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures, shows_measures)
+        # With detection: frames and samples that no turn has taken yet; samples of the session
+        # before these; and samples whose frame was judged.
+        self._frames: deque[Frame] = deque()
+        self._past = NOTHING
+        self._num_past = self._judged = 0
         # samples before a turn that may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
-        self._past = NOTHING  # with detection: samples that no turn has taken yet
-        self._num_past = 0  # samples of the session before `_past`
-        self._judged = 0  # samples of the session whose frame was judged
-
-    @property
-    def num_turns(self) -> int:
-        """Turns opened so far."""
-        return self._part.num_turns
+        self._part: Part | None = None
+        self._frames_of_part = self._frames if rule else None
+        self._live_update_s, self._measures = live_update_s, measures
+        self._shows_measures = shows_measures
+        self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
+        self._short = min(SHORT_SAMPLES, self._limit // 2)
+        self._held = NOTHING  # near the limit: too early to say which part it belongs to
 
     @property
     def measurer(self) -> TurnMeasurer | None:
         """Of the turn in hand, if it is measured."""
-        return self._part.measurer
+        return self._part.measurer if self._part else None
 
     def push(self, pcm: bytes) -> list[Item]:
         """Hear mono PCM16 (little-endian) or G.711, cut at any byte; or whole float32 samples."""
         if self._is_float:
-            return self._take(self._chunker.push(np.frombuffer(pcm, "<f4")))
-        if self._encoding != "pcm16":
-            return self._take(self._chunker.push(from_g711(pcm, self._encoding)))
-        return self._take(self._chunker.push_pcm16(pcm))
+            chunk = self._chunker.push(np.frombuffer(pcm, "<f4"))
+        elif self._encoding == "pcm16":
+            chunk = self._chunker.push_pcm16(pcm)
+        else:
+            chunk = self._chunker.push(from_g711(pcm, self._encoding))
+        return self._take(chunk)
 
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing if there is none."""
         items = self._take(self._chunker.finish())
-        self._offset = OffsetFilter()
-        if self._detector is not None:
-            items += self._give(self._num_past + len(self._past))
-            self._detector.restart(self._num_past // SAMPLES_PER_MS)
-        return items + self._part.close()
+        items += self._give(self._num_past + len(self._past))
+        self._restart()
+        return items + self._close()
 
-    def settle(self, num_left: int) -> list[Item]:
-        """Only `num_left` samples come before the commit: held samples need not wait."""
-        return self._part.settle(num_left)
+    def settle(self, num_left: int = 0) -> list[Item]:
+        """Hear the samples that are held, now that only `num_left` samples come before the commit:
+        as the turn's own, or as a part of their own if the turn is too long for that."""
+        held, self._held = self._held, NOTHING
+        num_open = len(held) + num_left
+        items: list[Item] = []
+        if num_open >= 2 * self._short:  # enough for this part to end at its limit
+            items += self._hear(held[: self._short])
+            held = held[self._short :]
+        if num_open > self._short:
+            items += self._go_on()
+        return items + self._hear(held)
 
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
-        self._offset = OffsetFilter()
         self._before(self._num_past + len(self._past))
+        self._restart()
+        part, self._part, self._held = self._part, None, NOTHING
+        if part is None:
+            return []
+        if part.measurer is not None:
+            part.measurer.is_over = True  # its measures are no news any more
+        return [Dropped(self.num_turns - 1)]
+
+    def _restart(self) -> None:
+        self._offset = OffsetFilter()
         if self._detector is not None:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
-        return self._part.drop()
 
     def _take(self, chunk: Samples) -> list[Item]:
         samples = self._offset.push(chunk)
         if self.coach is not None:
             self.coach.push(samples)
-        if self._detector is None or self._voice is None or self._frames is None:
-            return self._part.push(samples) if len(samples) else []
+        if self._detector is None:
+            return [*self._open(), *self._push(samples)] if len(samples) else []
         self._past = np.concatenate([self._past, samples])
         items: list[Item] = []
         for frame in self._voice.push(samples):
@@ -372,12 +293,12 @@ class TurnCutter:
             match self._detector.push(frame):
                 case SpeechBegan(at_ms):
                     self._forget(at_ms * SAMPLES_PER_MS)
-                    items += self._part.open(at_ms, self._num_past)
+                    items += self._open(at_ms, self._num_past)
                 case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
-                    items += self._part.close(at_ms, last_speech_ms)
+                    items += self._close(at_ms, last_speech_ms)
         # voice activity may still end the turn after the last judged sample, never before it
-        if self._part.is_open:
+        if self._part:
             return items + self._give(self._judged)
         self._forget(self._judged - self._num_kept)
         return items
@@ -385,7 +306,7 @@ class TurnCutter:
     def _give(self, end: int) -> list[Item]:
         """Give the turn in hand all samples before the session's sample `end`."""
         samples = self._before(end)
-        return self._part.push(samples) if self._part.is_open and len(samples) else []
+        return self._push(samples) if self._part else []
 
     def _before(self, end: int) -> Samples:
         """Take the samples before the session's sample `end`."""
@@ -396,4 +317,52 @@ class TurnCutter:
 
     def _forget(self, end: int) -> None:
         self._before(end)
-        _judged(self._frames, self._num_past)
+        _taken(self._frames, self._num_past)
+
+    def _open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
+        """Begin a turn, if none is open, at the session's sample `begin`."""
+        if self._part is not None:
+            return []
+        given = self._frames_of_part, self._measures, self._live_update_s
+        self._part = Part(self.num_turns, begin, *given)
+        self.num_turns += 1
+        return [TurnOpened(self.num_turns - 1, at_ms)]
+
+    def _push(self, samples: Samples) -> list[Item]:
+        """Hear samples [n] of the turn in hand, in as many parts as it takes."""
+        items: list[Item] = []
+        held = np.concatenate([self._held, samples])
+        while len(held) and self._part is not None:
+            room = self._limit - self._short - self._part.num_samples
+            if room <= 0 and len(held) < 2 * self._short:
+                break
+            num = room if room > 0 else self._short
+            items += self._hear(held[:num])
+            held = held[num:]
+            items += self._go_on() if room <= 0 else []
+        self._held = held
+        return items
+
+    def _hear(self, samples: Samples) -> list[Item]:
+        return [self._part.hear(samples)] if self._part and len(samples) else []
+
+    def _go_on(self) -> list[Item]:
+        """End this part; the turn goes on as another."""
+        assert self._part is not None
+        end = self._part.end
+        return [*self._finish(None, None, goes_on=True), *self._open(begin=end)]
+
+    def _close(
+        self, stopped_ms: int | None = None, last_speech_ms: int | None = None
+    ) -> list[Item]:
+        """End the turn. Held samples belong to it, or are a last part if it is too long."""
+        if self._part is None:
+            return []
+        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms, goes_on=False)]
+
+    def _finish(
+        self, stopped_ms: int | None, last_speech_ms: int | None, goes_on: bool
+    ) -> list[Item]:
+        part, self._part = self._part, None
+        assert part is not None
+        return part.finish(stopped_ms, last_speech_ms, goes_on, self._shows_measures)

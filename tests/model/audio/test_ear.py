@@ -22,11 +22,11 @@ class Turn:
     """A turn that is measured."""
 
     def __init__(self, turn=0):
-        self.part = Part(turn, 0, has_frames=False, measures=True)
+        self.part = Part(turn, measures=True)
         self.measurer = self.part.measurer
 
     def push(self, samples):
-        self.part.hear(samples, [])
+        self.part.hear(samples)
 
     def finish(self):
         return self.part.finish(None, None, goes_on=False, shows_measures=True)[-1].measures()
