@@ -25,16 +25,10 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra
 from streamer.extras import missing
-from streamer.model.checkpoint.card import (
-    FILE,
-    ModelCard,
-    ModelWarning,
-    read_card,
-    warn_of_defaults,
-)
+from streamer.model.checkpoint.card import FILE, ModelCard, read_card
 from streamer.model.checkpoint.layout import BITS, Shapes, check_layout, check_memory, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.checkpoint.weights import ModelError, Told, check_files, load_arrays, quiet
+from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, load_arrays, quiet
 from streamer.model.devices import set_switch_interval
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.library import KernelError
@@ -91,7 +85,7 @@ def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        wanted = ["*.json", "*.safetensors", "merges.txt"]
+        wanted = ["*.json", "*.safetensors"]
         return Path(snapshot_download(hub_id, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises a dozen kinds; all mean: not to be had
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -119,7 +113,6 @@ def load(
     shapes = shapes_of(directory)
     card = read_card(directory)
     num_params = sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes))
-    warn_of_defaults(directory, shapes.text)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -186,7 +179,6 @@ def set_threads(directories: Iterable[Path], device: str, engine: EngineName) ->
 
 def shapes_of(directory: Path) -> Shapes:
     """The sizes that a model directory's config.json states. Raises ModelError."""
-    check_files(directory)
     file = directory / "config.json"
     if not file.is_file():
         raise ModelError(

@@ -9,7 +9,7 @@ from speech import recording
 
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling, stop
-from streamer.model.checkpoint.card import ModelWarning
+from streamer.model.checkpoint.weights import ModelWarning
 from streamer.model.decoding import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive

@@ -20,9 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from streamer.extras.large.engine import FewBitsText, FewBitsTower
 from streamer.extras.large.parts import REST, Part, flat, names_of, parts_of, whole
-from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import Shapes, weight_bytes
-from streamer.model.checkpoint.weights import ModelError, Told, fingerprint_of, quiet
+from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of, quiet
 from streamer.model.devices import is_ours
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.kernels.library import PANEL

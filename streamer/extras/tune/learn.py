@@ -7,7 +7,6 @@ are never loaded. On a CPU an interrupted run gives what an uninterrupted one gi
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import warnings
@@ -33,7 +32,7 @@ from streamer.core.rules.form import CHINESE, Phrases
 from streamer.extras.tune.data import Turn
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
-from streamer.model.checkpoint.tokenizer import EOS, Tokenizer, json_of
+from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, stock_config
 from streamer.model.thinker import prompt_of
@@ -65,7 +64,7 @@ def examples_of(
 ) -> list[Example]:
     """Each turn's prompt for one model, and the sentence that says the turn's levels. Raises
     ModelError if the model's tokenizer has no end of an answer."""
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(json_of(directory)))
+    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     prompt = prompt_of(Tokenizer.load(directory), card, audio_id)
     end = next((i for i in map(tokenizer.token_to_id, EOS) if i is not None), None)
     if end is None:

@@ -24,7 +24,7 @@ from streamer.extras.tune.data import Turn
 from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of, plain_name
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
-from streamer.model.checkpoint.weights import CALIBRATED, wanted_name, weight_files
+from streamer.model.checkpoint.weights import wanted_name, weight_files
 from streamer.model.engines.load import set_torch_threads
 from streamer.model.thinker import num_params_of
 from streamer.progress import Bar
@@ -155,12 +155,12 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
 def streamer_json(base: Base, name: str) -> str:
     """The base model's card under a new name, with the phrases that were learnt.
 
-    Thresholds and confidence curves are left out: they were found for other weights. Further
+    Thresholds are left out: they were found for other weights. Further
     languages are left out: sentences in the first one were learnt.
     """
     file, card, words = base.directory / FILE, base.card, base.words
     raw: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    for found in (*CALIBRATED, "languages"):
+    for found in ("gate", "languages"):
         raw.pop(found, None)
     plain = {"version": 1, "language": card.language, "max_turn_s": card.max_turn_s}
     plain |= {"prompt": {"prefix": PREFIX, "suffix": SUFFIX}}

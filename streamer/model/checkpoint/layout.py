@@ -9,12 +9,10 @@ are read. A config that does not fit them would fail somewhere inside a product,
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -181,7 +179,7 @@ def _check(shapes: Shapes) -> None:
     text, audio = shapes.text, shapes.audio
     if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
         why = f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
-    elif audio.width % audio.heads or audio.width % 2 or audio.width < 4:
+    elif audio.width % (2 * audio.heads):
         why = f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
     elif audio.output != text.hidden:
         taken = f"the language model takes {text.hidden}"
@@ -189,26 +187,21 @@ def _check(shapes: Shapes) -> None:
     elif (audio.num_mels, audio.n_window) != (128, 100):
         found = f"{audio.num_mels} mels and n_window {audio.n_window}"
         why = f"{found}: only the published 128 mels and n_window 100 are supported"
-    elif not 0 <= shapes.audio_id < text.vocab:
+    elif shapes.audio_id >= text.vocab:
         why = f"the audio placeholder {shapes.audio_id} is none of the {text.vocab} ids"
     else:
         return
     raise ValueError(why)
 
 
-# The released 7B with its talker has 2,400 tensors, and headers of 0.1 million bytes. A header of
-# 900,000 tensors would be read for seconds.
-MAX_HEADER_BYTES = 10_000_000
-MAX_TENSORS = 50_000
 MIXED = "config and weights belong to different models"
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # the types that weights may have, and their bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One wanted tensor as its file's header describes it."""
+class Entry(NamedTuple):
+    """One wanted tensor as its file's header describes it; its name is that of transformers 4.x."""
 
-    name: str  # in transformers 4.x form
+    name: str
     shape: tuple[int, ...]
     dtype: str
 
@@ -221,64 +214,40 @@ def entries(directory: Path) -> Iterator[Entry]:
     """Every wanted tensor of a model directory. Raises ModelError."""
     for file in weight_files(directory):
         try:
-            yield from _entries(file)
-        except (SafetensorError, OSError, ValueError) as error:
+            with safe_open(file, framework="np") as tensors:
+                for name in tensors.keys():  # noqa: SIM118
+                    if known := wanted_name(name):
+                        found = tensors.get_slice(name)
+                        yield Entry(known, tuple(found.get_shape()), found.get_dtype())
+        except (SafetensorError, OSError) as error:
             raise unreadable(file, error) from None
-
-
-def _entries(file: Path) -> Iterator[Entry]:
-    with file.open("rb") as stream:  # the header's length comes first
-        length = int.from_bytes(stream.read(8), "little")
-    if length > MAX_HEADER_BYTES:
-        raise ValueError(f"its header claims {length} bytes")
-    with safe_open(file, framework="np") as tensors:
-        names = tensors.keys()
-        if len(names) > MAX_TENSORS:
-            raise ValueError(f"its header claims {len(names)} tensors")
-        for name in names:
-            if known := wanted_name(name):
-                described = tensors.get_slice(name)
-                yield Entry(known, tuple(described.get_shape()), described.get_dtype())
-
-
-_LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
 
 def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
     """The tensors; ModelError unless each is there, once, in the shape that config.json says."""
     listed = list(entries(directory))
-    if not listed:
-        raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")
-    found: dict[str, Entry] = {}
-    for entry in listed:
-        if found.setdefault(entry.name, entry) is not entry:
-            why = f"{entry.name!r} is there twice; keep the files of one save only"
-            raise ModelError(directory, why)
-    for name, shape in expected(shapes.text, shapes.audio):
-        _check_entry(directory, name, shape, found.get(name))
-    _check_depth(directory, shapes, found)
+    found = {entry.name: entry for entry in listed}
+    if len(found) < len(listed):
+        why = "its files hold some tensor twice; keep those of one save only"
+        raise ModelError(directory, why)
+    wanted = dict(expected(shapes.text, shapes.audio))
+    for name, shape in wanted.items():
+        entry = found.get(name)
+        if entry is None:
+            why = f"the weights lack {name!r}; the checkpoint is incomplete"
+        elif entry.shape != shape:
+            is_given = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
+            why = f"{name!r} {is_given}; {MIXED}"
+        elif entry.dtype not in FLOATS:
+            why = f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
+        else:
+            continue
+        raise ModelError(directory, why)
+    # a model cut off after some of its layers would fit tensor by tensor, and talk nonsense
+    for name in found:
+        if ".layers." in name and name not in wanted:
+            raise ModelError(directory, f"{name!r} is none of config.json's; {MIXED}")
     return listed
-
-
-def _check_entry(directory: Path, name: str, shape: tuple[int, ...], entry: Entry | None) -> None:
-    if entry is None:
-        why = f"the weights lack {name!r}; the checkpoint is incomplete"
-    elif entry.shape != shape:
-        why = f"{name!r} is {list(entry.shape)} where config.json makes it {list(shape)}; {MIXED}"
-    elif entry.dtype not in FLOATS:
-        why = f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
-    else:
-        return
-    raise ModelError(directory, why)
-
-
-def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
-    """A model cut off after some of its layers fits tensor by tensor, and talks nonsense."""
-    depths = {"model": shapes.text.layers, "audio_tower": shapes.audio.layers}
-    for name in names:
-        if (layer := _LAYER.match(name)) and int(layer[2]) >= depths[layer[1]]:
-            beyond = f"{name!r} is beyond the {depths[layer[1]]} layers of config.json"
-            raise ModelError(directory, f"{beyond}; {MIXED}")
 
 
 def expected(*parts: TextShape | AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -306,25 +275,20 @@ def bits_of(engine: str, part: str) -> tuple[int, int]:
     return BITS[engine if part.startswith("text.") else "int8"]
 
 
-def matrix_bytes(bits: int, group: int, out: int, inner: int) -> int:
-    """Bytes of a matrix in few bits, its scales included."""
-    return out * -(-inner // group) * (group * bits // 8 + 4)
-
-
 def weight_bytes(shapes: Shapes, engine: str) -> int:
     """Bytes of a model's weights in an engine on the CPU; for int8 and int4 also those of the
     prepared model on disk, to some per mille."""
-    if engine not in BITS:
-        return sum(4 * math.prod(size) for _, size in expected(shapes.text, shapes.audio))
     total = 0
     for name, size in expected(shapes.text, shapes.audio):
-        if name == EMBEDDING:  # in bfloat16; a tied one is the head as well
+        is_packed = engine in BITS and len(size) == 2 and "audio_tower.proj" not in name
+        if is_packed and name == EMBEDDING:  # in bfloat16; a tied one is the head as well
             total += 2 * math.prod(size)
-        if len(size) != 2 or "audio_tower.proj" in name:
+            is_packed = shapes.text.tied
+        elif not is_packed:
             total += 4 * math.prod(size)
-        elif name != EMBEDDING or shapes.text.tied:
-            part = "text." if name.startswith("model.layers.") else ""
-            total += matrix_bytes(*bits_of(engine, part), *size)
+        if is_packed:
+            bits, group = bits_of(engine, "text." if name.startswith("model.layers.") else "")
+            total += size[0] * -(-size[1] // group) * (group * bits // 8 + 4)
     return total
 
 
@@ -336,12 +300,12 @@ def check_memory(where: Path, shapes: Shapes, engine: str, slot_positions: int) 
     needed = {name: weight_bytes(shapes, name) * PEAK + slots for name in (engine, *BITS)}
     if free is None or needed[engine] <= free:
         return
-    wanted = f"engine {engine} needs {needed[engine] / 1e9:.1f} GB of memory"
-    told = f"{wanted}, {free / 1e9:.1f} GB are free"
-    smaller = [name for name in BITS if needed[name] < needed[engine] and needed[name] <= free]
-    ways = [f"--engine {name} ({needed[name] / 1e9:.1f} GB)" for name in smaller]
+    told = f"engine {engine} needs {needed[engine] / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB"
+    ways = [
+        f"--engine {name} ({size / 1e9:.1f} GB)" for name, size in needed.items() if size <= free
+    ]
     way = f"take {' or '.join(ways)}" if ways else "take a machine with more, or a smaller model"
-    raise ModelError(where, f"{told}; {way}")
+    raise ModelError(where, f"{told} are free; {way}")
 
 
 def free_bytes() -> int | None:
@@ -349,9 +313,8 @@ def free_bytes() -> int | None:
     where the system does not say."""
     found, group = [], Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        (line,) = [each for each in lines if each.startswith("MemAvailable:")]
-        found.append(1024 * int(line.split()[1]))
+        told = Path("/proc/meminfo").read_text("ascii").partition("MemAvailable:")[2]
+        found.append(1024 * int(told.split()[0]))
     with suppress(OSError, ValueError):  # no such file, or "max"
         most = int((group / "memory.max").read_text("ascii"))
         found.append(max(0, most - int((group / "memory.current").read_text("ascii"))))

@@ -12,9 +12,8 @@ import pytest
 
 from streamer.cli import main
 from streamer.extras.large.prepared import Prepared
-from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.layout import check_memory, free_bytes, weight_bytes
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, ModelWarning
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load, shapes_of
 

@@ -2,20 +2,17 @@
 
 import json
 import math
-import os
 import shutil
 import time
 
 import pytest
-import tiny
 import torch
-from places import ROOT
 from safetensors.torch import load_file, save, save_file
 
-from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
-from streamer.model.thinker import load
+from streamer.model.engines.load import load_stock
+from streamer.model.thinker import EMBEDDED, load
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 DEEP = "[" * 100_000
@@ -38,10 +35,6 @@ def put(name, content):
 
 def gone(name):
     return lambda directory: (directory / name).unlink()
-
-
-def card(**change):
-    return put("streamer.json", json.dumps(tiny.CARD | change))
 
 
 def weight(name, change):
@@ -70,17 +63,6 @@ def saved_twice(directory):
     save_file(again, directory / "other.safetensors")
 
 
-def many_tensors(number):
-    """A valid file whose header lists `number` empty tensors."""
-
-    def harm(directory):
-        entry = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
-        text = "{" + ",".join(f'"x{i}":{entry}' for i in range(number)) + "}"
-        (directory / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text.encode())
-
-    return harm
-
-
 def far_id(directory):
     """A tokenizer with one id far beyond the model's."""
     file = directory / "tokenizer.json"
@@ -89,50 +71,36 @@ def far_id(directory):
     file.write_text(json.dumps(table), "utf-8")
 
 
-def shard(name):
-    return put(INDEX, json.dumps({"weight_map": {"a": name}}))
-
-
 UP = "model.layers.1.mlp.up_proj.weight"
 KEY = "audio_tower.layers.1.self_attn.k_proj.weight"
 TEXT, AUDIO, INF = "text_config", "audio_config", math.inf
-ELSEWHERE = ("../x.safetensors", "/etc/passwd", "..", ".", "a/b", "..\\\\x", "./x")
+ANOTHER = "config and weights belong to different models"
 HARMS = [
-    (config(TEXT, num_hidden_layers=1), "'model.layers.1.* is beyond the 1 layers of config.json"),
-    (config(AUDIO, encoder_layers=1), "'audio_tower.layers.1.* is beyond the 1 layers of config."),
-    *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers") for n in (2.9, "2", True, 0, -1)],
-    *[(config(TEXT, hidden_size=n), "hidden_size") for n in (INF, math.nan, None, [1], 10**13)],
-    *[(config(None, audio_token_index=i), "audio_token_index") for i in (INF, 2.5, "x", -1)],
-    (config(None, tie_word_embeddings="no"), "tie_word_embeddings"),
+    (config(TEXT, num_hidden_layers=1), f"'model.layers.1.* is none of config.json's; {ANOTHER}"),
+    (config(AUDIO, encoder_layers=1), "'audio_tower.layers.1.* is none of config.json's"),
+    *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers") for n in (2.9, "2", 0)],
+    *[(config(TEXT, hidden_size=n), "hidden_size") for n in (INF, math.nan, None)],
+    (config(None, audio_token_index=-1), "audio_token_index"),
     (config(None, text_config=None), "text_config"),
-    (config(TEXT, rms_norm_eps=math.nan), "rms_norm_eps"),
-    (config(TEXT, rope_parameters={"rope_theta": 0}), "rope_theta"),
     (config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), "'yarn'"),
     (config(TEXT, hidden_act="gelu"), "'gelu'"),
     (config(TEXT, use_sliding_window=True), "use_sliding_window"),
-    (config(TEXT, head_dim=None, num_key_value_heads=None, num_attention_heads=64), "heads of 0"),
     (config(TEXT, num_key_value_heads=3), "cannot share 3 key heads"),
     (config(TEXT, hidden_size=48), "gives 32 numbers, the language model takes 48"),
-    (config(TEXT, intermediate_size=40), "config and weights belong to different models"),
+    (config(TEXT, intermediate_size=40), ANOTHER),
     (config(TEXT, num_hidden_layers=3), "lack 'model.layers.2"),
     (config(AUDIO, encoder_attention_heads=3), "cannot have 3 heads"),
     (config(AUDIO, n_window=50), "only the published 128 mels and n_window 100"),
     (put("config.json", DEEP), "recursion"),
     (put("config.json", '{"model_type": "llama"}'), "'llama'"),
-    (put("config.json", '{"model_type": "qwen2_5_omni"}'), "required field `text_config`"),
-    *[(shard(name), "names the shard .*: only files beside it are read") for name in ELSEWHERE],
-    (put(INDEX, " " * 10_000_001), "not a safetensors index"),
-    (many_tensors(60_000), "its header claims 60000 tensors"),
-    (many_tensors(900_000), "its header claims [0-9]{8} bytes"),
+    (put(INDEX, "{}"), "not a safetensors index"),
+    (put(INDEX, '{"weight_map": {"a": "../gone"}}'), "lacks gone"),
     (far_id, "1000000001 ids in the tokenizer, [0-9]+ in the model"),
     (cut_short, UNREADABLE),
-    (saved_twice, "is there twice"),
+    (saved_twice, "hold some tensor twice"),
     (gone("config.json"), "no config.json"),
     (gone(WEIGHTS), r"no \*.safetensors"),
-    (put(WEIGHTS, b"not tensors"), "cannot be read"),
-    (put(WEIGHTS, save({"x": torch.zeros(1)})), "no weights of a Qwen2.5-Omni"),
-    (put(WEIGHTS, save({"lm_head.weight": torch.zeros(1)})), "lack 'model.embed_tokens"),
-    (put(INDEX, b'{"weight_map": {"a": "gone"}}'), "lacks gone"),
+    (put(WEIGHTS, save({"x": torch.zeros(1)})), "lack 'model.embed_tokens"),
     (gone("tokenizer.json"), "tokenizer"),
     (put("streamer.json", b"\xff{}"), "not a model card"),
     (weight(UP, lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
@@ -188,55 +156,14 @@ def test_a_config_as_transformers_4_wrote_it():
     assert (shapes.audio.layers, shapes.text.tied, shapes.audio_id) == (32, False, 151_646)
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A model directory whose files are links to the embedded edge's, as the hub's cache has it."""
-    directory = tmp_path / "model"
-    directory.mkdir()
-    for file in (ROOT / "streamer" / "model" / "embedded" / "edge").iterdir():
-        (directory / file.name).symlink_to(file)
-    return directory
-
-
-@pytest.mark.parametrize(
-    "name", ["streamer.json", "config.json", "tokenizer.json", "model.safetensors"]
-)
-@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder"])
-def test_a_file_that_is_not_regular_is_refused_unread(copy, name, kind):
-    """A pipe would block its reader, /dev/zero fill the memory."""
-    load(str(copy), "edge")
-    (copy / name).unlink()
-    match kind:
-        case "a pipe":
-            os.mkfifo(copy / name)
-        case "a device":
-            (copy / name).symlink_to("/dev/zero")
-        case _:
-            (copy / name).mkdir()
-    with pytest.raises(ModelError, match=f"{name}: is no regular file"):
-        load(str(copy), "edge")
-    with pytest.raises(ModelError, match=f"{name}: is no regular file"):
-        read_card(copy)
-
-
-def test_a_file_beyond_any_size_is_refused_unread(copy):
-    (copy / "streamer.json").unlink()
-    with (copy / "streamer.json").open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(ModelError, match=r"streamer.json: has 1048576 MiB, 64 at most are read"):
-        load(str(copy), "edge")
-
-
-def test_a_configuration_names_no_code(copy):
+def test_a_configuration_names_no_code(tmp_path):
     """transformers takes an attention of `owner/name` from the hub, and runs it."""
-    from streamer.model.engines.load import load_stock
-
+    copy = shutil.copytree(EMBEDDED / "edge", tmp_path / "copy")
     raw = json.loads((copy / "config.json").read_text())
     raw |= {"attn_implementation": "someone/kernels", "auto_map": {"AutoConfig": "x.Y"}}
     for part in raw.values():
         if isinstance(part, dict):
             part |= {"_attn_implementation": "someone/kernels", "attn_implementation": "a/b"}
-    (copy / "config.json").unlink()
     (copy / "config.json").write_text(json.dumps(raw))
     stock = load_stock(copy)
     configs = [stock.config, *(m.config for m in stock.modules() if hasattr(m, "config"))]
