@@ -24,7 +24,7 @@ from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
-from streamer.model.kernels.library import USUAL, kernel, kernel_directory
+from streamer.model.kernels.library import USUAL, KernelError, kernel, kernel_directory
 from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.progress import Bar
 
@@ -145,9 +145,12 @@ def warm(options: WarmOptions) -> int:
     if options.cloud != "embedded" or options.engine in FEW_BITS:
         return _prepare(options.cloud, options.engine)
     started = time.perf_counter()
-    with loading("the embedded pair", is_service=True):
-        for name in USUAL:
-            kernel(name)
+    try:
+        with loading("the embedded pair", is_service=True):
+            for name in USUAL:
+                kernel(name)
+    except KernelError as error:
+        raise Failed(str(error)) from None
     directory, is_kept = kernel_directory()
     if not is_kept:  # a warning has said why
         return 1

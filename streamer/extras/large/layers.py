@@ -35,6 +35,7 @@ from streamer.model.kernels.attention import (
 )
 from streamer.model.kernels.layers import add, gated, normalise, rotate
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
+from streamer.model.kernels.simd import at_address
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
 APART = 8  # counters of a phase have a cache line of their own: the next share, and those done
@@ -70,16 +71,6 @@ def give_way(_context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-@intrinsic
-def at_address(_context: Any, _address: Any) -> Any:
-    """A pointer for numba.carray, from the address of an array's first number."""
-
-    def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
-        return b.inttoptr(values[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), codegen
 
 
 @compiled

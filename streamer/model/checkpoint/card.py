@@ -62,7 +62,7 @@ class Promise:
 
 
 class Thresholds(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a preset. A misspelt one is refused, not off."""
+    """A preset's thresholds. A misspelt one is refused, not off."""
 
     entropy: Annotated[float, Meta(ge=0, le=100)]
     k: Annotated[int, Meta(ge=1, le=64)] | None = None
@@ -119,7 +119,7 @@ class ModelCard(Struct, frozen=True, dict=True):
 
     @property
     def promises(self) -> Mapping[str, Promise]:
-        """Of the presets that have one."""
+        """Each preset's certificate, if it has one."""
         return {name: of.promise for name, of in self.gate.items() if of.promise is not None}
 
     @property

@@ -20,23 +20,14 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 # numba would load it for algebra that no kernel has: OpenBLAS, which loops for ever without memory
 sys.modules["scipy"] = None  # type: ignore[assignment]
 
-from numba import njit, types
-from numba.core import cgutils
+import numpy as np
+from numba import from_dtype, njit, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
-from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
+from numba.np.arrayobj import get_cfarray_intrinsic
 
-from streamer.model.kernels.library import (
-    KERNELS,
-    SYMBOL,
-    USUAL,
-    _read,
-    arrays_of,
-    file_name,
-    sealed,
-)
+from streamer.model.kernels.library import KERNELS, SYMBOL, TYPES, USUAL, arrays_of, file_name
+from streamer.model.kernels.simd import at_address
 
-_KINDS = {"i8": types.int64, "i1": types.int8, "u2": types.uint16, "f4": types.float32}
 OUTSIDE = {"sqrtf", "log2", "log2f", "memset", "memcpy"}  # from C's library
 ENTRY = "streamer_entry"
 
@@ -48,9 +39,9 @@ def main(directory: Path, name: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
         for each in USUAL if name in USUAL else [name]:
             file = directory / file_name(each)
-            if _read(file) is None:
+            if not file.exists() or not file.stat().st_size:
                 beside = file.with_suffix(".new")
-                beside.write_bytes(sealed(object_file(each)))
+                beside.write_bytes(object_file(each))
                 os.replace(beside, file)
 
 
@@ -92,44 +83,17 @@ def object_file(name: str) -> bytes:
 
 def _taking_a_table(kernel: Any, name: str) -> Any:
     """kernel(array, ...) as a function of one table."""
-    names = {"kernel": kernel}
+    names = {"kernel": kernel, "at_address": at_address}
+    for kind, dtype in TYPES.items():
+        names[kind] = get_cfarray_intrinsic("C", types.DType(from_dtype(np.dtype(dtype))))
     arrays = []
     at = 0
     for kind, num_dimensions in arrays_of(name):
-        names[f"{kind}_{num_dimensions}"] = _array(types.Array(_KINDS[kind], num_dimensions, "C"))
-        arrays.append(f"{kind}_{num_dimensions}(table, {at})")
+        shape = "".join(f"table[{at + i}], " for i in range(1, 1 + num_dimensions))
+        arrays.append(f"{kind}(at_address(table[{at}]), ({shape}))")
         at += 1 + num_dimensions
     exec(f"def {ENTRY}(table):\n    kernel({', '.join(arrays)})\n", names)
     return names[ENTRY]
-
-
-def _array(kind: types.Array) -> Any:
-    """A kernel part: the array of this kind whose address and sizes are in `table` from `at` on."""
-
-    @intrinsic
-    def array(_context: Any, table: Any, _at: Any) -> Any:
-        def codegen(context: Any, b: Any, _signature: Any, values: Any) -> Any:
-            table, at = values
-            places = [b.gep(table, [b.add(at, at.type(i))]) for i in range(1 + kind.ndim)]
-            address, *shape = map(b.load, places)
-            found = context.make_array(kind)(context, b)
-            size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-            strides = [address.type(size)]
-            for length in shape[:0:-1]:
-                strides.insert(0, b.mul(strides[0], length))
-            populate_array(
-                found,
-                data=b.inttoptr(address, found.data.type),
-                shape=cgutils.pack_array(b, shape),
-                strides=cgutils.pack_array(b, strides),
-                itemsize=address.type(size),
-                meminfo=None,
-            )
-            return found._getvalue()
-
-        return kind(table, types.intp), codegen
-
-    return array
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -32,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 SOURCES = Path(__file__).parent
-KEPT_VERSIONS = 8  # directories of other versions of the sources; older ones are removed
 # Sizes on which compiled code and its callers agree.
 PANEL = 32  # columns of a panel of weights
 QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
@@ -41,12 +38,15 @@ NUM_CANDIDATES = (
     4  # F0s of a frame: with 3 medians agree with Praat's a little less, with 8 no more
 )
 MOST_COMPILING_S = 900  # another process may be compiling before this one
-SEAL_BYTES = 16
 # Nothing is multiplied there, and with too little memory for its threads OpenBLAS loops for ever.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
-_TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
+_FEATURES = llvm.get_host_cpu_features()
+# Whether weights stay float16. Without an instruction that converts them (x86-64 before F16C) LLVM
+# would call a function that this process may not have, and end the process.
+KEEPS_HALVES = any(map(_FEATURES.get, ("f16c", "neon"))) and not os.environ.get("NUMBA_CPU_NAME")
+TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
 _TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4"
 _TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4"
 # Each kernel: where its function is, and its arrays' types, with their dimensions if more than one.
@@ -60,9 +60,9 @@ KERNELS = {
     "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
     "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
-USUAL = [name for name in KERNELS if "float32" not in name]  # of the shipped pair
+_OTHERS = ("text of float32", "tower of float32") if KEEPS_HALVES else ("text", "tower")
+USUAL = [name for name in KERNELS if name not in _OTHERS]  # of the shipped pair
 Array = NDArray[Any]
-_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
 
 
 class KernelWarning(UserWarning):
@@ -73,16 +73,8 @@ class KernelError(RuntimeError):
     """A kernel cannot be compiled: one line that says why."""
 
 
-class CompilerEnded(KernelError):
-    """A signal ended the process that compiles, such as Ctrl-C: another directory is no way out."""
-
-
-def silent(is_kept: bool) -> None:
-    """The usual listener: says nothing."""
-
-
-# Called before kernels are compiled, which takes seconds; is_kept: they are kept on disk.
-on_compiling: list[Callable[[bool], None]] = [silent]
+# Called before kernels are compiled, which takes seconds; the argument: they are kept on disk.
+on_compiling: list[Callable[[bool], None]] = [lambda is_kept: None]
 
 
 class Kernel:
@@ -90,7 +82,7 @@ class Kernel:
 
     def __init__(self, name: str, code: bytes) -> None:
         self._types = [
-            (np.dtype(_TYPES[kind]), num_dimensions) for kind, num_dimensions in arrays_of(name)
+            (np.dtype(TYPES[kind]), num_dimensions) for kind, num_dimensions in arrays_of(name)
         ]
         self._name = name
         llvm.initialize_native_target()
@@ -149,31 +141,13 @@ def kernel(name: str) -> Kernel:
     Raises KernelError; warns (KernelWarning) where it cannot be kept.
     """
     directory, is_kept = kernel_directory()
-    places = [directory, *(Path(each.name) for each in _TEMPORARY)]
-    kept = (_read(place / file_name(name)) for place in places)
-    found = next((code for code in kept if code is not None), None)
-    return Kernel(name, found or _compiled(name, places[-1], is_kept and len(places) == 1))
-
-
-def _compiled(name: str, place: Path, is_kept: bool) -> bytes:
-    """Compile `name`; where `place` cannot keep it, in a temporary directory."""
-    on_compiling[-1](is_kept)
-    try:
-        return _compile(name, place)
-    except KernelError as error:
-        if not is_kept or isinstance(error, CompilerEnded):
-            raise
-        _warn(f"{place} ({error})", "make room")
-        return _compile(name, _temporary())
-
-
-def _temporary() -> Path:
-    """A directory that goes with this process."""
-    try:
-        _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
-    except OSError as error:
-        raise KernelError(f"no directory for compiled kernels ({error.strerror})") from None
-    return Path(_TEMPORARY[-1].name)
+    file = directory / file_name(name)
+    if not (code := _read(file)):
+        on_compiling[-1](is_kept)
+        why = _compile(name, directory)
+        if not (code := _read(file)):
+            raise KernelError(f"kernels cannot be compiled: {why}")
+    return Kernel(name, code)
 
 
 def file_name(name: str) -> str:
@@ -181,22 +155,16 @@ def file_name(name: str) -> str:
     return name.replace(" ", "-") + ".o"
 
 
-def sealed(code: bytes) -> bytes:
-    """The content of a file: a digest, then an object file."""
-    return hashlib.blake2b(code, digest_size=SEAL_BYTES).digest() + code
+def _read(file: Path) -> bytes:
+    """An object file's content; empty where there is none."""
+    with suppress(OSError):
+        return file.read_bytes()
+    return b""
 
 
-def _read(file: Path) -> bytes | None:
-    """The object file in `file`; None where there is none, or a damaged one."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
-    return content[SEAL_BYTES:] if sealed(content[SEAL_BYTES:]) == content else None
-
-
-def _compile(name: str, directory: Path) -> bytes:
-    """Compile `name`, and all USUAL kernels if it is one. One process compiles at a time."""
+def _compile(name: str, directory: Path) -> str:
+    """Compile `name`, and all USUAL kernels if it is one, and say why it may have failed. One
+    process compiles at a time."""
     package = Path(sys.modules["streamer"].__file__ or "").parents[1]
     absolute = filter(os.path.isabs, sys.path)
     env = {
@@ -217,17 +185,8 @@ def _compile(name: str, directory: Path) -> bytes:
             timeout=MOST_COMPILING_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KernelError(f"kernels cannot be compiled: {error}") from None
-    said = done.stderr.strip().splitlines()
-    is_interrupted = said[-1:] == ["KeyboardInterrupt"]  # as Python itself started
-    if done.returncode < 0 or is_interrupted:
-        number = signal.SIGINT if is_interrupted else -done.returncode
-        why = signal.strsignal(number) or f"signal {number}"
-        raise CompilerEnded(f"kernels cannot be compiled: the compiler was ended ({why})")
-    if (found := _read(directory / file_name(name))) is None:
-        why = (said or [f"exit status {done.returncode}"])[-1]
-        raise KernelError(f"kernels cannot be compiled: {why}")
-    return found
+        return str(error)
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 @functools.cache
@@ -237,83 +196,59 @@ def kernel_directory() -> tuple[Path, bool]:
     It does not where no directory is safe; KernelWarning says why.
     """
     name = f"{sys.modules['streamer'].__version__}-{_digest()}"
-    for base in _bases():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    bases = [Path(cache) / "streamer" / "kernels"]
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        bases.insert(0, Path(chosen) / "streamer")
+    for base in bases:
         # Without links: each directory on the way is looked at, so no other user can change it.
         directory = Path(os.path.realpath(base)) / name
-        why = _why_not(directory)
+        why = _why_not(directory) if base.is_absolute() else "a relative path"
         if why is None:
             return directory, True
-        _warn(f"{base} ({why})", "make it yours alone")
-    return _temporary(), False
+        told = f"compiled kernels are not kept in {base} ({why})"
+        way = "set NUMBA_CACHE_DIR to a directory of your own"
+        warnings.warn(f"{told}; {way}", KernelWarning, stacklevel=2)
+    try:
+        _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
+    except OSError as error:
+        raise KernelError(f"no directory for compiled kernels ({error.strerror})") from None
+    return Path(_TEMPORARY[-1].name), False
 
 
-def _bases() -> Iterator[Path]:
-    """Where to look, best first. A relative path would lead into the working directory."""
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        if os.path.isabs(chosen):
-            yield Path(chosen) / "streamer"
-        else:
-            _warn(f"NUMBA_CACHE_DIR={chosen} (a relative path)", "give an absolute one")
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = cache if os.path.isabs(cache) else os.path.expanduser("~/.cache")
-    if os.path.isabs(home):
-        yield Path(home) / "streamer" / "kernels"
-    else:
-        _warn(f"{home} (no home is known)", "set HOME")
+_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
 
 
 def _digest() -> str:
     """16 characters that change with any source of a kernel, and with the processor."""
     sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
-    features = sorted(llvm.get_host_cpu_features().items())
     chosen = [os.environ.get(name) for name in CHOOSES_PROCESSOR]
-    machine = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {chosen}"
-    return hashlib.blake2b(sources + machine.encode(), digest_size=8).hexdigest()
+    host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {sorted(_FEATURES.items())}"
+    return hashlib.blake2b(sources + f"{host} {chosen}".encode(), digest_size=8).hexdigest()
 
 
 def _why_not(directory: Path) -> str | None:
-    """Why kernels may not lie in `directory`; None where it is there, and safe."""
+    """Why kernels may not lie in `directory`; None where it is there, and safe: neither it nor a
+    directory on the way to it lets another user change what lies there."""
     try:
-        is_new = not directory.exists()
         for path in reversed((directory, *directory.parents)):
             with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
-        if (why := _why_unsafe(directory)) is None and is_new:
-            _remove_old(directory.parent)
+        for step in (directory, *directory.parents):
+            found = step.lstat()
+            shared = found.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+            # the sticky bit keeps users from replacing each other's files; a group of the user
+            # alone, as many systems make it, may write above the directory
+            if step != directory and found.st_mode & stat.S_ISVTX:
+                shared = 0
+            elif step != directory and found.st_gid == os.getegid() == os.geteuid():
+                shared &= stat.S_IWOTH
+            if not stat.S_ISDIR(found.st_mode):
+                return f"{step} is no directory"
+            if found.st_uid not in (0, os.geteuid()):
+                return f"{step} belongs to another user"
+            if shared:
+                return f"{step} can be written by others"
     except OSError as error:
         return error.strerror or str(error)
-    return why
-
-
-def _why_unsafe(path: Path) -> str | None:
-    """The directory on the way to `path` that lets another user change what lies there."""
-    for step in (path, *path.parents):
-        found, is_outer = step.lstat(), step != path
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{step} is no directory"
-        if found.st_uid not in (0, os.geteuid()):
-            return f"{step} belongs to another user"
-        # the sticky bit keeps users from replacing each other's files; a group of the user alone,
-        # as many systems make it, may write above the directory
-        is_own_group = found.st_gid == os.getegid() == os.geteuid()
-        if is_outer and (found.st_mode & stat.S_ISVTX or is_own_group):
-            shared = 0 if found.st_mode & stat.S_ISVTX else stat.S_IWOTH
-        else:
-            shared = stat.S_IWOTH | stat.S_IWGRP
-        if found.st_mode & shared:
-            return f"{step} can be written by others"
     return None
-
-
-def _remove_old(base: Path) -> None:
-    """Removes the kernels of all but the newest versions of the sources."""
-    with suppress(OSError):
-        versions = sorted(base.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-        for version in versions[KEPT_VERSIONS:]:
-            shutil.rmtree(version, ignore_errors=True)
-
-
-@functools.cache  # each line once
-def _warn(place: str, way_out: str) -> None:
-    told = f"compiled kernels are not kept in {place}; {way_out}, or set NUMBA_CACHE_DIR"
-    warnings.warn(f"{told} to a directory of your own", KernelWarning, stacklevel=2)

@@ -26,7 +26,15 @@ from streamer.model.engines.engine import (
     rotary,
     sinusoids,
 )
-from streamer.model.kernels.library import BLOCK, PANEL, QUERIES, Kernel, kernel, table_of
+from streamer.model.kernels.library import (
+    BLOCK,
+    KEEPS_HALVES,
+    PANEL,
+    QUERIES,
+    Kernel,
+    kernel,
+    table_of,
+)
 
 SIZES = 3  # place among the arguments of `run_text`: these stay from step to step
 
@@ -165,7 +173,9 @@ def padded(vector: NDArray[Any]) -> Floats:
 
 def bits_of(matrices: NDArray[Any]) -> NDArray[Any]:
     """As kernels read them: float16 by its bits, float32 as it is."""
-    return matrices.view(np.uint16) if matrices.dtype == np.float16 else matrices
+    if matrices.dtype == np.float16 and KEEPS_HALVES:
+        return matrices.view(np.uint16)
+    return matrices.astype(np.float32, copy=False)
 
 
 def up(width: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features, parse_assembly
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -30,11 +30,6 @@ _HALF = ir.HalfType()
 _I32 = ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _HALF_VECTOR = ir.VectorType(_HALF, LANES)
-_ONE_CONVERSION = """target datalayout = "{}"
-define float @widen(half %x) {{
-  %y = fpext half %x to float
-  ret float %y
-}}"""
 
 
 def make_tile(rows: int, panels: int) -> Any:
@@ -55,9 +50,7 @@ def make_tile(rows: int, panels: int) -> Any:
                 array = context.make_array(signature.args[i])(context, b, values[i])
                 return b.gep(array.data, [values[i + 1]])
 
-            load = load_vector
-            if signature.args[3].dtype == types.uint16:
-                load = load_halves if converts_halves(context) else widen_halves
+            load = load_halves if signature.args[3].dtype == types.uint16 else load_vector
             _emit_tile((at(0), at(3), at(7)), load, b, values, rows, panels)
             return context.get_dummy_value()
 
@@ -117,30 +110,6 @@ def load_vector(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
 def load_halves(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     """LANES values of float16 at `pointer`, as float32."""
     return b.fpext(b.load(b.bitcast(pointer, _HALF_VECTOR.as_pointer()), align=2), _VECTOR)
-
-
-def widen_halves(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """The same by integers, for finite values: the exponent's bias differs by 112."""
-    wide = ir.VectorType(_I32, LANES)
-
-    def each(value: int) -> ir.Constant:
-        return ir.Constant(wide, [value] * LANES)
-
-    halves = b.bitcast(pointer, ir.VectorType(ir.IntType(16), LANES).as_pointer())
-    bits = b.zext(b.load(halves, align=2), wide)
-    size = b.bitcast(b.shl(b.and_(bits, each(0x7FFF)), each(13)), _VECTOR)
-    size = b.fmul(size, ir.Constant(_VECTOR, [2.0**112] * LANES))
-    sign = b.shl(b.and_(bits, each(0x8000)), each(16))
-    return b.bitcast(b.or_(b.bitcast(size, wide), sign), _VECTOR)
-
-
-def converts_halves(context: Any) -> bool:
-    """Whether the processor that numba compiles for converts float16 to float32 itself. Where it
-    does not (x86-64 without F16C), LLVM calls a function that this process may not have, and ends
-    the process."""
-    codegen = context.codegen()
-    code = codegen._tm.emit_assembly(parse_assembly(_ONE_CONVERSION.format(codegen._data_layout)))
-    return "__extendhfsf2" not in code and "__gnu_h2f_ieee" not in code
 
 
 def splat(b: ir.IRBuilder, value: ir.Value, kind: ir.VectorType) -> ir.Value:
@@ -229,6 +198,16 @@ def keep_apart(_context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
+
+
+@intrinsic
+def at_address(_context: Any, _address: Any) -> Any:
+    """A pointer for numba.carray, from the address of an array's first number."""
+
+    def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
+        return b.inttoptr(values[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
 
 
 @intrinsic

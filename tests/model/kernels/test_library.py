@@ -14,7 +14,6 @@ import pytest
 from processes import ended
 
 from streamer import __main__
-from streamer.model.kernels import library
 from streamer.model.kernels.library import KernelWarning, kernel_directory
 
 STREAMER = Path(sys.executable).with_name("streamer")
@@ -50,22 +49,17 @@ def replaced_by(path, make):
     make(path)
 
 
-SHARED, ANOTHERS = "can be written by others", "belongs to another user"
 SPOILERS = {  # what happens to a directory, and why it is not used then
-    "shared": (lambda path: path.chmod(0o777), SHARED),
-    "shared with a group": (lambda path: path.chmod(0o770), SHARED),
-    "shared above": (lambda path: path.parent.chmod(0o777), SHARED),
-    "a circle": (lambda p: replaced_by(p, lambda p: p.symlink_to(p.name)), "directory|exists|many"),
+    "shared": (lambda path: path.chmod(0o777), "can be written by others"),
+    "shared above": (lambda path: path.parent.chmod(0o777), "can be written by others"),
     "a file": (lambda path: replaced_by(path, Path.touch), "is no directory"),
-    "given away": (give, ANOTHERS),
-    "given away above": (lambda path: give(path.parent), ANOTHERS),
+    "given away above": (lambda path: give(path.parent), "belongs to another user"),
 }
 
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """The directory in NUMBA_CACHE_DIR and the user's own, as they are when both are good."""
-    library._warn.cache_clear()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
     chosen = kernel_directory.__wrapped__()[0]
@@ -75,20 +69,13 @@ def places(tmp_path, monkeypatch):
     return chosen, own
 
 
-def test_a_new_directory_is_the_users_alone(places, tmp_path):
-    chosen, own = places
-    assert chosen.parent == tmp_path / "chosen" / "streamer"
-    assert own.parent == tmp_path / "own" / "streamer" / "kernels"
-    for path in (chosen, *chosen.parents[:2], own, *own.parents[:3]):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
 @pytest.mark.parametrize("spoiler", SPOILERS)
 def test_what_others_could_have_written_is_not_used(spoiler, places):
     spoil, why = SPOILERS[spoiler]
-    if why == ANOTHERS and os.geteuid() != 0:
-        pytest.skip("only root gives files away")
     chosen, own = places
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (chosen, chosen.parent, own)} == {0o700}
+    if "given" in spoiler and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
     spoil(chosen)
     with pytest.warns(KernelWarning, match=why) as told:
         assert kernel_directory.__wrapped__()[0] == own
@@ -99,13 +86,11 @@ def test_what_others_could_have_written_is_not_used(spoiler, places):
         assert not kernel_directory.__wrapped__()[1]
 
 
-@pytest.mark.parametrize("home", [None, "a/relative/one"])
-def test_without_a_home_one_line_says_so(home, monkeypatch):
+def test_without_a_home_one_line_says_so(monkeypatch):
     """As of a container's user without a name."""
-    library._warn.cache_clear()
-    monkeypatch.setattr(os, "environ", {"HOME": home} if home else {})
+    monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
-    with pytest.warns(KernelWarning, match=r"are not kept in \S+ \(no home is known\)") as told:
+    with pytest.warns(KernelWarning, match=r"are not kept in \S+ \(a relative path\)") as told:
         assert not kernel_directory.__wrapped__()[1]
     assert len(told) == 1
 
@@ -131,40 +116,20 @@ def run(folder, code=NUMBERS, limit=None, **more):
     return done.stdout.strip(), done.stderr
 
 
-@pytest.fixture(scope="module")
-def wanted():
+def test_an_empty_file_is_made_anew_and_a_full_disk_is_one_line(tmp_path):
+    """A crash of the system may leave an empty one."""
+    directory = kernel_directory()[0]
+    file = shutil.copytree(directory, tmp_path / "streamer" / directory.name) / "filter-rows.o"
+    for path in (tmp_path / "streamer", file.parent):
+        path.chmod(0o700)
+    file.write_bytes(b"")
+    out, told = run(tmp_path, limit=10)
+    assert out == ""
+    assert told.splitlines()[-1].endswith("File too large"), told
     found = io.StringIO()
     with contextlib.redirect_stdout(found):
         exec(NUMBERS, {})
-    return found.getvalue().strip()
-
-
-@pytest.fixture
-def kept(tmp_path, wanted):
-    """A folder with this processor's kernels."""
-    directory, is_kept = kernel_directory()
-    assert is_kept
-    shutil.copytree(directory, tmp_path / "streamer" / directory.name)
-    for path in (tmp_path / "streamer", *(tmp_path / "streamer").rglob("*")):
-        path.chmod(0o700)
-    return tmp_path
-
-
-@pytest.mark.parametrize("size", [0, 40, 4_000])
-def test_a_damaged_file_costs_time_alone(kept, wanted, size):
-    (file,) = kept.rglob("filter-rows.o")
-    file.write_bytes(file.read_bytes()[:size])
-    assert run(kept) == (wanted, "")
-    assert file.stat().st_size > 4_000, "it is kept anew"
-
-
-def test_a_full_disk_is_one_line(kept):
-    (file,) = kept.rglob("filter-rows.o")
-    file.unlink()
-    out, told = run(kept, limit=10)
-    assert out == ""
-    assert "are not kept in" in told
-    assert told.splitlines()[-1].endswith("File too large"), told
+    assert run(tmp_path) == (found.getvalue().strip(), "")
 
 
 def test_compiling_loads_no_blas_that_loops_for_ever_without_memory():
@@ -174,13 +139,10 @@ def test_compiling_loads_no_blas_that_loops_for_ever_without_memory():
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-@pytest.mark.parametrize(
-    "processor", ["generic", pytest.param("sandybridge", marks=pytest.mark.long)]
-)
-def test_a_processor_without_half_floats_computes_the_same_bits(processor, tmp_path):
-    """Neither has F16C or FMA: LLVM would call a function that this process does not have."""
+def test_a_processor_without_half_floats_computes_the_same_bits(tmp_path):
+    """It has neither F16C nor FMA: LLVM would call a function that this process does not have."""
     code = HALVES + "print(step().tobytes().hex())"
-    more = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
+    more = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     here = {}
     exec(HALVES, here)
     out, told = run(tmp_path, code, **more)
