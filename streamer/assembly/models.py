@@ -209,7 +209,7 @@ class Models:
         """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
         if self.config.draft == "generate":
             return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
-        return functools.partial(IncrementalDrafter, is_gated=self.plan.mode == "gated")
+        return IncrementalDrafter
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

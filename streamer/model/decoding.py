@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import Any
 
 from streamer.core.decoding.plan import (
@@ -30,16 +30,10 @@ class IncrementalDrafter:
     """
 
     def __init__(
-        self,
-        listener: Listener,
-        rules: Rules,
-        sampling: Sampling,
-        weights: LevelWeights = FLAT,
-        is_gated: bool = True,
+        self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
     ) -> None:
-        """is_gated: a gate reads the entropies of the signals; without one they are NaN."""
         self.listener = listener
-        self._is_gated = is_gated
+        self._ends = partial(stop, listener.thinker.vocabulary, rules)
         form = form_of(listener.thinker, rules, weights)
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
@@ -55,16 +49,12 @@ class IncrementalDrafter:
             guess = sampler.guess(sequence.answer, min(most - len(ids), SHORT_IDS) - 1)
             sequence.extend(guess)
             logits = yield from self.listener.feed(1 + len(guess))
-            answer = sequence.answer
-            chosen, told = sampler.judge(logits, answer, len(guess), self._is_gated)
+            chosen, told = sampler.judge(logits, sequence.answer, len(guess))
             num_right = num_same(guess, chosen)
-            if not self._is_gated:
-                log_probs = log_probs_of(logits[: num_right + 1], chosen[: num_right + 1])
-                told = [Signal(math.nan, log_prob) for log_prob in log_probs]
             sequence.replace_tail(len(sequence) - len(guess) + num_right, [chosen[num_right]])
             ids += chosen[: num_right + 1]
             signals += told
-            if sampler.stops(sequence.answer[:-1], ids[-1]):
+            if self._ends(sequence.answer[:-1], ids[-1]) is not None:
                 break
         return ids, signals
 

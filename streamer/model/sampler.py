@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from streamer.core.decoding.plan import Signal, num_same
 from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.form import BEGIN, SentenceForm, State
-from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
+from streamer.core.rules.settings import Rules, Sampling, gumbel
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
 BANNED = -math.inf
@@ -103,11 +104,7 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
 
 def signals_of(logits: Floats, ids: Sequence[int]) -> list[Signal]:
     """The gate's numbers from the RAW softmax of `logits` [R, V], for the chosen `ids`."""
-    below, totals = _below_best(logits)
-    weights = np.exp(below)
-    # entropy = ln Z - sum(w x) / Z; the last digit may say -1e-8
-    entropy = np.maximum(np.log(totals) - (weights * below).sum(-1) / totals, 0)
-    return [*map(Signal, entropy.tolist(), log_probs_of(logits, ids))]
+    return [*map(Signal, entropies_of(logits).tolist(), log_probs_of(logits, ids))]
 
 
 def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
@@ -117,21 +114,18 @@ def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
     return found
 
 
-def _below_best(logits: Floats) -> tuple[Floats, Floats]:
+def _below_best(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Each row less its largest [R, V], and the sum of their exponentials [R]. A row's sum has one
     order, so its bits do not depend on the rows beside it."""
     below = np.maximum(logits - logits.max(-1, keepdims=True), LEAST_LOG)
     return below, np.exp(below).sum(-1)
 
 
-def entropy_of(scores: Sequence[float]) -> float:
-    """The entropy of the softmax of `scores`, in nats."""
-    best = max(scores)
-    below = [score - best for score in scores if score - best > LEAST_LOG]
-    weights = [math.exp(x) for x in below]
-    total = sum(weights)
-    mean = sum([w * x for w, x in zip(weights, below, strict=True)]) / total
-    return max(0.0, math.log(total) - mean)
+def entropies_of(scores: NDArray[Any]) -> NDArray[Any]:
+    """The entropy in nats of the softmax of each row of `scores` [R, N]."""
+    below, totals = _below_best(scores)
+    # ln Z - sum(w x) / Z; the last digit may say -1e-8
+    return np.maximum(np.log(totals) - (np.exp(below) * below).sum(-1) / totals, 0)
 
 
 class Sampler:
@@ -170,10 +164,6 @@ class Sampler:
             found.append(token)
         return found
 
-    def stops(self, answer: Sequence[int], token: int) -> bool:
-        """Whether the answer ends with `token`."""
-        return stop(self._vocabulary, self._rules, answer, token) is not None
-
     def judge(
         self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True
     ) -> tuple[list[int], list[Signal]]:
@@ -186,7 +176,7 @@ class Sampler:
         draft = list(answer[len(answer) - num_drafted :])
         self._begin(answer[: len(answer) - num_drafted])
         ids: list[int] = []
-        entropies: list[float | None] = []
+        entropies: list[float] = []
         for row in range(num_drafted + 1):
             token, found = self._choose(logits[row], tells)
             ids.append(token)
@@ -194,7 +184,9 @@ class Sampler:
             if row == num_drafted or token != draft[row]:
                 break
             self._append(token)
-        signals = self._signals(logits, ids, entropies) if tells else []
+        # log_prob: of the raw softmax; the confidence needs the model's own
+        log_probs = log_probs_of(logits[: len(ids)], ids) if tells else []
+        signals = [*map(Signal, entropies, log_probs)]
         return ids + ids[-1:] * (num_drafted + 1 - len(ids)), signals
 
     def _begin(self, answer: Sequence[int]) -> None:
@@ -205,22 +197,25 @@ class Sampler:
             self._append(token)
 
     def _append(self, token: int) -> None:
-        state = self._states[-1]
-        if state is not None and self._form is not None:
-            before, state = state, self._form.step(state, token)
+        before = state = self._states[-1]
+        if before is not None and self._form is not None:
+            state = self._form.step(before, token)
             if state is not None:
                 self._form.came_next(before, state)
         self._answer.append(token)
         self._states.append(state)
 
-    def _choose(self, logits: Floats, tells: bool) -> tuple[int, float | None]:
-        """The id after the answer from one row of raw `logits` [V], and its entropy within the
-        form."""
+    def _choose(self, logits: Floats, tells: bool) -> tuple[int, float]:
+        """The id after the answer from one row of raw `logits` [V], and the entropy.
+
+        In a form that of the allowed ids' scores: the measures decide most levels, so that of the
+        raw softmax matters little.
+        """
         state, form = self._states[-1], self._form
         if form is None or state is None:
             constraint = constrain(self._vocabulary, self._rules, self._answer)
-            given = self._vocabulary, self._sampling, self._rules
-            return choose(logits, constraint, *given), None
+            token = choose(logits, constraint, self._vocabulary, self._sampling, self._rules)
+            return token, float(entropies_of(logits[None])[0]) if tells else math.nan
         allowed = form.allowed(state)
         if len(allowed) == 1:
             return int(allowed[0]), 0.0
@@ -228,18 +223,4 @@ class Sampler:
         if (biases := form.biases(state)) is not None:
             scores += biases
         token = draw(allowed, scores, len(self._answer), self._sampling)
-        return token, entropy_of(scores.tolist()) if tells else None
-
-    def _signals(
-        self, logits: Floats, ids: Sequence[int], entropies: Sequence[float | None]
-    ) -> list[Signal]:
-        """In a form: the entropy of the softmax of the allowed ids' scores. The measures decide
-        most levels, so that of the raw softmax matters little. log_prob: of the raw softmax; the
-        confidence needs the model's own."""
-        log_probs = log_probs_of(logits[: len(ids)], ids)
-        return [
-            signals_of(logits[i : i + 1], ids[i : i + 1])[0]
-            if found is None
-            else Signal(found, log_probs[i])
-            for i, found in enumerate(entropies)
-        ]
+        return token, float(entropies_of(scores[None])[0]) if tells else math.nan

@@ -1,7 +1,6 @@
 """Logits to ids: against a slow wording of the rules, by the rules and within a form."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +9,13 @@ from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import in_form
-from scipy import stats
 from scipy.special import entr, log_softmax
 
 from streamer.core.decoding.plan import accept
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import Sampler, choose, pick, ruled, signals_of
+from streamer.model.sampler import Sampler, choose, ruled, signals_of
 
 TOKENS = [
     *("音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微"),
@@ -93,7 +91,7 @@ def readable(vocabulary, rules, said, logits, sampling):
     constraint = constrain(vocabulary, rules, said)
     token = choose(logits, constraint, vocabulary, sampling, rules)
     [signal] = signals_of(logits[None], [token])
-    return token, stop(vocabulary, rules, said, token) is not None, signal
+    return token, signal
 
 
 @settings(max_examples=60)
@@ -105,9 +103,8 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     noise = np.random.default_rng(seed).standard_normal((12, vocabulary.num_ids), np.float32) * 4
     sampler, said = Sampler(vocabulary, rules, sampling), list[int]()
     for row in range(12):
-        token, is_last, signal = readable(vocabulary, rules, said, noise[row], sampling)
+        token, signal = readable(vocabulary, rules, said, noise[row], sampling)
         assert sampler.judge(noise[row : row + 1], said, 0) == ([token], [signal])
-        assert sampler.stops(said, token) == is_last
         said.append(token)
     k = data.draw(st.integers(0, 11))
     ids = st.integers(0, vocabulary.num_ids - 1)
@@ -119,8 +116,8 @@ def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     ]
     chosen, signals = sampler.judge(rows, other, k)
     found = accept(draft, chosen)
-    assert found == accept(draft, [token for token, _, _ in wanted])
-    assert signals == [signal for _, _, signal in wanted[: 1 + found[0]]]
+    assert found == accept(draft, [token for token, _ in wanted])
+    assert signals == [signal for _, signal in wanted[: 1 + found[0]]]
 
 
 TOY = toy_vocabulary()
@@ -163,7 +160,7 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
         assert token == in_form(row, form, answer, sampling)
         assert signal == pytest.approx(form_signal(row, form, answer, token))
         answer.append(token)
-        if sampler.stops(answer[:-1], token):
+        if stop(TOY, rules, answer[:-1], token):
             break
     assert form.is_whole(TOY.text_of(answer))
     k = len(answer) - 1
@@ -175,43 +172,5 @@ def test_within_a_form_the_choice_is_the_best_allowed_id(seed, weights, sampling
 def test_an_answer_that_left_the_form_goes_on_by_the_rules():
     noise = np.random.default_rng(0).standard_normal((1, TOY.num_ids), np.float32) * 3
     answer = [TOY.texts.index(word) for word in ("语速", "语速", "快")]
-    token, _, signal = readable(TOY, Rules(), answer, noise[0], GREEDY)
+    token, signal = readable(TOY, Rules(), answer, noise[0], GREEDY)
     assert Sampler(TOY, Rules(), GREEDY, FORM).judge(noise, answer, 0) == ([token], [signal])
-
-
-def frequencies(logits, rules, sampling, answer, n):
-    constraint = constrain(VOCABULARY, rules, answer)
-    scores = ruled(logits, constraint, VOCABULARY, rules)
-    ids = [pick(scores, constraint, replace(sampling, seed=seed), rules) for seed in range(n)]
-    return np.bincount(ids, minlength=V)
-
-
-def p_value(counts, probabilities):
-    assert not counts[probabilities == 0].any()
-    kept = probabilities * counts.sum() >= 5
-    seen = np.append(counts[kept], counts[~kept].sum())
-    wanted = np.append(probabilities[kept], probabilities[~kept].sum()) * counts.sum()
-    if wanted[-1] < 1e-9:
-        seen, wanted = seen[:-1], wanted[:-1]
-    return float(stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue)
-
-
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 1.0), (1.7, 0.8)])
-def test_sampled_ids_follow_the_targets_distribution(temperature, top_p):
-    logits = logits_of(12, 1)[0] / 4  # no id alone is the nucleus
-    rules = Rules(loop_local=False)
-    answer = [8, 4, 3, 0, 1, 2, 4]
-    scores = ruled(logits, constrain(VOCABULARY, rules, answer), VOCABULARY, rules).astype(float)
-    wanted = np.exp((scores - scores.max()) / temperature)
-    wanted /= wanted.sum()
-    order = sorted(range(V), key=lambda i: (-wanted[i], i))
-    kept, mass = [], 0.0
-    for i in order:  # the nucleus in plain words
-        if mass < top_p:
-            kept.append(i)
-        mass += wanted[i]
-    outside = np.setdiff1d(np.arange(V), kept)
-    wanted[outside] = 0.0
-    wanted /= wanted.sum()
-    counts = frequencies(logits, rules, Sampling(temperature, top_p), answer, 4000)
-    assert p_value(counts, wanted) > 1e-3

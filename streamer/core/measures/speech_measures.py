@@ -211,13 +211,13 @@ class Voice:
     def __init__(self, reference: PitchReference) -> None:
         """Raises ValueError for a reference that is no pitch of a voice."""
         low, high = REFERENCE_HZ
-        is_number = isinstance(reference, Real) and not isinstance(reference, bool)
-        is_name = reference is None or (isinstance(reference, str) and reference == "auto")
-        if not is_name and not (is_number and low <= reference <= high):  # type: ignore[operator]
+        self._is_told = reference is not None
+        self._hz: float | None = None
+        if isinstance(reference, Real) and low <= reference <= high:
+            self._hz = float(reference)
+        elif not (reference is None or (isinstance(reference, str) and reference == "auto")):
             told = f"give {low:g} to {high:g} Hz, or auto"
             raise ValueError(f"pitch_reference is {reference!r:.40}; {told}")
-        self._is_told = reference is not None
-        self._hz = None if is_name else float(reference)  # type: ignore[arg-type]
         self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # semitones, seconds
 
     def go_on(self, before: Voice) -> None:

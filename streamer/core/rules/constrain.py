@@ -64,15 +64,22 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
     answer = list(answer)
     text = vocabulary.text_of(answer)
     marks = _by_marks(vocabulary, rules, text, len(answer))
+    roles = _role_ids(vocabulary, text) if rules.clean else ()
+    ends = vocabulary.eos if len(answer) < rules.min_new_tokens else ()
+    is_penalised = rules.repetition_penalty != 1.0
+    penalised = {i for i in answer[-PENALTY_WINDOW:] if is_penalised and vocabulary.is_pure_han[i]}
+    recent = answer[-rules.loop_window :] if rules.loop_window else []
+    if last_word(text):  # such a word is one id, so a comma may well be every second one
+        recent = [i for i in recent if vocabulary.has_content[i]]
     return Constraint(
         index=len(answer),
-        never=_array({*marks["early"].tolist(), *_banned(vocabulary, rules, text, len(answer))}),
+        never=_array({*marks["early"].tolist(), *ends, *roles}),
         commas=marks["commas"],
         adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(),
         ngram=_array(_ngram(vocabulary, rules, answer)),
-        penalised=_array(_penalised(vocabulary, rules, answer)),
+        penalised=_array(penalised),
         lowered=marks["lowered"],
-        recent=_recent(vocabulary, rules, answer, text),
+        recent=tuple(recent),
         fallback=vocabulary.fallback,
     )
 
@@ -99,10 +106,8 @@ def _broken(rules: Rules, text: str, piece: str, index: int) -> set[str]:
 def _repeats(vocabulary: Vocabulary, text: str, piece: str) -> bool:
     """A word of letters twice in a row, in any case; a Han character three times, or twice where
     the double is no word."""
-    if word := last_word(text):
-        again = word if text.endswith(" ") else f" {word}"
-        if first_word(piece) == again:
-            return True
+    if (again := _word_again(text)) and first_word(piece) == again:
+        return True
     whole = text[-2:] + piece
     for at in range(len(whole) - len(piece), len(whole)):
         character = whole[at]
@@ -140,12 +145,6 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> di
     return found
 
 
-def _banned(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Iterable[int]:
-    """EOS before `min_new_tokens`, and role words."""
-    ends = vocabulary.eos if index < rules.min_new_tokens else frozenset()
-    return {*ends, *(_role_ids(vocabulary, text) if rules.clean else ())}
-
-
 def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
     """Ids that would complete a role word at the start of the line that `text` ends with, whatever
     the case.
@@ -172,20 +171,20 @@ def _repeated(vocabulary: Vocabulary, text: str) -> Ids:
         for i, body in enumerate(vocabulary.texts):
             if body:
                 found.setdefault(first_word(body) or body[0], []).append(i)
+            if any(is_han(run[1]) for run in _TRIPLE.finditer(body)):
+                found.setdefault("", []).append(i)
         return found
 
-    def triples() -> list[int]:
-        return [i for i, body in enumerate(vocabulary.texts) if _is_triple(body)]
+    likely = vocabulary.cached("starts", starts)
+    end = _word_again(text) or text[-1:]
+    again = [i for i in likely.get(end, ()) if _repeats(vocabulary, text, vocabulary.texts[i])]
+    return _array({*likely.get("", ()), *again})
 
+
+def _word_again(text: str) -> str:
+    """How a word of letters that `text` ends with would begin to follow itself; "" without one."""
     word = last_word(text)
-    end = (word if text.endswith(" ") else f" {word}") if word else text[-1:]
-    likely = vocabulary.cached("starts", starts).get(end, ())
-    again = [i for i in likely if _repeats(vocabulary, text, vocabulary.texts[i])]
-    return _array({*vocabulary.cached("triples", triples), *again})
-
-
-def _is_triple(body: str) -> bool:
-    return any(is_han(run[1]) for run in _TRIPLE.finditer(body))
+    return f" {word}" if word and not text.endswith(" ") else word
 
 
 def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[int]:
@@ -197,23 +196,6 @@ def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[
     tail = history[len(history) - width :]
     starts = range(len(history) - width)
     return {history[i + width] for i in starts if history[i : i + width] == tail}
-
-
-def _penalised(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[int]:
-    if rules.repetition_penalty == 1.0:
-        return ()
-    return {i for i in answer[-PENALTY_WINDOW:] if vocabulary.is_pure_han[i]}
-
-
-def _recent(vocabulary: Vocabulary, rules: Rules, answer: list[int], text: str) -> tuple[int, ...]:
-    """The last ids. After a word of letters those without content are left out: such a word is one
-    id, so a comma may well be every second one."""
-    if not rules.loop_window:
-        return ()
-    recent = answer[-rules.loop_window :]
-    if last_word(text):
-        recent = [i for i in recent if vocabulary.has_content[i]]
-    return tuple(recent)
 
 
 def _array(ids: Iterable[int] = ()) -> Ids:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
+from os.path import commonprefix  # of any text
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,11 +68,6 @@ class Move(NamedTuple):
     phrases: tuple[str, ...] = ()
 
 
-# the phrases that an id completes, and those that the clause can still become after it
-Kind = tuple[tuple[str, ...], frozenset[str]]
-Kinds = tuple[list[Kind], NDArray[np.int64]]
-
-
 class SentenceForm:
     """The sentences of `phrases`, as a vocabulary can spell them.
 
@@ -116,7 +112,6 @@ class SentenceForm:
         self._move = lru_cache(MAX_MOVES)(self._make)
         self.allowed = lru_cache(MAX_ROWS)(self._allowed)
         self.open_phrases = lru_cache(MAX_ROWS)(self._open_phrases)
-        self._kinds_of = lru_cache(MAX_ROWS)(self._kinds)
         self._order: dict[int, int] = {}  # attributes said -> place of the one that came next
         self._weigh({})
 
@@ -133,8 +128,6 @@ class SentenceForm:
             for phrase in level["phrases"]
             if weight
         }
-        if weight_of == self._weight_of:
-            return self
         found = copy.copy(self)
         found._weigh(weight_of)
         return found
@@ -171,8 +164,6 @@ class SentenceForm:
         """
         if len(allowed := self.allowed(state)) == 1:
             return int(allowed[0])
-        if not self._likely_texts:
-            self._likely_texts[:] = [*map(self._likely_text, self._named.values())]
         usual = self._order.get(state.said, 0)
         for place in (usual, *range(len(self._likely_texts))):
             if state.said >> place & 1:
@@ -209,50 +200,32 @@ class SentenceForm:
         """
         if not self._weight_of:
             return None
-        before = self._best_of(self.open_phrases(state))
-        kinds, which = self._kinds_of(state)
-        gains = [
-            sum(self._weight_of.get(phrase, 0) for phrase in completed)
-            + self._best_of(still_open)
-            - before
-            for completed, still_open in kinds
+        moves = [self._move(state, token) for token in self.allowed(state).tolist()]
+        after = [
+            sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
+            + self._best_of(self.open_phrases(move.state))
+            for move in moves
+            if move is not None  # none is: the ids are allowed
         ]
-        found: NDArray[np.float64] = np.array(gains, np.float64)[which] / UNITS_PER_NAT
-        return found
+        best = self._best_of(self.open_phrases(state))
+        return (np.array(after, np.float64) - best) / UNITS_PER_NAT
 
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
-        self._likely_texts: list[tuple[str, bool]] = []  # of each attribute, once one is guessed
+        self._likely_texts = [*map(self._likely_text, self._named.values())]
 
     def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         """The beginning that the first phrases of an attribute's best levels share, and whether it
         is a whole phrase."""
-        firsts: list[str] = [level["phrases"][0] for level in levels]
+        firsts = (level["phrases"][0] for level in levels)
         weights = {phrase: self._weight_of.get(phrase, 0) for phrase in firsts}
         best = max(weights.values())
-        likely = sorted(phrase for phrase, weight in weights.items() if weight == best)
-        pairs = zip(likely[0], likely[-1], strict=False)
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(likely[0]))
-        return self._marks.gap + likely[0][:same], len(likely) == 1
-
-    def _kinds(self, state: State) -> Kinds:
-        """The kinds of the ids that are allowed there, and each id's place among them [n]. A turn
-        has its own weights, but all turns have these."""
-        numbers: dict[Kind, int] = {}
-        which = []
-        for token in self.allowed(state).tolist():
-            move = self._move(state, token)
-            assert move is not None, "the id is allowed"
-            kind = (move.phrases, self.open_phrases(move.state))
-            which.append(numbers.setdefault(kind, len(numbers)))
-        return list(numbers), np.array(which, np.int64)
+        likely = [phrase for phrase, weight in weights.items() if weight == best]
+        return self._marks.gap + commonprefix(likely), len(likely) == 1  # noqa: RUF071
 
     def _best_of(self, phrases: frozenset[str]) -> int:
         """The best weight of some phrases; 0 where there is none."""
-        weight_of = self._weight_of
-        if not phrases <= weight_of.keys():  # those of 0, the best, are not kept
-            return 0
-        return max((weight_of[phrase] for phrase in phrases), default=0)
+        return max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
 
     def _rests(self, state: State) -> Iterator[tuple[str, str]]:
         """The phrases that the clause can still become, each with the text that is missing."""

@@ -82,18 +82,9 @@ class Rules:
     @classmethod
     def off(cls, **kept: Any) -> Rules:
         """Every rule off, `min_new_tokens` too; `kept` sets fields back. `max_new_tokens` stays."""
-        switched: dict[str, Any] = {
-            "repetition_penalty": 1.0,
-            "adjacency": False,
-            "ngram": 0,
-            "comma_gap": 0,
-            "end_gap": 0,
-            "min_new_tokens": 0,
-            "loop_local": False,
-            "loop_global": False,
-            "clean": False,
-            "form": "",
-        }
+        switched: dict[str, Any] = {"repetition_penalty": 1.0, "form": ""}
+        switched |= dict.fromkeys(("ngram", "comma_gap", "end_gap", "min_new_tokens"), 0)
+        switched |= dict.fromkeys(("adjacency", "loop_local", "loop_global", "clean"), False)
         return cls(**(switched | kept))
 
 
@@ -135,20 +126,16 @@ def first_stop(
 ) -> tuple[int, Stop] | None:
     """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None:
     none does."""
-    for at in range(begin, len(answer)):
-        stopped = stop(vocabulary, rules, answer[:at], answer[at])
-        if stopped is not None:
-            return at, stopped
-    return None
+    places = range(begin, len(answer))
+    stops = ((at, stop(vocabulary, rules, answer[:at], answer[at])) for at in places)
+    return next(((at, stopped) for at, stopped in stops if stopped is not None), None)
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
     """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p in bounds."""
-    if candidate not in answer[-rules.loop_max_period :]:  # nearly always: nothing to look for
-        return False
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
-    periods = range(1, min(rules.loop_max_period, len(tail) // 2) + 1)
+    periods = range(1, rules.loop_max_period + 1)
     return any(_has_period(tail, p, max(rules.loop_min_ids, 2 * p)) for p in periods)
 
 
@@ -160,17 +147,13 @@ def loop_suspected(answer: Sequence[int]) -> bool:
     look first.
     """
     tail = list(answer[-12:])
-    if not tail or tail[-1] not in tail[-9:-1]:  # nearly always: nothing to look for
-        return False
     return any(_has_period(tail, p, p + max(3, p // 2)) for p in range(1, 9))
 
 
 def _has_period(tail: list[int], period: int, width: int) -> bool:
     """Whether the last `width` ids have this period."""
-    if len(tail) < width or tail[-1 - period] != tail[-1]:
-        return False
     ids = tail[-width:]
-    return ids[period:] == ids[:-period]
+    return len(ids) == width and ids[period:] == ids[:-period]
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -241,7 +224,8 @@ def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:
         best = max(logs, default=-math.inf)
         if not math.isfinite(best) or any(map(math.isnan, logs)):
             raise ValueError(f"{name} needs at least one finite weight and no NaN, not {logs}")
-        weights = tuple(_quantised(log - best) for log in logs)
+        nats = (max(log - best, float(FLOOR)) for log in logs)
+        weights = tuple(max(FLOOR, round(UNITS_PER_NAT * nat)) for nat in nats)
         if any(weights):
             found[name] = weights
     return found
@@ -255,7 +239,3 @@ def check_weights(weights: LevelWeights) -> None:
     for name, levels in weights.items():
         if levels and (max(levels) != 0 or min(levels) < FLOOR):
             raise ValueError(f"weights of {name} must be {FLOOR} to 0, with a 0, not {levels}")
-
-
-def _quantised(log: float) -> int:
-    return max(FLOOR, round(UNITS_PER_NAT * max(log, float(FLOOR))))
