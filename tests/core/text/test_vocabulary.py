@@ -1,15 +1,8 @@
-"""The vocabulary's never-mask, fingerprint and text; the rules on Qwen's real vocabulary."""
+"""The vocabulary's never-mask, fingerprint and text."""
 
-import base64
-import importlib.util
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import constrain
-from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Emitter, Vocabulary
 
 
@@ -75,39 +68,3 @@ def test_streamed_equals_whole_for_every_cut(pushes):
     assert "\ufffd" not in "".join(deltas)
     one_by_one = Emitter(VOCABULARY)
     assert "".join(one_by_one.push([i]) for i in whole) == "".join(deltas)
-
-
-SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-
-
-def token_bytes():
-    found = importlib.util.find_spec("dashscope")
-    if found is None or found.origin is None:
-        pytest.skip("dashscope is not installed")
-    lines = (Path(found.origin).parent / "resources" / "qwen.tiktoken").read_text().splitlines()
-    ranks = {int(rank): base64.b64decode(data) for data, rank in map(str.split, lines)}
-    return [*(ranks[i] for i in range(len(ranks))), *(name.encode() for name in SPECIALS)]
-
-
-def build(size):
-    data = token_bytes()
-    first = len(data) - len(SPECIALS)
-    return Vocabulary.build(data, range(first, len(data)), [first, first + 2], size)
-
-
-@pytest.fixture(scope="module")
-def qwen():
-    return build(151_936)
-
-
-def test_roles_and_the_commonest_characters(qwen):
-    texts = qwen.texts
-    start = {texts[i] for i in constrain(qwen, Rules(), []).never}
-    roles = ("Human", "user", "User", "assistant", "Assistant", "system", "System")
-    assert {*roles, " Human", " user"} <= start
-    hum = texts.index("Hum")
-    assert texts.index("an") in constrain(qwen, Rules(), [hum]).never
-    texts_of_one = {text for text in texts if len(text) == 1}
-    common = [bytes((row, cell)) for row in range(0xB0, 0xD8) for cell in range(0xA1, 0xFF)]
-    known = {character.decode("gb2312", "ignore") for character in common} - {""}
-    assert (len(known), known - texts_of_one) == (3_755, set("硷矽"))

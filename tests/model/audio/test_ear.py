@@ -33,9 +33,10 @@ class Turn:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("seconds", [1.0, 4.3])
-def test_streamed_equals_whole_whenever_it_is_computed(seconds, seed):
-    samples = speech(seconds, seed)
+@pytest.mark.parametrize(("seconds", "before_s"), [(1.0, 0), (4.3, 0), (4.3, 6)])
+def test_streamed_equals_whole_whenever_it_is_computed(seconds, before_s, seed):
+    noise = np.random.default_rng(seed).normal(0, 0.005, int(before_s * RATE_HZ))
+    samples = np.concatenate([noise.astype(np.float32), speech(seconds, seed)])
     turn, chance = Turn(), np.random.default_rng(seed)
     for cut in cuts(len(samples), seed):
         turn.push(samples[cut])

@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import librosa
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -101,12 +100,8 @@ def test_close_to_the_stock_extractor(n, kind, seed, cuts):
     check_close(signal(n, kind, seed), cuts)
 
 
-def test_filters_equal_the_stock_bank_and_librosas():
-    ours = mel_frames.mel_filters()
-    assert np.array_equal(ours, stock().mel_filters.astype(np.float32))
-    np.testing.assert_allclose(
-        ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8
-    )
+def test_filters_equal_the_stock_bank():
+    assert np.array_equal(mel_frames.mel_filters(), stock().mel_filters.astype(np.float32))
 
 
 @settings(max_examples=40, deadline=None)
@@ -117,14 +112,10 @@ def test_provisional_is_what_finish_would_give_and_changes_nothing(n, kind):
     log_mel.push(x)
     untouched.push(x)
     provisional = log_mel.provisional()
-    ended = [w for w in hear(x)[0] if w.final]
-    assert (provisional is None) == (not ended)
-    if provisional:
-        assert np.array_equal(provisional.raw, ended[0].raw)
-        assert provisional.maximum == ended[0].maximum
-    for a, b in zip(log_mel.push(more), untouched.push(more), strict=True):
-        assert np.array_equal(a.raw, b.raw)
-    for a, b in zip(log_mel.finish(), untouched.finish(), strict=True):
+    ended = [w.raw for w in hear(x)[0] if w.final]
+    assert np.array_equal([provisional.raw] if provisional else [], ended)
+    rest = [[*each.push(more), *each.finish()] for each in (log_mel, untouched)]
+    for a, b in zip(*rest, strict=True):
         assert np.array_equal(a.raw, b.raw)
     assert log_mel.maximum == untouched.maximum
 
@@ -140,14 +131,6 @@ def test_embedding_counts_follow_the_audio_tower():
         windows, rest = divmod(n_frames, 200)
         assert windows * 50 + num_embeddings(rest) == int(towers)
     assert num_embeddings(0) == 0
-
-
-def whole_features(x):
-    """All windows under the clip's own maximum: what a model that waits for the end would hear."""
-    log_mel = StreamingLogMel()
-    windows = [*log_mel.push(x), *log_mel.finish()]
-    found = [window.features(log_mel.maximum) for window in windows]
-    return np.concatenate([np.zeros((128, 0)), *found], axis=1)
 
 
 class Prefill:
@@ -211,8 +194,7 @@ def test_every_window_ends_up_with_the_features_of_the_whole_clip(seconds, seed,
     for a, b in itertools.pairwise(edges):
         prefill.push(x[a:b])
     prefill.finish()
-    assert np.array_equal(
-        np.concatenate([np.zeros((128, 0)), *prefill.held], axis=1), whole_features(x)
-    )
+    held = np.concatenate([np.zeros((128, 0)), *prefill.held], axis=1)
+    assert np.array_equal(held, features(*hear(x)))
     assert prefill.ledger.stale() is None
     assert prefill.ledger.num_delivered == len(prefill.held)

@@ -86,18 +86,6 @@ def test_without_detection_commits_make_the_turns(seed):
     assert [turn["samples"] for turn in found] == [20_000, 30_000, len(data) // 2 - 50_000]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "parts"),
-    [(4.9, [4.9]), (5.0, [5.0]), (5.5, [3.0, 2.5]), (7.0, [5.0, 2.0]), (12, [5.0, 5.0, 2.0])],
-)
-def test_a_turn_beyond_the_limit_goes_on_as_another(seconds, parts):
-    """No part is too short to be described."""
-    data = pcm(speech(seconds, 2)[: int(seconds * RATE_HZ)])
-    for pieces in ([], random_cuts(len(data), 1, 3_000)):
-        found = turns(hear(TurnCutter(16_000, 5.0), data, pieces))
-        assert [turn["samples"] / RATE_HZ for turn in found] == pytest.approx(parts)
-
-
 @pytest.mark.parametrize("settled", [None, 0, 1, 1_600])
 @pytest.mark.parametrize(
     ("total", "limit", "lengths"),
