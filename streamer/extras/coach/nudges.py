@@ -90,22 +90,10 @@ class Now:
     filled: int = 0
 
 
-class Evidence:
-    """Evidence for one change, in nats, 0 to `limit`."""
-
-    def __init__(self, limit: float) -> None:
-        self.nats = 0.0
-        self._limit = limit
-
-    @property
-    def is_enough(self) -> bool:
-        return self.nats >= self._limit
-
-    def weigh(self, deviation: float, seconds: float, change: float) -> None:
-        """deviation: from the usual value, in SDs of a second, times `seconds` of speech. change:
-        the one looked for, in SDs; negative: downwards."""
-        gained = change * deviation - change * change / 2 * seconds
-        self.nats = min(self._limit, max(0.0, self.nats + gained))
+def weighed(nats: float, deviation: float, seconds: float, change: float) -> float:
+    """Evidence for one change, never under 0. deviation: from the usual value, in SDs of a second,
+    times `seconds` of speech. change: the one looked for, in SDs; negative: downwards."""
+    return max(0.0, nats + change * deviation - change * change / 2 * seconds)
 
 
 GAP_S = 5.0  # between any two nudges
@@ -118,7 +106,7 @@ class Nudger:
 
     def __init__(self, coach: Coach) -> None:
         self._coach = coach
-        self._evidence = {kind: Evidence(LIMITS[kind]) for kind in MEASURES}
+        self._nats: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # evidence for each change
         self._since: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # when evidence began
         self._away: set[Kind] = set()  # told, and not yet back
         self._last: dict[Kind, float] = {}  # when each was told
@@ -141,7 +129,7 @@ class Nudger:
         return []
 
     def _weigh(self, now: Now, usual: Baseline) -> None:
-        for kind, evidence in self._evidence.items():
+        for kind, nats in self._nats.items():
             values, mean, sd, change = self._compared(kind, now.heard, usual)
             if not change or not len(values):
                 continue
@@ -149,8 +137,9 @@ class Nudger:
             most = max(FURTHEST * abs(change), FURTHEST_SDS * sd)
             off = min(max(float(np.average(values, weights=weights)) - mean, -most), most)
             seconds = float(weights.sum()) / STEPS_PER_S
-            evidence.weigh(off / sd * seconds, seconds, change / sd)
-            if not evidence.nats:
+            nats = weighed(nats, off / sd * seconds, seconds, change / sd)
+            self._nats[kind] = min(LIMITS[kind], nats)
+            if not nats:
                 self._since[kind] = now.t_s
 
     def _compared(
@@ -177,7 +166,7 @@ class Nudger:
             if not least or value is None or value < least:
                 return None
             return Nudge(kind, measure, value, None, unit, now.t_s)
-        if usual is None or not self._evidence[kind].is_enough:
+        if usual is None or self._nats[kind] < LIMITS[kind]:
             return None
         return self._agreed(kind, now, usual)
 
@@ -198,7 +187,7 @@ class Nudger:
             return now.run_s < self._coach.breath_s / 2
         if kind == "filled_pauses":
             return now.filled <= self._coach.filled_per_min / 2
-        return not self._evidence[kind].nats
+        return not self._nats[kind]
 
 
 def _octaves(ratio: float) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -123,6 +124,8 @@ class RayPlacement:
         self.is_local = address == LOCAL
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
+        if not self.is_local and (Path.home() / ".ray" / "auth_token").exists():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` asks for
         if (why := missing("streamer fleet", "ray")) is not None:
             raise ConfigError(why)
         import ray

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -104,10 +104,15 @@ class Traced:
         return getattr(self._session, name)
 
     def events(self) -> AsyncIterator[Any]:
-        return _Seen(self._session.events(), self._see)
+        return self._seen(self._session.events())
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return _Seen(aiter(self._session), self._see)
+        return self._seen(self._session)
+
+    async def _seen(self, events: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        async for event in events:
+            self._see(event)
+            yield event
 
     def _see(self, event: Any) -> None:
         match event:
@@ -135,22 +140,6 @@ class Traced:
     def _end(self, turn: int) -> None:
         self._open.pop(turn).end()
         self._has_text.discard(turn)
-
-
-class _Seen:
-    """One iteration; it may be left at any time."""
-
-    def __init__(self, events: AsyncIterator[Any], see: Callable[[Any], None]) -> None:
-        self._events = events
-        self._see = see
-
-    def __aiter__(self) -> _Seen:
-        return self
-
-    async def __anext__(self) -> Any:
-        event = await anext(self._events)
-        self._see(event)
-        return event
 
 
 def attributes_of(found: Description) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras.coach.network import Heard
-from streamer.extras.coach.nudges import KINDS, Evidence, Now, Nudger
+from streamer.extras.coach.nudges import KINDS, Now, Nudger, weighed
 from streamer.extras.coach.options import Baseline, Coach
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
@@ -79,12 +79,11 @@ def test_a_nudge_waits_until_its_measure_agrees_and_comes_sooner_after_a_great_c
 @pytest.mark.parametrize("limit", [3.0, 5.0])
 def test_evidence_is_as_rare_as_its_limit_says(limit):
     """In white noise, alarms are at least e**limit steps apart on average (Lorden)."""
-    evidence, chance, alarms = Evidence(limit), np.random.default_rng(3), 0
+    nats, chance, alarms = 0.0, np.random.default_rng(3), 0
     for value in chance.standard_normal(round(20 * math.exp(limit))):
-        evidence.weigh(float(value), 1.0, 2.0)
-        if evidence.is_enough:
-            alarms += 1
-            evidence = Evidence(limit)
+        nats = weighed(nats, float(value), 1.0, 2.0)
+        if nats >= limit:
+            alarms, nats = alarms + 1, 0.0
     assert alarms <= 20
 
 
