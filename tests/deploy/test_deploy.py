@@ -16,9 +16,8 @@ from processes import ended
 from toy_parts import MODEL
 
 from streamer.cli import build_parser
-from streamer.extras.fleet.director import PATHS, TARGETS, Director
+from streamer.extras.fleet.director import PATHS, TARGETS, Director, Roster
 from streamer.extras.fleet.options import read
-from streamer.extras.fleet.replicas import Roster
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import RealtimeServer

@@ -16,8 +16,8 @@ from streamer.config import ConfigError
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
 
 if TYPE_CHECKING:
-    from streamer.extras.fleet.on_ray import Plan, RayPlacement
-    from streamer.extras.fleet.replicas import Roster
+    from streamer.extras.fleet.director import Roster
+    from streamer.extras.fleet.manager import Plan, RayPlacement
 
 ANYWHERE = ("0.0.0.0", "::")
 
@@ -26,7 +26,7 @@ def direct(options: DirectorOptions) -> int:
     """`streamer director`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
     import anyio
 
-    from streamer.extras.fleet.replicas import Roster
+    from streamer.extras.fleet.director import Roster
 
     if not options.replicas:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each")
@@ -38,7 +38,7 @@ def direct(options: DirectorOptions) -> int:
 
 def run(options: FleetOptions) -> int:
     """`streamer fleet`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
-    from streamer.extras.fleet.on_ray import RayPlacement
+    from streamer.extras.fleet.manager import RayPlacement
 
     config = read(options.pipeline)
     where = config.ray.address
@@ -70,9 +70,8 @@ async def _end(config: FleetConfig, placement: RayPlacement) -> int:
 async def _run(
     config: FleetConfig, placement: RayPlacement, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.extras.fleet.manager import Manager, drain_all
-    from streamer.extras.fleet.on_ray import node_host
-    from streamer.extras.fleet.replicas import Roster
+    from streamer.extras.fleet.director import Roster
+    from streamer.extras.fleet.manager import Manager, drain_all, node_host
 
     door = config.director
     host = node_host() if door.host in ANYWHERE else door.host
@@ -87,7 +86,7 @@ async def _run(
 
 def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, number: int) -> Plan:
     """The plan of a kind's replica of this number. Servers find verifiers through the director."""
-    from streamer.extras.fleet.on_ray import Plan
+    from streamer.extras.fleet.manager import Plan
 
     table, door, name = config.kinds[kind], config.director, f"{kind}-{number}"
     port = table.placing.port + number - 1

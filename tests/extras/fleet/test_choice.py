@@ -12,9 +12,9 @@ from streamer.cli import build_parser
 from streamer.config import ConfigError
 from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.command import plan_of
+from streamer.extras.fleet.director import Known, choose
 from streamer.extras.fleet.manager import Scaler
 from streamer.extras.fleet.options import DirectorOptions, of, read
-from streamer.extras.fleet.replicas import Known, choose
 from streamer.net.service.admission import ReplicaStatus
 
 

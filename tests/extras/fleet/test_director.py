@@ -17,9 +17,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import http, running, session_update
 
-from streamer.extras.fleet import replicas as of_roster
-from streamer.extras.fleet.director import Director
-from streamer.extras.fleet.replicas import Roster
+from streamer.extras.fleet import director as of_roster
+from streamer.extras.fleet.director import Director, Roster
 from streamer.net.service.admission import incarnation_in, incarnation_of
 from streamer.net.service.http import HANDSHAKE_S
 from streamer.net.service.service import Address

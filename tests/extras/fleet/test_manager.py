@@ -16,11 +16,9 @@ from patience import until, wait_for
 from processes import ENVIRONMENT
 
 from streamer.extras.fleet import manager as of_manager
-from streamer.extras.fleet import on_ray
-from streamer.extras.fleet.manager import Manager, drain_all
-from streamer.extras.fleet.on_ray import Plan, ReplicaHost, ReplicaLost
+from streamer.extras.fleet.director import Roster
+from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, ReplicaLost, drain_all
 from streamer.extras.fleet.options import of
-from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import ReplicaStatus, incarnation_of
 
 PID = 4_711
@@ -151,10 +149,10 @@ async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
 
 HOSTED = """
 import time
-from streamer.extras.fleet import on_ray
-from streamer.extras.fleet.on_ray import Plan, ReplicaHost
+from streamer.extras.fleet import manager
+from streamer.extras.fleet.manager import Plan, ReplicaHost
 
-on_ray.node_host = lambda: "127.0.0.1"  # Ray knows it, and need not be installed
+manager.node_host = lambda: "127.0.0.1"  # Ray knows it, and need not be installed
 host = ReplicaHost(Plan(*{0!r}))
 while not host.address():
     time.sleep(0.02)
@@ -182,7 +180,7 @@ def status(plan):
 def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address(monkeypatch):
     """Killed, and hung; a drain ends all of it."""
     plan = plan_of()
-    monkeypatch.setattr(on_ray, "node_host", lambda: "127.0.0.1")  # Ray need not be installed
+    monkeypatch.setattr(of_manager, "node_host", lambda: "127.0.0.1")  # Ray need not be installed
     host = ReplicaHost(plan)
     assert repr(host) == "verifier-1", "Ray puts it before each line"
     wait_for(host.address)
