@@ -16,10 +16,8 @@ from streamer import Describer, Description, TurnCommitted, TurnFailed
 from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
-from streamer.extras import load
-from streamer.extras.otel.spans import MAX_OPEN, Telling, Traced, traced, tracing
+from streamer.extras.otel.spans import MAX_OPEN, Telling, traced, tracing
 from streamer.net.service.logs import EVERY_S
-from streamer.stages.events import SessionOptions
 
 
 def provider():
@@ -57,22 +55,7 @@ async def test_each_turn_is_a_span_with_seven_levels():
     assert (first.end_time - first.start_time) / 1e9 >= seconds
 
 
-async def test_a_server_s_sessions_are_traced():
-    spans_to, spans = provider()
-    _, rate = soundfile.read(SAMPLES[0], dtype="int16")
-    async with (
-        Describer.open(mode="edge") as d,
-        load("otel")(d.stream, spans_to)(SessionOptions(rate)) as session,
-    ):
-        await say(session)
-        assert session.num_bytes_fed > 0
-        await session.feed(bytes(2 * rate))
-        await session.commit()
-        assert isinstance(await anext(session.events()), TurnCommitted)
-    assert [span.name for span in spans()] == ["streamer.turn"] * 2, "one without a description"
-
-
-async def test_a_traced_server_ends_its_sessions(caplog):
+async def test_a_server_s_sessions_are_traced_and_end(caplog):
     """Over a socket: clients close, and no session fails."""
     spans_to, spans = provider()
     samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
@@ -121,7 +104,7 @@ def test_a_collector_that_is_away_is_one_line(caplog):
 
 def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
     spans_to, spans = provider()
-    turns = Traced(None, spans_to.get_tracer("test"))
+    turns = traced(None, spans_to)
     for turn in range(MAX_OPEN + 3):
         turns._see(TurnCommitted(turn, 1.0))
     assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2]
