@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import kubernetes_validate
 import pytest
 import yaml
-from far import MODEL
 from places import ROOT
 from processes import ended
+from toy_parts import MODEL
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.director import TARGETS, Director, Roster
