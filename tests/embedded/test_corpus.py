@@ -1,6 +1,5 @@
 """Training data: voices apart, labels of known signals, recordings of people, syllables."""
 
-import random
 import shutil
 
 import numpy as np
@@ -9,12 +8,10 @@ from people import SENTENCES, clone_into
 
 from pipelines.embedded.labels import measured
 from pipelines.embedded.recordings import clips, decoded, held_out
-from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
+from pipelines.embedded.speak import SAMPLE_RATE, voices
 from pipelines.embedded.syllables import count
-from pipelines.embedded.synthesis import session
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
-VOICE = Voice("espeak", "cmn", "m3")
 
 
 def tone(f0, seconds=2.0, gain=0.1, pauses=()):
@@ -32,32 +29,13 @@ def test_training_never_hears_a_held_out_voice():
     assert {engine for engine, _ in held} == {"espeak", "flite"}
 
 
-def test_synthesis_repeats_for_a_seed():
-    first, again = (session(VOICE, random.Random(3), num_phrases=2) for _ in range(2))
-    np.testing.assert_array_equal(first[0], again[0])
-    assert first[1] == again[1]
-    assert not np.array_equal(first[0], session(VOICE, random.Random(4), num_phrases=2)[0])
-
-
-@pytest.mark.parametrize("f0", [90, 140, 220, 300])
-def test_pitch_is_that_of_the_tone(f0):
-    assert measured(tone(f0), 10).pitch == pytest.approx(f0, rel=0.02)
-
-
-def test_loudness_pauses_and_rate_are_what_was_made():
+def test_pitch_loudness_pauses_and_rate_are_what_was_made():
+    assert measured(tone(220), 10).pitch == pytest.approx(220, rel=0.02)
     quiet, loud = (measured(tone(150, gain=gain), 10) for gain in (0.02, 0.2))
     assert loud.loudness - quiet.loudness == pytest.approx(20.0, abs=0.1)
-    rms_db = 10 * np.log10(np.mean(tone(150, gain=0.2) ** 2))
-    assert loud.loudness == pytest.approx(rms_db, abs=0.5)
     paused = measured(tone(150, 4.0, pauses=((1.0, 1.5), (2.0, 2.5))), syllables=15)
     assert paused.pauses == pytest.approx(0.25, abs=0.03)
     assert paused.rate == pytest.approx(5.0, rel=0.05), "syllables over speech, pauses left out"
-    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),)), 10).pauses == 0.0, (
-        "100 ms is a stop consonant"
-    )
-
-
-def test_silence_has_no_labels():
     with pytest.raises(ValueError, match="no voiced speech"):
         measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32), 10)
 
@@ -67,7 +45,7 @@ def cloned(tmp_path_factory):
     return clone_into(tmp_path_factory.mktemp("clones"))
 
 
-def test_clips_come_from_the_commit_with_their_facts(cloned):
+def test_clips_come_from_the_commit_with_their_facts_and_a_speaker_is_on_one_side(cloned):
     clones, source = cloned
     found = clips(clones, source)
     assert len(found) == 24
@@ -78,17 +56,11 @@ def test_clips_come_from_the_commit_with_their_facts(cloned):
     assert len(usable) == 22, "the pointer and the one that is too soft are left out"
     assert all(samples.dtype == np.float32 and len(samples) > SAMPLE_RATE for _, samples in usable)
 
-
-def test_speakers_are_on_one_side_each(cloned):
-    clones, source = cloned
     sides = {}
-    for clip in clips(clones, source):
+    for clip in found:
         assert sides.setdefault(clip.speaker, clip.held) == clip.held
-    people = [f"person{i}" for i in range(2000)]
-    share = np.mean([held_out(who, source) for who in people])
+    share = np.mean([held_out(f"person{i}", source) for i in range(2000)])
     assert share == pytest.approx(1 / 7, abs=0.03)
-    assert held_out("anyone", {**source, "side": "held"})
-    assert not held_out("anyone", {**source, "side": "train"})
 
 
 @pytest.mark.parametrize(
