@@ -1,9 +1,6 @@
 """The core runs with the packages that it declares, and with nothing else that is installed here."""
 
-import os
 import re
-import signal
-import subprocess
 import sys
 import tomllib
 import urllib.request
@@ -13,9 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from patience import PATIENCE_S
-from places import ROOT
+from places import ROOT, SAMPLES
+from processes import ended, started
 
-PLAIN = ROOT / "samples" / "plain.wav"
 MOST_PACKAGES = 15  # that `pip install .` brings
 # Refuses every module of another distribution, as if it were not installed.
 REFUSE = """
@@ -28,6 +25,8 @@ class Refuse:
         if found and not found & allowed:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Refuse())
+from streamer.cli import main
+raise SystemExit(main(sys.argv[1:]))
 """
 
 
@@ -44,13 +43,7 @@ def needed(requirements, known):
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 CORE = needed(PROJECT["dependencies"], set())
-
-
-def run(code, *args):
-    whole = REFUSE.format(allowed=sorted({"streamer-speech", *CORE})) + code
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], **pipes, env=env)
+COMMAND = (sys.executable, "-uc", REFUSE.format(allowed=sorted({"streamer-speech", *CORE})))
 
 
 def test_the_core_brings_few_packages():
@@ -58,24 +51,17 @@ def test_the_core_brings_few_packages():
     assert not {"torch", "transformers", "tokenizers", "onnxruntime"} & CORE
 
 
-CLI = "from streamer.cli import main; raise SystemExit(main(sys.argv[1:]))"
-
-
 def test_the_command_describes_with_its_numbers():
-    out, err = run(CLI, "describe", PLAIN, "--measures").communicate()
-    assert err == ""
-    assert "音节" in out
+    done = ended(*COMMAND, "describe", SAMPLES[0], "--measures")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "音节" in done.stdout
 
 
 def test_serve_shows_the_page():
-    server = run(CLI, "serve", "--port", "0")
-    try:
+    with started("serve", "--port", "0", program=COMMAND) as server:
         address = re.search(r"http://[\w.:]+", server.stdout.readline())[0]
         with urllib.request.urlopen(f"{address}/", timeout=PATIENCE_S) as answer:
             assert b"<html" in answer.read()
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.communicate()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +73,6 @@ def test_serve_shows_the_page():
     ],
 )
 def test_a_missing_package_is_named_in_one_line(words, status, told):
-    done = run(CLI, "describe", PLAIN, "--quiet", *words.split())
-    out, err = done.communicate()
-    assert (out, done.returncode, err.count("\n")) == ("", status, 1)
-    assert told in err
+    done = ended(*COMMAND, "describe", SAMPLES[0], "--quiet", *words.split())
+    assert (done.stdout, done.returncode, done.stderr.count("\n")) == ("", status, 1)
+    assert told in done.stderr

@@ -39,9 +39,9 @@ def python(code, *arguments, **options):
 
 
 @contextlib.contextmanager
-def started(*arguments, before=(), **options):
+def started(*arguments, before=(), program=(sys.executable, "-m", "streamer"), **options):
     """`streamer` in a session of its own, as a terminal starts it; killed in the end."""
-    command = [*before, sys.executable, "-m", "streamer", *map(str, arguments)]
+    command = [*before, *program, *map(str, arguments)]
     usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     usual |= {"env": ENVIRONMENT, "start_new_session": True}
     with subprocess.Popen(command, **usual | options) as process:
