@@ -57,32 +57,30 @@ KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {"json": _json, "msg
 
 def _changed(value: Any, chance: random.Random) -> Any:
     """The value with one place changed, at any depth."""
-    if isinstance(value, dict) and value and chance.random() < 0.9:
-        key = chance.choice(list(value))
-        match chance.randrange(6):
-            case 0:
-                return {name: each for name, each in value.items() if name != key}
-            case 1:
-                return {**value, chance.choice(TEXTS[:-1]): value[key]}
-            case _:
-                return {**value, key: _changed(value[key], chance)}
-    if isinstance(value, list) and value and chance.random() < 0.9:
-        at = chance.randrange(len(value))
-        match chance.randrange(6):
-            case 0:
-                return value[:at] + value[at + 1 :]
-            case 1:
-                return [*value, value[at]]
-            case _:
-                return [*value[:at], _changed(value[at], chance), *value[at + 1 :]]
-    return _another(value, chance)
+    if not isinstance(value, dict | list) or not value or chance.random() < 0.1:
+        return _another(value, chance)
+    at = chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
+    rows = list(value.items() if isinstance(value, dict) else enumerate(value))
+    match chance.randrange(6):
+        case 0:
+            rows = [(key, each) for key, each in rows if key != at]
+        case 1:
+            rows = [*rows, (chance.choice(TEXTS[:-1]), value[at])]
+        case _:
+            rows = [(key, _changed(each, chance) if key == at else each) for key, each in rows]
+    return dict(rows) if isinstance(value, dict) else [each for _, each in rows]
 
 
 def _another(value: Any, chance: random.Random) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool) and chance.random() < 0.7:
-        return chance.choice([value + 1, value - 1, -value, value * 2, *NUMBERS])
-    if isinstance(value, str) and chance.random() < 0.7:
-        return chance.choice([value + chance.choice(TEXTS[:-1]), value[:-1], *TEXTS])
-    if isinstance(value, bytes) and chance.random() < 0.9:
-        return chance.choice([value + bytes([chance.randrange(256)]), value[:-1], value * 2])
-    return chance.choice([*NUMBERS, *TEXTS, *OTHERS])
+    found: list[Any] = [*NUMBERS, *TEXTS, *OTHERS]
+    if chance.random() < 0.7:
+        match value:
+            case bool():
+                pass
+            case int() | float():
+                found = [value + 1, value - 1, -value, value * 2, *NUMBERS]
+            case str():
+                found = [value + chance.choice(TEXTS[:-1]), value[:-1], *TEXTS]
+            case bytes():
+                found = [value + bytes([chance.randrange(256)]), value[:-1], value * 2]
+    return chance.choice(found)
