@@ -58,31 +58,6 @@ def replicas(*taken, lag_s=0.0):
     ]
 
 
-class Fleet:
-    """Replicas that start within `start_s`, take an equal share of `load`, and leave on request."""
-
-    def __init__(self, scaler, start_s=20.0):
-        self.scaler = scaler
-        self.start_s = start_s
-        self.ready_at = {}
-        self.changes = []  # (when, how many there are)
-        self._numbers = itertools.count(1)
-        self.num_over = 0  # seconds in which a client found no place
-
-    def step(self, now, load):
-        there = [number for number, at in self.ready_at.items() if at <= now]
-        taken = min(math.ceil(load / len(there)), LIMIT) if there else 0
-        self.num_over += bool(there) and load > LIMIT * len(there)
-        found = replicas(*[taken] * len(there))
-        change, _ = self.scaler.decide(found, len(self.ready_at) - len(there), now)
-        for _ in range(change):
-            self.ready_at[next(self._numbers)] = now + self.start_s
-        if change < 0:
-            del self.ready_at[max(there)]
-        if change:
-            self.changes.append((now, len(self.ready_at)))
-
-
 def test_it_adds_what_is_needed_at_once_and_never_beyond_its_bound(monkeypatch):
     def added(least, most, *taken):
         return Scaler(least, most).decide(replicas(*taken), 0, 100.0)[0]
@@ -113,16 +88,22 @@ def test_one_goes_when_the_others_had_places_to_spare_for_long_enough():
 
 
 def test_an_hour_up_and_down_again():
-    """1 to 8 and back: every client finds a place, and the number does not flap."""
-    fleet = Fleet(Scaler(1, 8))
+    """1 to 8 and back, with starts of 20 s: every client finds a place, and the number does not
+    flap."""
+    scaler, numbers, ready_at, counts = Scaler(1, 8), itertools.count(), {}, []
     for now in range(3_600):
         load = 80 * math.sin(math.pi * now / 3_600) ** 2
-        fleet.step(float(now), load)
-    counts = [count for _, count in fleet.changes]
-    assert fleet.num_over == 0
-    assert (max(counts), counts[0], counts[-1]) == (7, 1, 1)
+        there = [number for number, at in ready_at.items() if at <= now]
+        assert not there or load <= LIMIT * len(there)
+        found = replicas(*[math.ceil(load / len(there))] * len(there)) if there else []
+        change, _ = scaler.decide(found, len(ready_at) - len(there), float(now))
+        ready_at |= {next(numbers): now + 20 for _ in range(change)}
+        if change < 0:
+            del ready_at[max(there)]
+        counts.append(len(ready_at))
     top = counts.index(max(counts))
-    assert counts[: top + 1] == sorted(counts[: top + 1])
+    assert (counts[0], counts[top], counts[-1]) == (1, 7, 1)
+    assert counts[:top] == sorted(counts[:top])
     assert counts[top:] == sorted(counts[top:], reverse=True)
 
 
