@@ -66,7 +66,7 @@ async def describe_recording(
                 is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
                 group.start_soon(quietly, _feed, stream, audio, chunks, is_fed, listeners)
-                if parts.cloud is not None and parts.cloud.is_remote:
+                if parts.cloud is not None:
                     group.start_soon(quietly, _tell_wait, parts, is_fed, listeners.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
                 await _collect(stream, audio.path, listeners.on_delta, found, is_long)

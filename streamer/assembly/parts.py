@@ -99,9 +99,8 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
         return await open_remote(models, group)
     if side is None:
         return None
-    sampling = models.config.sampling()
-    follows_edge = models.plan.mode != "cloud"
-    return LocalCloud(side, partial(LocalVerifier, sampling=sampling), follows_edge)
+    verifier_of = partial(LocalVerifier, sampling=models.config.sampling())
+    return LocalCloud(side, verifier_of, models.plan.mode)
 
 
 def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:

@@ -13,29 +13,17 @@ from itertools import zip_longest
 from typing import Any
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
-from streamer.core.decoding.plan import (
-    Counts,
-    Done,
-    DraftMore,
-    Emit,
-    Refusal,
-    Verdict,
-    Verify,
-    VerifyRequest,
-    Wait,
-)
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Refusal, Verdict, Verify, Wait
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Voice
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
-from streamer.stages.hear import OpenTurns
+from streamer.stages.hear import OpenTurns, Prefilled
 from streamer.stages.ports import (
-    Answer,
     Hearing,
     Mark,
     Outlet,
@@ -49,8 +37,6 @@ from streamer.stages.ports import (
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
-
-
 Reply = Verdict | Refusal | Exception
 
 
@@ -59,7 +45,7 @@ class AnswerStage:
 
     def __init__(
         self,
-        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | TurnFailed],
+        ready: MemoryObjectReceiveStream[Prefilled],
         outlet: Outlet,
         parts: Parts,
         turns: OpenTurns,
@@ -67,18 +53,18 @@ class AnswerStage:
         voice: Voice,
         hearing: Hearing,
     ) -> None:
-        self._voice = voice
-        self._hearing = hearing
         self._ready = ready
         self._outlet = outlet
         self._parts = parts
         self._turns = turns
         self._clock = clock
+        self._voice = voice
+        self._hearing = hearing
         self._cancelled = -1  # this turn and all before it
         self._in_hand: TurnAnswer | None = None
 
     async def run(self, answers_itself: bool) -> None:
-        """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
+        """Answer turn after turn, at once or when it is asked for. Ends when `ready` does."""
         held: Ready | None = None
         async with self._ready:
             async for item in self._ready:
@@ -88,7 +74,7 @@ class AnswerStage:
                     case Ready() if answers_itself or item.closed.goes_on:
                         # a part holds a slot; its end may never be asked for
                         await self._answer(item)
-                    case Answer():
+                    case "answer":
                         if held is not None:
                             await self._answer(held)
                         held = None
@@ -106,14 +92,15 @@ class AnswerStage:
             self._in_hand.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        end: Description | TurnFailed
         async with anyio.create_task_group() as group:
-            answer = TurnAnswer(ready, self._parts, group, self._clock)
-            self._in_hand = answer
+            answer = self._in_hand = TurnAnswer(ready, self._parts, group, self._clock)
             self.cancel(self._cancelled)
+            end: Description | TurnFailed
             try:
-                found = await answer.run(self._outlet)
-                end = found if isinstance(found, TurnFailed) else await self._described(found)
+                described = await answer.run(self._outlet)
+                end = self._with_pitch(await self._parts.threads.run(described))
+            except TargetLost as lost:
+                end = TurnFailed(ready.turn.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(ready.turn.number, reason_of(error))
             if not answer.num_open:
@@ -123,12 +110,11 @@ class AnswerStage:
         self._in_hand = None
         self._turns.close(ready.turn)  # the target has let go of the turn
 
-    async def _described(self, describe: Callable[[], Description]) -> Description:
-        """On a thread: it may have to find out where speech ended."""
-        found = await self._parts.threads.run(describe)
+    def _with_pitch(self, found: Description) -> Description:
+        """With the pitch beside the speaker's usual one, which the coach learns, or is given."""
         self._voice.add(found.measures)
         coach = self._hearing.coach
-        usual = coach.baseline if coach else None  # learnt by the coach, or given
+        usual = coach.baseline if coach else None
         usual_hz = None if usual is None else float(usual.pitch_median_hz)
         return replace(found, voice_pitch=self._voice.of(found.measures, usual_hz))
 
@@ -157,7 +143,7 @@ class TurnAnswer:
         self._num_failures = 0  # of the state machine, as last seen
         self._replies: deque[Reply] = deque()
         self._came = anyio.Event()  # a reply, or the end of the wait for one
-        self._lost: str | None = None  # why the target will not answer any more
+        self._lost = ""  # why the target will not answer any more
         self._emitter = Emitter(parts.vocabulary)
         self._pieces: tuple[SaidToken, ...] = ()
         self._prefilled_ms: float | None = None  # when the first id was there
@@ -168,13 +154,13 @@ class TurnAnswer:
         self._is_cancelled = True
         self._came.set()
 
-    async def run(self, outlet: Outlet) -> TurnFailed | Callable[[], Description]:
-        """Send deltas to the end. Returns a function that makes the Description. Raises the
-        models' errors."""
+    async def run(self, outlet: Outlet) -> Callable[[], Description]:
+        """Send deltas to the end. Returns a function that makes the Description. Raises TargetLost,
+        and the models' errors."""
         if not self._ready.closed.has_speech:
-            return self._end("no_speech", Counts(), ())
-        spec, edge = self._spec, self._parts.edge
-        if self._is_sure_to_ask:
+            return self._end("no_speech")
+        spec, cloud = self._spec, self._parts.cloud
+        if cloud is not None and cloud.hears_ends:
             self._prepare()
         while True:
             if self._is_cancelled:
@@ -184,15 +170,11 @@ class TurnAnswer:
             self._see_failures()
             match action:
                 case DraftMore(n):
-                    assert edge is not None
-                    began = self._clock()
-                    # the first step feeds the prompt's end, too: its ids go out at once
-                    steps = self._draft(1 if self._prefilled_ms is None else n, n)
-                    ids, signals, took_s = await edge.batcher.submit(steps)
-                    self._prefilled_ms = self._prefilled_ms or self._now_ms
-                    spec.drafted(ids, signals, began + took_s)
+                    await self._draft_more(n)
                 case Verify(request):
-                    self._ask(request)
+                    self._prepare()
+                    assert self.turn.cloud is not None
+                    self._call(self.turn.cloud.verify, request)
                 case Wait(until):
                     with anyio.move_on_after(max(0.0, until - self._clock())):
                         await self._came.wait()
@@ -200,11 +182,20 @@ class TurnAnswer:
                 case Emit():
                     await outlet.send(self._delta(action))
                 case Done("error"):
-                    return TurnFailed(self.turn.number, self._why_lost, is_target_lost=True)
+                    raise TargetLost(self._why_lost)
                 case Done(reason):
                     if self.turn.cloud is not None:
                         spec.counts.bytes_up, spec.counts.bytes_down = self.turn.cloud.traffic
-                    return self._end(reason, spec.counts, tuple(spec.sequence.answer))
+                    return self._end(reason)
+
+    async def _draft_more(self, n: int) -> None:
+        assert self._parts.edge is not None
+        began = self._clock()
+        # the first step feeds the prompt's end, too: its ids go out at once
+        steps = self._draft(1 if self._prefilled_ms is None else n, n)
+        ids, signals, took_s = await self._parts.edge.batcher.submit(steps)
+        self._prefilled_ms = self._prefilled_ms or self._now_ms
+        self._spec.drafted(ids, signals, began + took_s)
 
     def _draft(self, n: int, most: int) -> Steps:
         """`n` to `most` ids, which then stand at the sequence's end, their signals, and how long
@@ -221,15 +212,6 @@ class TurnAnswer:
     # The target's side.
 
     @property
-    def _is_sure_to_ask(self) -> bool:
-        """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
-        cloud = self._parts.cloud
-        if cloud is None:
-            return False
-        will_be_asked = cloud.is_remote or self._parts.mode in ("exact", "cloud")
-        return will_be_asked or not (cloud.hears_late or cloud.is_busy)
-
-    @property
     def _may_ask(self) -> bool:
         """Whether it is worth asking about the turn now."""
         cloud, target = self._parts.cloud, self.turn.cloud
@@ -241,12 +223,6 @@ class TurnAnswer:
         if not self._is_prepared:
             self._is_prepared = True
             self._call(self.turn.cloud.finish, self._ready.closed, self._ready.weights)
-
-    def _ask(self, request: VerifyRequest) -> None:
-        """Send one block."""
-        assert self.turn.cloud is not None
-        self._prepare()
-        self._call(self.turn.cloud.verify, request)
 
     def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
         """Call the target in a task."""
@@ -308,15 +284,16 @@ class TurnAnswer:
         self._pieces += pieces
         return TextDelta(text, emit.ids, emit.verified, at_ms, self.turn.number)
 
-    def _end(self, reason: str, counts: Counts, ids: tuple[int, ...]) -> Callable[[], Description]:
+    def _end(self, reason: str) -> Callable[[], Description]:
+        has_speech = reason != "no_speech"
         return partial(
             self._parts.describe,
             self._ready.closed,
             reason,
-            counts,
+            self._spec.counts,
             self._pieces,
             self._ttft_ms,
-            ids=ids,
+            ids=tuple(self._spec.sequence.answer) if has_speech else (),
             prefill_ms=self._prefilled_ms,
             total_ms=self._now_ms,
         )

@@ -20,7 +20,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Mode, Refusal, Verdict, VerifyRequest
 from streamer.core.rules.settings import LevelWeights, Rules
 from streamer.stages.ports import Hearer, Side
 
@@ -210,28 +210,30 @@ class LocalCloud:
     """See ports.py's Cloud."""
 
     is_up = is_linked = True
-    is_remote = hears_late = False
+    hears_late = False
     name = "the cloud model"
     trouble = "it is slow"
-    model = ""
     unheard_s = 0.0
 
-    def __init__(self, side: Side, verifier_of: Callable[..., Any], follows_edge: bool) -> None:
-        """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
-        verifier_of: of a listener, by rules and level weights."""
+    def __init__(self, side: Side, verifier_of: Callable[..., Any], mode: Mode) -> None:
+        """verifier_of: of a listener, by rules and level weights."""
         self.side = side
-        self._follows_edge = follows_edge
+        self._mode = mode
         self._verifier_of = verifier_of
 
     @property
-    def is_busy(self) -> bool:
-        return self.side.batcher.is_busy
+    def hears_ends(self) -> bool:
+        """It is asked about every turn, or is idle."""
+        is_free = not (self.hears_late or self.side.batcher.is_busy)
+        return is_free or self._mode != "gated"
 
     def listen(self, rules: Rules) -> LocalTarget:
+        batcher = self.side.batcher
         return LocalTarget(
-            self.side.batcher,
+            batcher,
             self.side.listen(rules.language),
             partial(self._verifier_of, rules=rules),
-            lambda: self._follows_edge and not self.is_busy,
+            # an edge drafts first, and an idle cloud has that time to prefill
+            lambda: self._mode != "cloud" and not batcher.is_busy,
             self.hears_late,
         )

@@ -1,6 +1,6 @@
 """First two stages, chunk and prefill: PCM and commands in, turns prefilled on every model out.
 
-Items (core/audio/turn_items.py) go from `Chunk` to `prefill`, which also writes live updates.
+Items (core/audio/turn_items.py) go from `Chunk` to `Prefill`, which also writes live updates.
 Hearing runs on worker threads. Measures and the coach hear the same samples on others, so that no
 model and no hearing waits for them.
 """
@@ -8,6 +8,7 @@ model and no hearing waits for them.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -17,18 +18,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.core.rules.settings import FLAT, LevelWeights
-from streamer.stages.events import (
-    Cleared,
-    LiveUpdate,
-    SpeechStarted,
-    SpeechStopped,
-    TurnCommitted,
-    TurnFailed,
-)
+from streamer.stages import events
+from streamer.stages.events import TurnFailed
 from streamer.stages.ports import (
-    Answer,
     AudioPiece,
-    Clear,
     Command,
     Commit,
     Hearing,
@@ -43,19 +36,24 @@ from streamer.stages.ports import (
 )
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
-Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
+SLOT_WAIT_S = 120.0  # twice the longest turn
+FULL = (
+    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
+    "give more slots"
+)
+# with the time when the last piece was fed
+Timed = tuple[Item | Mark | Literal["answer"], float]
+Prefilled = Ready | TurnFailed | Mark | Literal["answer"]
 
 
 class Chunk:
-    """`run` is the stage. Items go on with the time when the last piece was fed.
-
-    wakes: there is more to measure. last_closed: the last turn whose audio is over.
-    """
+    """`run` is the stage. wakes: there is more to measure. last_closed: the last turn whose audio
+    is over."""
 
     def __init__(
         self,
         commands: MemoryObjectReceiveStream[Command],
-        items: Items,
+        items: MemoryObjectSendStream[Timed],
         wakes: MemoryObjectSendStream[None],
         outlet: Outlet,
         hearing: Hearing,
@@ -76,12 +74,9 @@ class Chunk:
         """Ends when the commands do."""
         held: Command | None = None
         async with self._commands, self._items, self._wakes:
-            while True:
-                try:
-                    command = held or await self._commands.receive()
-                except anyio.EndOfStream:
-                    break
-                held = await self._take(command)
+            with suppress(anyio.EndOfStream):
+                while True:
+                    held = await self._take(held or await self._commands.receive())
             if self._is_heard:
                 await self._hand_on(await self._threads.run(self._hearing.commit))
 
@@ -93,22 +88,31 @@ class Chunk:
                 return await self._hear(command)
             case Commit():
                 await self._commit(command)
-            case Clear():
-                await self._hand_on(await self._threads.run(hearing.clear))
-                await self._outlet.send(Cleared(hearing.num_turns))
-                self._last_committed = hearing.num_turns - 1
             case Mark(num_left):
                 await self._hand_on(await self._threads.run(_settle, hearing, num_left))
                 await self._items.send((command, self._fed_at))
-            case Answer():
+            case "answer":
                 await self._items.send((command, self._fed_at))
+            case "clear":
+                await self._hand_on(await self._threads.run(hearing.clear))
+                await self._outlet.send(events.Cleared(hearing.num_turns))
+                self._last_committed = hearing.num_turns - 1
         return None
 
     async def _hear(self, first: AudioPiece) -> Command | None:
         """Hear `first` and the pieces after it. Pieces wait for a thread in order, and all that
-        have come meanwhile are heard at once."""
+        have come meanwhile are heard at once: on a busy machine a trip to a thread costs more than
+        hearing a piece."""
+        following: Command | None = None
         async with self._threads.pieces:
-            pcm, self._fed_at, following = _join(self._commands, first)
+            pcm, self._fed_at = first.pcm, first.fed_at
+            with suppress(anyio.WouldBlock, anyio.EndOfStream):
+                while following is None and len(pcm) < MAX_JOINED_BYTES:
+                    match self._commands.receive_nowait():
+                        case AudioPiece(more, fed_at):
+                            pcm, self._fed_at = pcm + more, fed_at
+                        case command:
+                            following = command
             found = await self._threads.run(self._hearing.push, pcm)
         self._is_heard = True
         await self._hand_on(found)
@@ -129,23 +133,33 @@ class Chunk:
         commit.is_done.set()
 
     async def _hand_on(self, found: list[Item]) -> None:
+        send = self._outlet.send
         for item in found:
-            if isinstance(item, Closed):
-                self.last_closed = item.turn
-            await self._tell(item)
+            match item:
+                case TurnOpened(turn, at_ms) if at_ms is not None:
+                    await send(events.SpeechStarted(turn, at_ms))
+                case Closed(stopped_ms=stopped_ms, last_speech_ms=last_ms):
+                    self.last_closed = item.turn
+                    if stopped_ms is not None and last_ms is not None:
+                        await send(events.SpeechStopped(item.turn, stopped_ms, last_ms))
+                    audio_s = item.num_samples / SAMPLE_RATE_HZ
+                    await send(events.TurnCommitted(item.turn, audio_s))
             await self._items.send((item, self._fed_at))
         with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
             self._wakes.send_nowait(None)
 
-    async def _tell(self, item: Item) -> None:
-        send = self._outlet.send
-        match item:
-            case TurnOpened(turn, at_ms) if at_ms is not None:
-                await send(SpeechStarted(turn, at_ms))
-            case Closed():
-                if item.stopped_ms is not None and item.last_speech_ms is not None:
-                    await send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
-                await send(TurnCommitted(item.turn, item.num_samples / SAMPLE_RATE_HZ))
+
+def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
+    """Items of the turn's last piece, and of its end: one trip to the thread for both."""
+    return hearing.push(pcm) if pcm else [], hearing.commit()
+
+
+def _settle(hearing: Hearing, num_left: int) -> list[Item]:
+    """All but the last samples are heard, and measured."""
+    found = hearing.settle(num_left)
+    if hearing.measurer is not None:
+        hearing.measurer.work()
+    return found
 
 
 async def observe(
@@ -172,85 +186,55 @@ async def observe(
                     await outlet.send(event)
 
 
-def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
-    """Items of the turn's last piece, and of its end: one trip to the thread for both."""
-    return hearing.push(pcm) if pcm else [], hearing.commit()
+class Prefill:
+    """`run` is the stage: it hands turns on in the order in which they were spoken."""
 
-
-def _settle(hearing: Hearing, num_left: int) -> list[Item]:
-    """All but the last samples are heard, and measured."""
-    found = hearing.settle(num_left)
-    if hearing.measurer is not None:
-        hearing.measurer.work()
-    return found
-
-
-def _join(
-    commands: MemoryObjectReceiveStream[Command], first: AudioPiece
-) -> tuple[bytes, float, Command | None]:
-    """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
-    came after them. On a busy machine a trip to a thread costs more than hearing a piece."""
-    pcm, fed_at = first.pcm, first.fed_at
-    with suppress(anyio.WouldBlock, anyio.EndOfStream):
-        while len(pcm) < MAX_JOINED_BYTES:
-            following = commands.receive_nowait()
-            if not isinstance(following, AudioPiece):
-                return pcm, fed_at, following
-            pcm, fed_at = pcm + following.pcm, following.fed_at
-    return pcm, fed_at, None
-
-
-SLOT_WAIT_S = 120.0  # twice the longest turn
-FULL = (
-    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
-    "give more slots"
-)
-Readies = MemoryObjectSendStream[Ready | Answer | Mark | TurnFailed]
-
-
-async def prefill(
-    items: MemoryObjectReceiveStream[tuple[Item | Answer | Mark, float]],
-    ready: Readies,
-    outlet: Outlet,
-    parts: Parts,
-    turns: OpenTurns,
-) -> None:
-    """Hand turns on in the order in which they were spoken. Ends when `items` does."""
-    async with items, ready, anyio.create_task_group() as group:
-        stage = _Prefill(parts, turns, outlet, group)
-        async for item, fed_at in items:
-            match item:
-                case TurnOpened(number):
-                    stage.turn = await turns.open(number)
-                case Heard():
-                    await stage.hear(item)
-                case Closed():
-                    await ready.send(await stage.finish(await stage.leave(), item, fed_at))
-                case Dropped():
-                    turns.close(await stage.leave())
-                case Answer() | Mark():
-                    if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
-                        await stage.turn.cloud.prefilled()
-                    await ready.send(item)
-
-
-class _Prefill:
-    """The turn in hand, and its live update, if one is being written."""
-
-    def __init__(self, parts: Parts, turns: OpenTurns, outlet: Outlet, group: TaskGroup) -> None:
+    def __init__(
+        self,
+        items: MemoryObjectReceiveStream[Timed],
+        ready: MemoryObjectSendStream[Prefilled],
+        outlet: Outlet,
+        parts: Parts,
+        turns: OpenTurns,
+    ) -> None:
+        self._items = items
+        self._ready = ready
+        self._outlet = outlet
         self._parts = parts
         self._turns = turns
-        self._outlet = outlet
-        self._group = group
-        self.turn: OpenTurn | None = None
+        self._turn: OpenTurn | None = None  # in hand
         self._update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
 
-    async def hear(self, heard: Heard) -> None:
-        """Prefill complete windows on every model; begin a live update where one is due."""
-        turn = self.turn
+    async def run(self) -> None:
+        """Ends when the items do."""
+        async with self._items, self._ready, anyio.create_task_group() as group:
+            async for item, fed_at in self._items:
+                match item:
+                    case TurnOpened(number):
+                        self._turn = await self._turns.open(number)
+                    case Heard() if self._turn is not None and self._turn.failed is None:
+                        await self._hear(self._turn, item, group)
+                    case Closed():
+                        turn = await self._leave()
+                        await self._ready.send(await self._finish(turn, item, fed_at))
+                    case Dropped():
+                        self._turns.close(await self._leave())
+                    case Mark():
+                        if self._turn is not None and self._turn.cloud is not None:
+                            await self._turn.cloud.prefilled()
+                        await self._ready.send(item)
+                    case "answer":
+                        await self._ready.send(item)
+
+    async def _leave(self) -> OpenTurn:
+        """Let go of the turn: it goes to the next stage, or is dropped."""
+        await self._stop_update()
+        turn, self._turn = self._turn, None
         assert turn is not None
-        if turn.failed is not None:
-            return
+        return turn
+
+    async def _hear(self, turn: OpenTurn, heard: Heard, group: TaskGroup) -> None:
+        """Prefill complete windows on every model; begin a live update where one is due."""
         try:
             await self._prefill(turn, heard)
         except Exception as error:  # this turn's alone
@@ -260,52 +244,41 @@ class _Prefill:
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope(), anyio.Event()
-            self._group.start_soon(quietly, self._describe_so_far, turn, heard, *self._update)
+            group.start_soon(quietly, self._describe_so_far, turn, heard, *self._update)
 
-    async def leave(self) -> OpenTurn:
-        """Let go of the turn: it goes to the next stage, or is dropped."""
-        await self._stop_update()
-        turn = self.turn
-        self.turn = None
-        assert turn is not None
-        return turn
+    async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
+        """On both models at once; a live update gives way to the edge's own steps."""
+        edge = self._parts.edge
+        steps = None if turn.edge is None else turn.edge.hear(heard)
+        async with anyio.create_task_group() as group:
+            if turn.cloud is not None:
+                group.start_soon(quietly, turn.cloud.hear, heard)
+            if steps is not None and edge is not None:
+                await self._stop_update()
+                await edge.batcher.submit(steps)
 
-    async def finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
+    async def _finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
         """Encode the turn's last window on the edge, while its last samples are measured. The first
         drafting step feeds it."""
+        parts = self._parts
         if turn.failed is not None:
             return TurnFailed(turn.number, turn.failed)
         weights: LevelWeights = FLAT
 
         async def measure() -> None:
             nonlocal weights
-            weights = await self._parts.threads.run(self._parts.weights, closed)
+            weights = await parts.threads.run(parts.weights, closed)
 
         try:
             async with anyio.create_task_group() as group:
                 if closed.measures is not None:
                     group.start_soon(quietly, measure)
-                if turn.edge is not None and closed.has_speech:
-                    assert self._parts.edge is not None
-                    steps = turn.edge.finish(closed.rest, closed.maximum)
-                    await self._parts.edge.batcher.submit(steps)
+                if parts.edge is not None and turn.edge is not None and closed.has_speech:
+                    await parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
         except Exception as error:  # this turn's alone
             self._turns.close(turn)
             return TurnFailed(turn.number, reason_of(error))
         return Ready(turn, closed, fed_at, weights)
-
-    async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
-        """Prefill on both models at once; a live update gives way to the edge's own steps."""
-        steps = None if turn.edge is None else turn.edge.hear(heard)
-        if steps is None or self._parts.edge is None:
-            if turn.cloud is not None:
-                await turn.cloud.hear(heard)
-            return
-        async with anyio.create_task_group() as group:
-            if turn.cloud is not None:
-                group.start_soon(quietly, turn.cloud.hear, heard)
-            await self._stop_update()
-            await self._parts.edge.batcher.submit(steps)
 
     async def _describe_so_far(
         self, turn: OpenTurn, heard: Heard, scope: anyio.CancelScope, is_over: anyio.Event
@@ -321,7 +294,7 @@ class _Prefill:
                 ids = tuple(await parts.edge.batcher.submit(steps))
                 text = parts.vocabulary.text_of(ids)
                 heard_s = heard.num_taken / SAMPLE_RATE_HZ
-                await self._outlet.send(LiveUpdate(turn.number, text, ids, heard_s))
+                await self._outlet.send(events.LiveUpdate(turn.number, text, ids, heard_s))
         finally:
             self._update = None
             is_over.set()
@@ -335,8 +308,7 @@ class _Prefill:
 
 class OpenTurns:
     """A stream's open turns and their KV slots: none is leaked, whichever stage fails or is
-    cancelled.
-    """
+    cancelled."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -349,18 +321,18 @@ class OpenTurns:
     async def open(self, number: int) -> OpenTurn:
         """A turn with a slot on every model. Waits while other streams hold all of them, for
         SLOT_WAIT_S; after that it has `failed`, and no slot."""
+        parts, turn = self._parts, OpenTurn(number)
         # where this stream has turns, the wait is for them
         with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
-            await self._parts.slots.acquire()
-        turn = OpenTurn(number)
+            await parts.slots.acquire()
         if scope.cancelled_caught:
             turn.failed = FULL
             return turn
         self._open.add(turn)
         try:
-            if self._parts.edge is not None:
-                turn.edge = self._parts.edge.listen(self._parts.plan.rules.language)
-            turn.cloud = self._parts.target()
+            if parts.edge is not None:
+                turn.edge = parts.edge.listen(parts.plan.rules.language)
+            turn.cloud = parts.target()
         except Exception:
             self.close(turn)
             raise

@@ -1,8 +1,4 @@
-"""The ports of the stages: messages between them, and the models of a stream (Parts).
-
-No stage sees torch. Steps are opaque here: a hearer, drafter or target makes them, its side's
-batcher runs them.
-"""
+"""The ports of the stages: messages between them, and the models of a stream (Parts)."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -33,15 +29,22 @@ from streamer.core.decoding.plan import Counts, Mode, Pace, Plan, Refusal, Verdi
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import QUIET, Description, turn_warning
 from streamer.core.measures.levels import level_chances, level_weights, opinion_of
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
 
-Steps = Any
 Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
 NUM_ENDS = 2  # and beside them, ends of turns
 NUM_MEASURING = 2  # and beside both, measures and coaches
+
+# Parts makes these, from the room of models.
+Steps = Any  # work for a model's thread; opaque here
+Hearing = Any  # model/audio/turns.py's TurnCutter: on a worker thread, one call at a time
+Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
+Drafter = Any  # model/decoding.py: one turn's draft
+Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
 
 
 @dataclass(frozen=True)
@@ -61,42 +64,28 @@ class HearingThreads:
         return await anyio.to_thread.run_sync(call, *arguments, limiter=self.limiter)
 
 
-# Parts makes these, from the room of models. A Hearing is called on a worker thread, one at a time.
-Hearing = Any  # model/audio/turns.py's TurnCutter: bytes to items
-Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
-Drafter = Any  # model/decoding.py: one turn's draft
-Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
-
-
 class Target(Protocol):
     """One turn on the model that verifies: in this process (batcher.py) or elsewhere (net/link).
 
     is_up: whether it is worth asking for this turn now, where its Cloud is up. traffic: bytes up
-    and down, on the way to a target elsewhere.
+    and down, on the way to a target elsewhere. `hear` prefills windows; a target elsewhere returns
+    at once. `prefilled` waits until all is prefilled, briefly where the target is away. `failed`
+    says that a verdict did not come in time. `close` gives the KV slot back, once.
     """
 
     @property
     def is_up(self) -> bool: ...
     @property
     def traffic(self) -> tuple[int, int]: ...
-    async def hear(self, heard: Heard) -> None:
-        """Prefill these windows; a target elsewhere takes them and returns at once."""
-
-    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        """The turn is over. weights: of the levels."""
-
-    async def prefilled(self) -> None:
-        """Wait until all windows are prefilled; briefly where the target is away."""
-
+    async def hear(self, heard: Heard) -> None: ...
+    async def prefilled(self) -> None: ...
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None: ...
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Verify a block, once the target has heard the turn's end. Raises TargetLost where waiting
         is in vain, and the model's errors."""
 
-    def failed(self) -> None:
-        """A verdict did not come in time."""
-
-    def close(self) -> None:
-        """Give the KV slot back; a second call does nothing."""
+    def failed(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class TargetLost(RuntimeError):
@@ -106,25 +95,20 @@ class TargetLost(RuntimeError):
 class Cloud(Protocol):
     """Where turns are verified: in this process (batcher.py) or elsewhere (net/link).
 
-    is_up: worth asking now. is_linked: it can be reached now. is_remote: a round trip away.
-    hears_late: it hears a turn only when it is asked about it. is_busy: it has other turns in hand,
-    and then hears an end only when it is asked. name, trouble (why it may be away): for error
-    messages. model, unheard_s: of a verifier elsewhere, its last known fingerprint, and seconds of
-    audio on their way.
+    is_up: worth asking now. is_linked: it can be reached now. hears_ends: it hears the end of a
+    turn that it is not asked about yet. name, trouble (why it may be away): for error messages.
+    unheard_s: seconds of audio on their way to a verifier elsewhere.
     """
 
-    is_remote: bool
-    hears_late: bool
     name: str
     trouble: str
-    model: str
 
     @property
     def is_up(self) -> bool: ...
     @property
     def is_linked(self) -> bool: ...
     @property
-    def is_busy(self) -> bool: ...
+    def hears_ends(self) -> bool: ...
     @property
     def unheard_s(self) -> float: ...
     def listen(self, rules: Rules) -> Target:
@@ -212,16 +196,6 @@ class Parts:
         if ttft_ms is not None and (last := closed.last_speech) is not None:
             from_speech_ms = ttft_ms + 1000 * (audio_s - last / SAMPLE_RATE_HZ)
         measures = closed.measures() if closed.measures is not None else None
-        faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
-        warning = "; ".join(faults) or None
-        if stop_reason != "no_speech":
-            name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
-            speech_s = audio_s
-            if measures is not None:  # where they are shown, they tell these themselves
-                is_told = closed.shows_measures
-                faults += () if is_told else measures.faults
-                speech_s = math.inf if is_told else min(audio_s, measures.speech_s)
-            warning = turn_warning(counts, self.mode, speech_s, name, trouble, faults)
         confidence = None
         if said and measures is not None and self.weighs:
             chances = level_chances(measures)
@@ -238,7 +212,7 @@ class Parts:
             attributes=parse(text, self.phrases),
             ttft_ms=ttft_ms,
             ttft_from_speech_ms=from_speech_ms,
-            warning=warning,
+            warning=self._warning(closed, stop_reason, counts, measures),
             turn=closed.turn,
             measures=measures if closed.shows_measures else None,
             confidence=confidence,
@@ -247,6 +221,21 @@ class Parts:
             curves=closed.curves() if closed.curves is not None else None,
             **times,
         )
+
+    def _warning(
+        self, closed: Closed, stop_reason: str, counts: Counts, measures: SpeechMeasures | None
+    ) -> str | None:
+        faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
+        if stop_reason == "no_speech":
+            return "; ".join(faults) or None
+        speech_s = closed.num_samples / SAMPLE_RATE_HZ
+        if measures is not None and closed.shows_measures:  # they tell these themselves
+            speech_s = math.inf
+        elif measures is not None:
+            faults += measures.faults
+            speech_s = min(speech_s, measures.speech_s)
+        name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
+        return turn_warning(counts, self.mode, speech_s, name, trouble, faults)
 
 
 MAX_EVENTS = 256
@@ -274,16 +263,6 @@ class Commit:
     turn: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """Forget the turn in hand; send Cleared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer the last committed turn."""
-
-
 @dataclass(slots=True)
 class Mark:
     """The turn ends `num_left` samples later. `is_done` when all before them is prefilled, and all
@@ -293,7 +272,8 @@ class Mark:
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
 
-Command = AudioPiece | Commit | Clear | Answer | Mark
+# "clear": forget the turn in hand; "answer": answer the last committed turn
+Command = AudioPiece | Commit | Mark | Literal["clear", "answer"]
 
 
 @dataclass(eq=False, slots=True)

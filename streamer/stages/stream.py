@@ -16,23 +16,19 @@ import anyio
 from anyio import create_memory_object_stream as queue
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.audio.turn_items import Item
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.hear import Chunk, OpenTurns, observe, prefill
+from streamer.stages.hear import Chunk, OpenTurns, Prefill, Prefilled, Timed, observe
 from streamer.stages.ports import (
     MAX_EVENTS,
-    Answer,
     AudioPiece,
-    Clear,
     Command,
     Commit,
     Mark,
     Outlet,
     Parts,
-    Ready,
     cause_of,
     quietly,
 )
@@ -96,8 +92,8 @@ class LiveSession:
         self._hearing = hearing
         self._turns = turns = OpenTurns(parts)
         self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
-        items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        readies, ready = queue[Ready | Answer | Mark | TurnFailed](1)
+        items, heard = queue[Timed](MAX_ITEMS)
+        readies, ready = queue[Prefilled](1)
         self._events_in, self._events = queue[Event](MAX_EVENTS)
         wakes, woken = queue[None](1)
         outlet = Outlet(self._events_in)
@@ -108,7 +104,7 @@ class LiveSession:
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
             partial(observe, woken, hearing, outlet, parts.threads.measuring, shows),
-            partial(prefill, heard, readies, outlet, parts, turns),
+            Prefill(heard, readies, outlet, parts, turns).run,
             partial(self._answers.run, options.answers_itself),
         )
 
@@ -166,13 +162,13 @@ class LiveSession:
         """
         self._check_open()
         self._last_asked = self._chunk.last_closed
-        await self._send(Answer())
+        await self._send("answer")
 
     async def clear(self) -> None:
         """Forget the audio that is not committed yet; a Cleared event follows."""
         self._check_open()
         await self._flush()  # not dropped here: times count from the session's first sample
-        await self._send(Clear())
+        await self._send("clear")
 
     async def cancel(self) -> None:
         """Stop the answers to all turns committed by now: committed text stays, each Description

@@ -52,8 +52,7 @@ class RemoteCloud:
     on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """
 
-    is_remote = True
-    is_busy = hears_late = False
+    hears_ends = True
 
     def __init__(
         self,
