@@ -67,5 +67,6 @@ async def test_a_promise_holds_for_its_languages(pair, tmp_path):
                 assert not told
                 await d.describe(SOURCE, language="en")
         assert [str(each.message) for each in told] == [
-            "the gate's promise was made for sentences in zh, not in en; take mode exact"
+            "the gate's promise was not made for sentences in en; "
+            "leave that out, or take mode exact to be sure"
         ] * warned

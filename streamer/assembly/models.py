@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Models:
         if self._calibrates or edge is None or self.plan.mode != "gated":
             return
         card = edge.card.speaking(language or self.language)
-        lines = [*doubts_of(self.config, card, said or self.config.said)]
+        lines = doubts_of(self.config, card, said or self.config.said)
         if cloud is not None:
             lines += doubts_of_cloud(self.config, card, self.cloud_model)
         for line in lines:
@@ -225,30 +225,24 @@ def _show(bar: Bar, done: int, total: int) -> None:
     bar.show(done / total, f"{done} of {total}")
 
 
-def doubts_of(config: Config, card: ModelCard, said: str) -> Iterator[str]:
-    """A line for each difference from what the preset's promise was made for. said: as Rules.form
-    has the attributes."""
+def doubts_of(config: Config, card: ModelCard, said: str) -> list[str]:
+    """A line where the preset's promise was made for something else. said: as Rules.form has the
+    attributes."""
     promise = card.promises.get(config.preset)
     if promise is None:
-        return
-    made_for = "the gate's promise was made for"
+        return []
     own = card.presets[config.preset]
-    if config.k not in (None, own.k):
-        yield f"{made_for} k {own.k}, not {config.k}; leave k out"
-    if config.temperature > 0:
-        yield f"{made_for} greedy decoding; leave temperature out"
-    if config.draft != "incremental":
-        yield f"{made_for} our own drafter; leave draft out"
-    if (config.threshold or 0.0) > (own.gate.entropy or 0.0):
-        way = "leave threshold out, or run streamer calibrate"
-        yield f"{made_for} another threshold than {config.threshold:g}; {way}"
-    if said not in [FORMS[profile] for profile in promise.profiles]:
-        told = "that few blocks stay unverified by mistake, was proven for whole sentences"
-        way = f"not for {said} alone; take mode exact to be sure"
-        yield f"the gate's promise, {told}, {way}"
-    if card.language not in promise.languages:
-        proven = " and ".join(promise.languages)
-        yield f"{made_for} sentences in {proven}, not in {card.language}; take mode exact"
+    is_other = {
+        f"k {config.k}": config.k not in (None, own.k),
+        f"threshold {config.threshold}": (config.threshold or 0.0) > (own.gate.entropy or 0.0),
+        f"temperature {config.temperature}": config.temperature > 0,
+        f"draft {config.draft}": config.draft != "incremental",
+        f"attributes {said}": said not in [FORMS[profile] for profile in promise.profiles],
+        f"sentences in {card.language}": card.language not in promise.languages,
+    }
+    others = [name for name, is_so in is_other.items() if is_so]
+    told = f"the gate's promise was not made for {' and '.join(others)}"
+    return [f"{told}; leave that out, or take mode exact to be sure"] if others else []
 
 
 def doubts_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> list[str]:

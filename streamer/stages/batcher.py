@@ -73,8 +73,8 @@ class Batcher:
         self._inbox.put(None)
 
     def _forgotten(self) -> None:
-        """Called at exit if the batcher was not closed: a daemon thread that comes back from torch
-        would abort the process. Tasks of a loop in another thread get the error."""
+        """At exit, if nobody closed it: a daemon thread that comes back from torch would abort the
+        process."""
         self._end()
         self._thread.join(EXIT_S)
 
@@ -107,8 +107,6 @@ class Batcher:
     def _run(self) -> None:
         """The thread: take submissions, run a round, hand out results."""
         while self._take():
-            if not len(self._rounds):
-                continue
             for done in self._rounds.run():
                 self._finish(done)
         for ticket in list(self._in_hand):
@@ -118,15 +116,10 @@ class Batcher:
 
     def _take(self) -> bool:
         """Take all submissions; wait for one where none is in hand. False at the end."""
-        is_idle = not len(self._rounds)
-        while True:
-            try:
-                entry = self._inbox.get(block=is_idle)
-            except queue.Empty:
-                return True
+        while not (len(self._rounds) and self._inbox.empty()):
+            entry = self._inbox.get()
             if entry is None:
                 return False
-            is_idle = False
             ticket, is_new = entry
             if is_new:
                 self._in_hand.add(ticket)
@@ -134,6 +127,7 @@ class Batcher:
             elif ticket in self._in_hand:
                 self._rounds.drop(ticket)
                 self._finish(ticket)
+        return True
 
     def _finish(self, ticket: _Ticket) -> None:
         self._in_hand.discard(ticket)

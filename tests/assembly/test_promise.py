@@ -37,36 +37,22 @@ def warned(**options):
     return [str(one.message) for one in caught if one.category is PromiseWarning]
 
 
-PROMISE = "the gate's promise was made for"
-ALONE = (
-    "the gate's promise, that few blocks stay unverified by mistake, was proven for whole "
-    "sentences, not for {} alone; take mode exact to be sure"
-)
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, []),
-        ({"preset": "quality"}, []),
-        ({"k": 4}, []),
-        ({"threshold": 0.0}, []),  # it verifies more
-        ({"mode": "exact", "k": 9}, []),
-        ({"mode": "edge", "threshold": 1.0}, []),
-        ({"cloud": "none", "k": 9}, []),
-        ({"attributes": "acoustic"}, []),
-        ({"attributes": "rate", "mode": "exact"}, []),
-        ({"attributes": "pitch,rate"}, [ALONE.format("rate,pitch")]),
-        ({"k": 7}, [f"{PROMISE} k 4, not 7; leave k out"]),
-        ({"temperature": 0.8}, [f"{PROMISE} greedy decoding; leave temperature out"]),
-        (
-            {"threshold": 5.0},
-            [f"{PROMISE} another threshold than 5; leave threshold out, or run streamer calibrate"],
-        ),
+        ({"preset": "quality", "attributes": "acoustic"}, None),
+        ({"threshold": 0.0}, None),  # it verifies more
+        ({"mode": "exact", "k": 9, "attributes": "rate"}, None),
+        ({"cloud": "none", "k": 9}, None),
+        ({"attributes": "pitch,rate"}, "attributes rate,pitch"),
+        ({"k": 7, "temperature": 0.8}, "k 7 and temperature 0.8"),
+        ({"threshold": 5.0}, "threshold 5.0"),
     ],
 )
 def test_what_the_promise_was_not_made_for_warns_once(options, told):
-    assert warned(**options) == told
+    found = warned(**options)
+    assert len(found) == (told is not None)
+    assert all(f"was not made for {told}; leave that out" in line for line in found)
 
 
 def test_attributes_of_a_turn_warn_once():
@@ -77,7 +63,7 @@ def test_attributes_of_a_turn_warn_once():
         for names in ("rate", "timbre", "rate"):
             assert models.said(names) == names
         models.said("acoustic")
-    assert [str(one.message) for one in caught] == list(map(ALONE.format, ("rate", "timbre")))
+    assert [str(one.message).split()[8] for one in caught] == ["rate;", "timbre;"]
 
 
 def test_another_cloud_warns_once(another_cloud):

@@ -84,20 +84,6 @@ def test_a_cancelled_caller_waits_until_its_steps_are_let_go(backend):
     anyio.run(main, backend=backend)
 
 
-async def test_closing_ends_what_is_in_hand():
-    async with anyio.create_task_group() as group:
-        batcher = Batcher(CountingRounds(), "test")
-        await batcher.__aenter__()
-
-        async def call():
-            with pytest.raises(RuntimeError, match="closed"):
-                await batcher.submit((10**9, None))
-
-        group.start_soon(call)
-        await anyio.wait_all_tasks_blocked()
-        await batcher.__aexit__()
-
-
 async def test_a_submission_after_the_end_raises_at_once():
     """Else it would wait for ever: a cancelled caller waits for the engine."""
     async with Batcher(CountingRounds(), "test") as batcher:

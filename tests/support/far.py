@@ -36,18 +36,6 @@ def verifying(*options, port=0, **environment):
     return listening("verifier", "--port", port, *options, **environment)
 
 
-@contextlib.contextmanager
-def verifiers():
-    """A function that gives one fresh verifier process after another: (its port, the process)."""
-    with contextlib.ExitStack() as stack:
-
-        def another():
-            url, process = stack.enter_context(verifying())
-            return int(url.rsplit(":", 1)[1]), process
-
-        yield another
-
-
 @asynccontextmanager
 async def answering(handle, decide=None):
     """A verifier by hand: its port. decide: in place of the upgrade."""
@@ -58,23 +46,12 @@ async def answering(handle, decide=None):
 
 @asynccontextmanager
 async def lying(reply, seed=0):
-    """The port of one that sends `reply(message, chance)`, and Heard each `reply.repeats_s`."""
+    """The port of one that sends `reply(message, chance)`, or closes at once."""
     chance = random.Random(seed)
 
     async def handle(websocket):
-        if reply is None:
-            return
-        async with anyio.create_task_group() as group:
-            if (repeats_s := getattr(reply, "repeats_s", None)) is not None:
-                group.start_soon(repeat, websocket, repeats_s)
+        if reply is not None:
             await be(reply, websocket, chance)
-            group.cancel_scope.cancel()
-
-    async def repeat(websocket, repeats_s):
-        with contextlib.suppress(ConnectionClosed):
-            while True:
-                await anyio.sleep(repeats_s)
-                await say(websocket, wire.Heard(0, False))
 
     async with answering(handle) as port:
         yield port

@@ -9,6 +9,7 @@ messages of each turn that wait. Websockets without a pong are closed.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from functools import partial
@@ -31,6 +32,7 @@ from streamer.net.service.service import Query, Service
 from streamer.stages.ports import Judge, quietly
 
 HOLD_S = 30.0
+HELD_EVERY_S = 0.25
 SPARE_LINKS = 8  # of each key, beyond two for each turn
 GOODBYE = 1000  # the close code of a turn that is over
 GARBAGE = (1008, "not a message of this protocol")
@@ -61,8 +63,7 @@ class ServedTurn:
         self.socket: ServerConnection | None = None
         # set when `socket` has let go of the turn
         self.released = anyio.Event()
-        # while it is held
-        self.hold = anyio.CancelScope()
+        self.held_until = math.inf
         self._metrics = metrics
         self._num_received = 0  # samples
         self._is_prefilled = False  # to the turn's end
@@ -75,7 +76,6 @@ class ServedTurn:
 
     def take(self, socket: ServerConnection) -> None:
         """`socket` serves the turn now."""
-        self.hold.cancel()
         self.socket = socket
         self.released = anyio.Event()
 
@@ -191,10 +191,9 @@ class VerifierServer(Service):
         self._hold_s = hold_s
         self._turns: dict[bytes, ServedTurn] = {}  # the longest held come before those held later
         self._links: set[ClientSocket] = set()
-        self._group: TaskGroup
 
     def start(self, group: TaskGroup) -> None:
-        self._group = group
+        group.start_soon(self._end_held)
         watch = self.metrics.watch
         watch("links", "Websockets of edges", lambda: len(self._links))
         watch("sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
@@ -324,16 +323,21 @@ class VerifierServer(Service):
             return
         del self._turns[turn.state.session]
         self._turns[turn.state.session] = turn  # after those held longer
-        turn.hold = anyio.CancelScope()
-        self._group.start_soon(self._end_later, turn, turn.hold)
+        turn.held_until = anyio.current_time() + self._hold_s
 
-    async def _end_later(self, turn: ServedTurn, hold: anyio.CancelScope) -> None:
-        with hold:
-            try:
-                await anyio.sleep(self._hold_s)
-            finally:
-                if not hold.cancel_called:  # no edge came back
-                    self._end(turn)
+    async def _end_held(self) -> None:
+        """End the turns whose edge does not come back; at the service's end, all that are held."""
+        try:
+            while True:
+                await anyio.sleep(HELD_EVERY_S)
+                self._end_those(anyio.current_time())
+        finally:
+            self._end_those(math.inf)
+
+    def _end_those(self, held_until: float) -> None:
+        for turn in list(self._turns.values()):
+            if turn.socket is None and turn.held_until <= held_until:
+                self._end(turn)
 
     def _end(self, turn: ServedTurn) -> None:
         """Give the turn's KV slot and place back; a second call does nothing."""

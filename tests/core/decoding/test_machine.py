@@ -61,17 +61,6 @@ def drive(plan, blocks, verdicts=()):
                 return out, reason, machine
 
 
-def test_a_correction_replaces_the_rest_of_the_block():
-    out, _, machine = drive(
-        Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2], [4, 6, 7]], [(1, 5), (3, STOP)]
-    )
-    assert out == [((0, 5), True), ((4, 6, 7, STOP), True)]
-    counts = machine.counts
-    assert (counts.n_drafted, counts.n_uploaded, counts.n_accepted) == (6, 6, 4)
-    assert (counts.n_corrected, counts.n_wasted, counts.cloud_calls, counts.blocks) == (1, 2, 2, 2)
-    assert counts.verified_share == 1.0
-
-
 @pytest.mark.parametrize("mode", ["exact", "gated"])
 def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     """A refusal buys no time."""

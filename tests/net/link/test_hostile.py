@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from far import honest, lying
+from far import free_port, honest, lying
 from speech import SAMPLES
 
 from streamer import Describer, TextDelta
@@ -36,13 +36,6 @@ def fuzzed(message, chance):
     return [chance.randbytes(chance.randint(0, 60))]
 
 
-def repeating(message, chance):
-    """It opens turns and talks all the time, and hears nothing."""
-    return [] if isinstance(message, wire.Audio | wire.Finish) else honest(message, chance)
-
-
-repeating.repeats_s = 0.2
-
 HOSTILE = {
     "an escape code": with_verdict(lambda m, _: [Verdict(m.number, 0, ESCAPE)]),
     "refuses all": with_verdict(lambda m, _: [Refusal(m.number, "prefix")]),
@@ -50,7 +43,6 @@ HOSTILE = {
     "rejects for good": with_verdict(lambda m, _: [wire.Rejected(True, "not ever")]),
     "no verdict": with_verdict(lambda m, _: []),
     "garbage for everything": fuzzed,
-    "repeats Heard": repeating,
     "silence": lambda m, _: [],
     "closes at once": None,
 }
@@ -89,3 +81,13 @@ async def test_gated_goes_on_and_exact_says_so(lie, wanted):
             assert "\n" not in events[-1].message
             with anyio.fail_after(MOST_S), pytest.raises(TargetLost):
                 await describer.describe(SAMPLES[0])
+
+
+async def test_without_a_verifier_a_turn_costs_one_budget_and_the_next_one_nothing():
+    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.5}
+    async with Describer.open(cloud=f"ws://127.0.0.1:{free_port()}", **options) as describer:
+        found = await describer.describe(SAMPLES[0])
+        assert (found.stop_reason, found.verified_share) == ("sentence", 0.0)
+        assert found.stall_ms < 3_000, "one budget, and then it asks no more"
+        again = await describer.describe(SAMPLES[1])
+        assert (again.stop_reason, again.cloud_calls, again.stall_ms) == ("sentence", 0, 0.0)

@@ -2,14 +2,13 @@
 
 import re
 import signal
-import ssl
 import subprocess
 import sys
 import time
 
 import anyio
 import pytest
-from far import TERMS, free_port, verifying
+from far import free_port, verifying
 from patience import PATIENCE_S
 from patience import until as wait_until
 from processes import ended, started, streamer
@@ -21,8 +20,6 @@ from wire import http, link_gauges, session_update, until
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
-from streamer.net.link.client import RemoteCloud
-from streamer.net.link.dial import VerifierAddress
 from streamer.net.service.logs import EVERY_S, Notices
 from streamer.stages.ports import TargetLost
 
@@ -79,33 +76,6 @@ async def test_tls_where_there_is_none():
         line = await told(cloud=url.replace("ws:", "wss:"))
     assert "does not speak TLS" in line
     assert "or take ws://" in line
-
-
-@pytest.mark.parametrize("scheme", ["ws", "wss"])
-async def test_who_closes_at_once_is_tried_again(scheme):
-    """It may be a balancer whose verifier restarts."""
-    count, again = 0, anyio.Event()
-
-    async def slam(stream):
-        nonlocal count
-        count += 1
-        await stream.aclose()
-        if count > 6:
-            again.set()
-
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, slam)
-        port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        tls = ssl.create_default_context() if scheme == "wss" else None
-        address = VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls)
-        link = RemoteCloud(address, TERMS, time.perf_counter)
-        group.start_soon(link.run)
-        with anyio.fail_after(PATIENCE_S):
-            await again.wait()
-        assert link.lost is None
-        assert "at once" in link.trouble or "reset by peer" in link.trouble
-        group.cancel_scope.cancel()
 
 
 NO_HOSTS = ("ws://", "ws://:8766", "wss:///x", "ws://host:port", "ws://h:99999", "ws://h:0")

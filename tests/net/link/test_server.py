@@ -1,13 +1,16 @@
 """The verifier's server: who may connect, places, resumed turns, and its end."""
 
 import contextlib
+import random
 import signal
 
 import anyio
 import msgspec
 import pytest
 from far import QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
+from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
+from processes import memory_mb
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -213,3 +216,30 @@ async def test_health_and_a_clean_end(wanted):
             events = [event async for event in session]
             assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
         assert await anyio.to_thread.run_sync(lambda: process.wait(EXIT_S)) == 0
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
+async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenizer):
+    """In audio, prefill or decoding: every slot comes back, and memory stays."""
+    chance, sizes = random.Random(times), []
+    opened = opening(tokenizer=tokenizer, rules=wire_rules(PHRASES))
+    with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
+        for i in range(times):
+            data = SAMPLES[i % len(SAMPLES)].read_bytes()[44:]
+            pieces = [
+                wire.Audio(at // 2, data[at : at + 32_000], False)
+                for at in range(0, len(data), 32_000)
+            ]
+            async with raw(url) as edge:
+                await say(edge, opened, *pieces)
+                await say(edge, wire.Finish(len(data) // 2, {}), replace(REQUEST, runs_on=True))
+                await anyio.sleep(chance.uniform(0.0, 0.5))
+                edge.transport.abort()
+            await until_metric(url, "streamer_sessions 0.0")
+            sizes.append(memory_mb(process))
+        await until_metric(url, "streamer_links 0.0")
+        async with Describer.open(mode="exact", cloud=url) as describer:
+            found = await describer.describe(SAMPLES[0])
+            assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
+    settled = sizes[len(sizes) // 5 :]
+    assert max(settled) - settled[0] < 16
