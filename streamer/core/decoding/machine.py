@@ -41,7 +41,7 @@ from streamer.core.decoding.plan import (
     prefix_hash,
 )
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import Stop, first_stop
+from streamer.core.rules.settings import first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
@@ -297,7 +297,9 @@ class Speculator:
             match head.reply:
                 case None if head.request is None:
                     self._flights.popleft()
-                    self._commit_unverified(head.n, head.is_unverified)
+                    self.counts.blocks_unverified += head.is_unverified
+                    log_probs = [signal.log_prob for signal in self._signals[: head.n]]
+                    self._settle(self._tail[: head.n], head.n, False, log_probs)
                 case Verdict() as verdict:
                     self._flights.popleft()
                     self._land(head, verdict)
@@ -325,36 +327,26 @@ class Speculator:
         """Ids drafted and not committed."""
         return self.sequence.answer[self.sequence.n_committed :]
 
-    def _commit_unverified(self, n: int, is_unverified: bool) -> None:
-        self.counts.blocks_unverified += is_unverified
-        log_probs = [signal.log_prob for signal in self._signals[:n]]
-        self._settle(self._tail[:n], n, verified=False, log_probs=log_probs)
-
     def _settle(self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float]) -> None:
         """Commit `ids` in place of the first `n_settled`, up to one that stops the answer. The ids
         drafted after them stay where `ids` were drafted there."""
-        tail = self._tail
-        kept, stopped = self._up_to_stop(ids)
-        stands = stopped is None and kept == tail[:n_settled]
+        tail, n_committed = self._tail, self.sequence.n_committed
+        answer = [*self.sequence.answer[:n_committed], *ids]
+        found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
+        kept, last = list(ids), None
+        if found is not None:
+            at, stopped = found
+            kept = answer[n_committed : at + stopped.keep]
+            last = None if stopped.keep else answer[at]
+            self.stop_reason = stopped.reason
+        stands = found is None and kept == tail[:n_settled]
         if stands:
             del self._signals[:n_settled]
         else:
-            last = None if stopped is None or stopped.keep else ids[len(kept)]
             self._drop_after(tail, kept, n_settled, last)
-        self.stop_reason = None if stopped is None else stopped.reason
         self._commit(kept, verified, tuple(log_probs[: len(kept)]))
         if not stands:
             self._forget_ahead()
-
-    def _up_to_stop(self, ids: Ids[int]) -> tuple[list[int], Stop | None]:
-        """`ids` up to the first one that stops the answer, and that stop."""
-        n_committed = self.sequence.n_committed
-        answer = [*self.sequence.answer[:n_committed], *ids]
-        found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
-        if found is None:
-            return list(ids), None
-        at, stopped = found
-        return answer[n_committed : at + stopped.keep], stopped
 
     def _commit(self, kept: list[int], verified: bool, log_probs: tuple[float, ...]) -> None:
         self.sequence.commit(len(kept))

@@ -74,11 +74,6 @@ class ServedTurn:
         """Seconds of audio that arrived and are not heard."""
         return max(0, self._num_received - self.state.num_samples) / SAMPLE_RATE_HZ
 
-    def take(self, socket: ServerConnection) -> None:
-        """`socket` serves the turn now."""
-        self.socket = socket
-        self.released = anyio.Event()
-
     async def serve(self, socket: ServerConnection, model: str) -> None:
         """Serve one websocket until it ends.
 
@@ -116,7 +111,7 @@ class ServedTurn:
     ) -> Exception:
         """Do what the messages ask for, in their order. Returns what ended it."""
         try:
-            while True:
+            while self._ended is None:
                 with anyio.move_on_after(MAX_TURN_IDLE_S) as idle:
                     message = await messages.receive()
                 if idle.cancelled_caught:
@@ -124,10 +119,11 @@ class ServedTurn:
                 if self._ended is None:
                     await self._take(socket, message)
         except anyio.EndOfStream:
-            assert self._ended is not None, "the reader says why it ends"
-            return self._ended
+            pass
         except Exception as error:
             return error
+        assert self._ended is not None, "the reader says why it ends"
+        return self._ended
 
     async def _take(self, socket: ServerConnection, message: wire.Up) -> None:
         match message:
@@ -149,9 +145,8 @@ class ServedTurn:
     async def _judge(self, socket: ServerConnection, request: VerifyRequest) -> None:
         """Send one verdict, or those of a whole answer."""
         self.state.check(request)
-        replies = self.judge.judge(request)
         since = anyio.current_time()
-        async with aclosing(replies):
+        async with aclosing(self.judge.judge(request)) as replies:
             async for reply in replies:
                 now = anyio.current_time()
                 self._metrics.judging.inc(now - since)
@@ -232,7 +227,8 @@ class VerifierServer(Service):
         except wire.WireError:
             await socket.close(*GARBAGE)
         except Broken as broken:
-            await _reject(socket, broken)
+            with suppress(ConnectionClosed):
+                await _send(socket, wire.Rejected(broken.is_final, str(broken)[:200]))
         except ConnectionClosed:
             return
         finally:
@@ -264,10 +260,11 @@ class VerifierServer(Service):
         finally:
             turn.socket = None
             turn.released.set()
-            if is_over:
+            if is_over or self._admission.is_draining:
                 self._end(turn)
-            else:
-                self._hold(turn)
+            else:  # hold it for its edge, after those held longer
+                self._turns[turn.state.session] = self._turns.pop(turn.state.session)
+                turn.held_until = anyio.current_time() + self._hold_s
 
     async def _claim(self, socket: ClientSocket, opened: wire.Open) -> ServedTurn:
         """A new turn, or the one that is resumed. Raises Broken."""
@@ -283,60 +280,51 @@ class VerifierServer(Service):
         else:
             turn.state.resume(opened)
             self.metrics.resumed.inc()
-        turn.take(socket)
+        turn.socket = socket
+        turn.released = anyio.Event()
         return turn
 
     def _begin(self, tenant: str, opened: wire.Open) -> ServedTurn:
+        """Raises Broken."""
         state = VerifierTurn(self._model, opened)
         self._make_room(tenant)
         try:
-            turn = ServedTurn(state, self._open_judge(state), tenant, self.metrics)
+            judge = self._open_judge(state)
         except Exception as error:
             _logger.error("turn.failed", exc_info=error)
             told = "the verifier cannot open a turn; its log says more"
             raise Broken(told, is_final=False) from None
-        self._turns[state.session] = turn
+        turn = self._turns[state.session] = ServedTurn(state, judge, tenant, self.metrics)
         self._admission.enter(tenant)
         return turn
 
     def _make_room(self, tenant: str) -> None:
-        """End the turns held longest until there is room for another. Raises Broken."""
+        """End the turns held longest until there is room for another; a key that has its share
+        makes room among its own. Raises Broken."""
         admission = self._admission
         while (told := admission.why_full(tenant)) is not None:
-            held = next((t for t in self._turns.values() if self._can_go(t, tenant)), None)
-            if held is None:
+            is_own = admission.has_its_share(tenant)
+            held = (turn for turn in self._turns.values() if turn.socket is None)
+            oldest = next((t for t in held if not is_own or t.tenant == tenant), None)
+            if oldest is None:
                 admission.num_refused += 1
                 raise Broken(told, is_final=False)
-            self._end(held)
+            self._end(oldest)
         if admission.is_draining:
             raise Broken("the verifier is going down", is_final=False)
-
-    def _can_go(self, turn: ServedTurn, tenant: str) -> bool:
-        """A key that has its share makes room among its own turns."""
-        is_own = turn.tenant == tenant
-        return turn.socket is None and (is_own or not self._admission.has_its_share(tenant))
-
-    def _hold(self, turn: ServedTurn) -> None:
-        """Keep a turn for its edge; not while the verifier goes down."""
-        if self._admission.is_draining:
-            self._end(turn)
-            return
-        del self._turns[turn.state.session]
-        self._turns[turn.state.session] = turn  # after those held longer
-        turn.held_until = anyio.current_time() + self._hold_s
 
     async def _end_held(self) -> None:
         """End the turns whose edge does not come back; at the service's end, all that are held."""
         try:
             while True:
                 await anyio.sleep(HELD_EVERY_S)
-                self._end_those(anyio.current_time())
+                self._end_until(anyio.current_time())
         finally:
-            self._end_those(math.inf)
+            self._end_until(math.inf)
 
-    def _end_those(self, held_until: float) -> None:
+    def _end_until(self, now: float) -> None:
         for turn in list(self._turns.values()):
-            if turn.socket is None and turn.held_until <= held_until:
+            if turn.socket is None and turn.held_until <= now:
                 self._end(turn)
 
     def _end(self, turn: ServedTurn) -> None:
@@ -349,11 +337,6 @@ class VerifierServer(Service):
 
 async def _send(socket: ServerConnection, message: wire.Down) -> None:
     await socket.send(wire.encode(message))
-
-
-async def _reject(socket: ServerConnection, broken: Broken) -> None:
-    with suppress(ConnectionClosed):
-        await _send(socket, wire.Rejected(broken.is_final, str(broken)[:200]))
 
 
 async def _close_all(sockets: set[ClientSocket]) -> None:
