@@ -1,12 +1,5 @@
 """How one answer is decoded: the plan, the actions of the state machine, what the answer cost; and
 how a block is judged, by the gate and by the target (docs/decoding.md).
-
-Thresholds of the gate are for the softmax that an id is chosen from: in a form, that of the allowed
-ids with their biases; else the RAW softmax, before any rule.
-
-The target gives one Verdict or Refusal for each VerifyRequest. The edge may repeat a request (a
-lost reply) and the link may delay or reorder them. A repeat gets the same verdict again without a
-second step. An older number, a known number with other ids, and another prefix are refused.
 """
 
 from __future__ import annotations
@@ -26,10 +19,10 @@ from streamer.core.text.vocabulary import PUNCTUATION, SENTENCE_ENDS, Vocabulary
 
 
 class Signal(NamedTuple):
-    """Two numbers about one drafted id, from the drafter's softmax.
+    """Two numbers about one drafted id.
 
-    entropy: of the distribution that the id was chosen from, nats. log_prob: of the CHOSEN id,
-    always in the raw softmax.
+    entropy: of the distribution that it was chosen from, nats; in a form, that of the allowed ids
+    with their biases. log_prob: of the id, always in the raw softmax.
     """
 
     entropy: float
@@ -121,8 +114,7 @@ Word = Annotated[str, Meta(max_length=200)]
 
 
 class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """On the link a MessagePack array: the kind, then the fields (core/link/wire.py). Bounds of the
-    fields are checked on arrival."""
+    """On the link a MessagePack array: the kind, then the fields (core/link/wire.py)."""
 
 
 class VerifyRequest(Message, tag=4, frozen=True):
@@ -178,7 +170,12 @@ class Refusal(Message, tag=4, frozen=True):
 
 
 class TargetLedger:
-    """Keeps the target's sequence in step with commits, and the latest verdicts for a repeat."""
+    """Keeps the target's sequence in step with commits, and the latest verdicts for a repeat.
+
+    The edge may repeat a request (a lost reply) and the link may delay or reorder them. A repeat
+    gets the same verdict again without a second step. An older number, a known number with other
+    ids, and another prefix are refused.
+    """
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
@@ -223,9 +220,8 @@ class TargetLedger:
 
 def num_same(a: Ids[object], b: Ids[object]) -> int:
     """How many ids, or characters, the two have in common at their beginning."""
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 Mode = Literal["gated", "exact", "edge", "cloud"]
@@ -296,11 +292,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Counts:
-    """The cost of one answer, in ids; `cloud_calls` are verify steps, `blocks` are of drafts.
-
-    Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
-    accepted: it printed .84 where this ratio was .14.
-    """
+    """The cost of one answer, in ids; `cloud_calls` are verify steps, `blocks` are of drafts."""
 
     n_drafted: int = 0
     n_uploaded: int = 0
