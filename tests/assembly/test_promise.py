@@ -11,8 +11,6 @@ from speech import SAMPLES
 
 from streamer import Config, Describer
 from streamer.assembly.models import Models, PromiseWarning
-from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.thinker import resolve
 
 ANOTHER = r"the gate's promise was made for another cloud model \(embedded-cloud \w+, not \w+\); run streamer calibrate"
@@ -86,17 +84,3 @@ async def test_another_cloud_elsewhere_warns_once(another_cloud, caplog):
             async with Describer.open(cloud=url) as describer:
                 assert (await describer.describe(SAMPLES[0])).text
         assert re.fullmatch(ANOTHER, caplog.messages[-1])
-
-
-def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
-    """pipelines/embedded/gate.py copies the edge's gate into the cloud's card, after the calibration."""
-    before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
-    card = json.loads(file.read_text("utf-8"))
-    edge, cloud = (resolve("embedded", role) for role in ("edge", "cloud"))
-    assert before != fingerprint_of(cloud) == read_card(edge).promises["fluent"].fingerprint
-    file.write_text(json.dumps({**card, "gate": {}}, indent=1), "utf-8")
-    assert fingerprint_of(another_cloud) == before
-    file.write_text(json.dumps({**card, "language": "yue"}), "utf-8")
-    assert fingerprint_of(another_cloud) != before
-    file.write_text("{", "utf-8")
-    assert fingerprint_of(another_cloud) != before

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from fakes import ToyModel
 from history import Attempt, prove
 from house import house
+from patience import PATIENCE_S
 from returning import Returning
 from toy_parts import (
     CLOUD_SEED,
@@ -30,8 +29,6 @@ from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.model.sampler import choose
 
-TICK_S = 0.1
-MAX_TICKS = 1_200  # a safety net: a schedule takes a second or two
 FOREVER_S = 1e9
 SHORT_S = 0.15
 WAIT_S = 5.0  # for a client that is held up, until the next fault comes all the same
@@ -120,7 +117,7 @@ async def run(schedule: Schedule) -> Counter[str]:
         )
         harm = asyncio.create_task(_harm(found, schedule, client.history, done))
         try:
-            async with within_ticks(MAX_TICKS):
+            async with asyncio.timeout(PATIENCE_S):
                 history = await client.run()
         except TimeoutError:
             last = [(e.kind, str(e.what)[:80]) for e in client.history.entries[-5:]]
@@ -136,23 +133,6 @@ async def run(schedule: Schedule) -> Counter[str]:
     done["sessions resumed"] += history.count("resumed")
     done["sessions lost with their server"] += history.count("began") - 1
     return done
-
-
-@contextlib.asynccontextmanager
-async def within_ticks(num: int) -> AsyncIterator[None]:
-    """Raises TimeoutError after so many ticks: on a busy machine a tick is longer."""
-    async with asyncio.timeout(None) as bound:
-
-        async def count() -> None:
-            for _ in range(num):
-                await asyncio.sleep(TICK_S)
-            bound.reschedule(asyncio.get_running_loop().time())
-
-        counting = asyncio.create_task(count())
-        try:
-            yield
-        finally:
-            counting.cancel()
 
 
 async def _harm(found, schedule, history, done):

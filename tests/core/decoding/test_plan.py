@@ -95,20 +95,6 @@ def test_older_and_foreign_requests_are_refused():
     assert book.sequence.answer == [4, 7], "a refusal changes nothing"
 
 
-def test_commits_without_the_target_take_the_place_of_its_own():
-    """After a lost verdict the target rolls back to the agreed prefix."""
-    book = ledger()
-    first = ask(1, draft=[4, 5])
-    book.begin(first)
-    book.conclude(first, [4, 8, 6])
-    second = ask(2, base=0, unverified=[4, 5], draft=[9])
-    assert book.begin(second) is None
-    assert book.sequence.answer == [4, 5, 9]
-    assert book.sequence.n_cached <= len(book.sequence) - 1 - len(second.draft), (
-        "the block's logits are to come"
-    )
-
-
 KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])
 OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 6), st.integers(0, 6)), max_size=60)
 
@@ -155,17 +141,3 @@ def test_a_committed_id_is_never_cut():
         sequence.replace_tail(2)
     sequence.replace_tail(3, [8])
     assert sequence.answer == [5, 6, 8]
-
-
-def test_misuse_is_told_in_one_line():
-    sequence = Sequence([1], n_cached=1)
-    with pytest.raises(RuntimeError, match="start_answer"):
-        _ = sequence.answer
-    with pytest.raises(ValueError, match="pending"):
-        sequence.mark_fed(2)
-    with pytest.raises(ValueError, match="outside"):
-        Sequence([1], n_cached=2)
-    sequence.start_answer()
-    assert sequence.pending == [1], "audio may be cached whole until the answer starts"
-    with pytest.raises(ValueError, match="beyond the answer"):
-        sequence.commit(1)

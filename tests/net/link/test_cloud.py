@@ -11,7 +11,6 @@ from far import (
     be,
     free_port,
     hear,
-    honest,
     linked,
     lying,
     obliging,
@@ -203,30 +202,6 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
         async with serving_judges(port=port):
             await until(lambda: link.is_up)
             await speak_and_ask(link, 0.1, 5)
-
-
-async def test_a_verifier_whose_model_changes_between_turns_is_told():
-    """As one plain line; the same model is no news."""
-    models = ["model a", "model a", "model\x1b[2J b\n", "model a", "model a"]
-    opened = iter(models)
-
-    def reply(message, chance):
-        if isinstance(message, wire.Open):
-            return [wire.Opened(0, next(opened))]
-        return honest(message, chance)
-
-    found = []
-    async with lying(reply) as port, linked(port) as link:
-        link._on_model = found.append
-        await link.settled(5.0)
-        for _ in models:
-            target = link.listen()
-            await hear(target, sound(0.1))
-            await until(lambda target=target: target.turn.num_heard == 1_600)
-            target.close()
-    assert len(found) == 3, found
-    assert found[::2] == ["model a", "model a"]
-    assert found[1].isprintable()
 
 
 @pytest.mark.parametrize(

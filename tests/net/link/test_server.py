@@ -175,24 +175,6 @@ async def test_keys_share_places_and_turns_of_others_are_out_of_reach():
         await stack.enter_async_context(by("b"))
 
 
-@pytest.mark.parametrize("edges", [8, pytest.param(16, marks=pytest.mark.long)])
-async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
-    """All in the same steps of one model: each gets what it gets alone."""
-    found = {}
-
-    async def describe_all(i):
-        async with Describer.open(mode="exact" if i % 2 else "cloud", cloud=verifier) as describer:
-            for k in range(2):
-                file = SAMPLES[(i + k) % len(SAMPLES)]
-                found[i, file.name] = list((await describer.describe(file)).ids)
-
-    async with anyio.create_task_group() as group:
-        for i in range(edges):
-            group.start_soon(describe_all, i)
-    assert len(found) == 2 * edges
-    assert all(ids == wanted["exact"][name]["ids"] for (_, name), ids in found.items())
-
-
 async def test_health_and_a_clean_end(wanted):
     """A turn in hand when SIGTERM comes is answered; spare websockets close at once; exit 0."""
     with verifying("--max-sessions", 1) as (url, process):
