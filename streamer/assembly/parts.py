@@ -104,7 +104,6 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
 
 def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:
-    """weighs: a turn's words need measures, too."""
     rule = None
     if (found := options.turn_detection) is not None:
         rule = TurnRule(found.threshold, found.prefix_padding_ms, found.silence_ms)

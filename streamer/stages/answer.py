@@ -213,7 +213,6 @@ class TurnAnswer:
 
     @property
     def _may_ask(self) -> bool:
-        """Whether it is worth asking about the turn now."""
         cloud, target = self._parts.cloud, self.turn.cloud
         return cloud is not None and cloud.is_up and target is not None and target.is_up
 
@@ -225,7 +224,6 @@ class TurnAnswer:
             self._call(self.turn.cloud.finish, self._ready.closed, self._ready.weights)
 
     def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
-        """Call the target in a task."""
 
         async def call() -> None:
             reply: Reply | None
@@ -255,7 +253,6 @@ class TurnAnswer:
                     self._spec.replied(reply)
 
     def _see_failures(self) -> None:
-        """Tell the target that it was too slow, or away."""
         if self._spec.num_failures > self._num_failures and self.turn.cloud is not None:
             self._num_failures = self._spec.num_failures
             self.turn.cloud.failed()

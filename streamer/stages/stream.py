@@ -213,7 +213,6 @@ class LiveSession:
         }
 
     def _close(self) -> None:
-        """Give everything back; the stages have ended."""
         self._is_ended = self._is_closed = True
         for event in self._awaited:
             event.set()
@@ -222,7 +221,6 @@ class LiveSession:
             end.close()
 
     def _ends_with(self, event: Event) -> bool:
-        """Whether an iteration ends with `event`."""
         is_over = isinstance(event, Description | TurnFailed)
         return is_over and self._options.turn_detection is None and not self._is_ended
 

@@ -194,7 +194,6 @@ class Speculator:
 
     @property
     def _room(self) -> int:
-        """Ids until the block is whole, the guess before it included."""
         return self._span + self._size - len(self._signals)
 
     @property
@@ -324,7 +323,6 @@ class Speculator:
 
     @property
     def _tail(self) -> list[int]:
-        """Ids drafted and not committed."""
         return self.sequence.answer[self.sequence.n_committed :]
 
     def _settle(self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float]) -> None:

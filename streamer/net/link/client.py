@@ -219,7 +219,6 @@ class RemoteCloud:
         return self._spare is not None or bool(self._taken)
 
     async def _keep_spare(self) -> None:
-        """One spare connection, until a turn takes it or it is lost."""
         socket, since = await self._dial()
         self._spare = socket
         try:
@@ -266,7 +265,6 @@ class RemoteCloud:
         return None
 
     def _answered(self, asked_at: float) -> None:
-        """The verifier answered a ping that was sent at `asked_at`."""
         self.rtt_s = self.clock() - asked_at
         self._answered_at = asked_at
         self._settled.set()

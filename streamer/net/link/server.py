@@ -2,8 +2,8 @@
 
 Admission, HTTP and drain are net/service/service.py's. A websocket that has opened no turn is an
 edge's spare. A turn outlives a websocket that was cut by `hold_s`, so that its edge can resume it.
-Bounds: `max_sessions` turns, where a held one makes room for a new one; websockets of each key; the
-messages of each turn that wait. Websockets without a pong are closed.
+Bounds: `max_sessions` turns, where a held one makes room for a new one, and the messages of each
+turn that wait. Websockets without a pong are closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.plan import Refusal, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
-from streamer.net.service.admission import Admission, HttpRefusal, busy
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import ClientSocket
 from streamer.net.service.logs import Notices
 from streamer.net.service.metrics import VerifierMetrics
@@ -33,7 +33,6 @@ from streamer.stages.ports import Judge, quietly
 
 HOLD_S = 30.0
 HELD_EVERY_S = 0.25
-SPARE_LINKS = 8  # of each key, beyond two for each turn
 GOODBYE = 1000  # the close code of a turn that is over
 GARBAGE = (1008, "not a message of this protocol")
 RESTART = (1012, "the verifier is going down")
@@ -143,7 +142,6 @@ class ServedTurn:
                 raise Broken("the turn is open already")
 
     async def _judge(self, socket: ServerConnection, request: VerifyRequest) -> None:
-        """Send one verdict, or those of a whole answer."""
         self.state.check(request)
         since = anyio.current_time()
         async with aclosing(self.judge.judge(request)) as replies:
@@ -211,10 +209,6 @@ class VerifierServer(Service):
         if version != str(wire.VERSION):
             told = f"this verifier speaks version {wire.VERSION} of the link, the edge {version}"
             raise HttpRefusal(400, f"{told}; update the older of the two")
-        admission = self._admission
-        most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
-        if sum(link.tenant == tenant for link in self._links) >= most:
-            raise busy("too many websockets; close some")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one websocket: the turn that its first message opens."""
@@ -244,7 +238,6 @@ class VerifierServer(Service):
         await _close_all(self._links)
 
     async def _serve_turn(self, turn: ServedTurn, socket: ClientSocket) -> None:
-        """Raises ConnectionClosed, Broken, WireError."""
         is_over = True
         try:
             await turn.serve(socket, self._model.fingerprint)
@@ -269,8 +262,6 @@ class VerifierServer(Service):
     async def _claim(self, socket: ClientSocket, opened: wire.Open) -> ServedTurn:
         """A new turn, or the one that is resumed. Raises Broken."""
         while (turn := self._turns.get(opened.session)) is not None:
-            if turn.tenant != socket.tenant:
-                raise Broken("the turn belongs to another key")
             if turn.socket is None:
                 break
             turn.socket.transport.abort()  # the edge has given it up
@@ -285,7 +276,6 @@ class VerifierServer(Service):
         return turn
 
     def _begin(self, tenant: str, opened: wire.Open) -> ServedTurn:
-        """Raises Broken."""
         state = VerifierTurn(self._model, opened)
         self._make_room(tenant)
         try:
