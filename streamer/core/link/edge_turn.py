@@ -177,20 +177,17 @@ class EdgeTurn:
         return wire.Audio.of(start, np.frombuffer(data, np.float32))
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
-        known, num_ids = self.terms.vocabulary, self.terms.vocabulary.num_ids
-        if verdict.next_id >= num_ids:
-            raise RemoteFault(f"the verifier chose id {verdict.next_id} of {num_ids}")
         request = self._requests.get(verdict.number)
         is_of_run = self._run_from is not None and verdict.number >= self._run_from
         if request is None and not is_of_run:  # given up
             return None
+        n, chosen, known = verdict.n_accepted, verdict.next_id, self.terms.vocabulary
         n_drafted = len(request.draft) if request is not None else 0
-        if verdict.n_accepted > n_drafted:
-            raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {n_drafted}")
+        is_possible = n <= n_drafted and chosen < known.num_ids
         # terminals and pages show it: no escape code, line break or special id
-        if self.terms.rules.clean and known.never[verdict.next_id]:
-            told = f"the verifier chose id {verdict.next_id}, which the rules never allow"
-            raise RemoteFault(told)
+        if not is_possible or (self.terms.rules.clean and known.never[chosen]):
+            told = f"{n} of {n_drafted} ids accepted, then id {chosen}"
+            raise RemoteFault(f"a verdict of the verifier cannot be: {told}")
         if request is None:
             if len(self._early) < MAX_IDS:
                 self._early[verdict.number] = verdict
