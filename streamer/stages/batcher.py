@@ -73,7 +73,7 @@ class Batcher:
         self._inbox.put(None)
 
     def _forgotten(self) -> None:
-        """At exit, if nobody closed it: a daemon thread that comes back from torch would abort the
+        """At exit, if it is still open: a daemon thread that comes back from torch would abort the
         process."""
         self._end()
         self._thread.join(EXIT_S)
