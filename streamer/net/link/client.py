@@ -205,24 +205,26 @@ class RemoteCloud:
     def cut(self, error: Exception, since: float) -> None:
         """A connection, there since `since`, was ended by `error`."""
         self.num_cuts += 1
-        self._dialled.failed(self.clock(), since)
-        if not self._has_connection or not isinstance(error, ConnectionClosed):
-            self._absent(error)
-        else:
-            self.trouble = why(error)
-        self._wake.set()  # perhaps only this connection was cut
+        self._failed(error, since)
 
     # Connections.
 
-    @property
-    def _has_connection(self) -> bool:
-        return self._spare is not None or bool(self._taken)
-
     async def _keep_spare(self) -> None:
+        """Ping a new spare connection until a turn takes it or it is lost."""
         socket, since = await self._dial()
         self._spare = socket
+        error: Exception | None = None
         try:
-            error = await self._watch(socket)
+            while self._spare is socket:
+                self._wake = anyio.Event()
+                asked_at = self.clock()
+                with anyio.fail_after(PATIENCE_S):
+                    await (await socket.ping())
+                self._answered(asked_at)
+                with anyio.move_on_after(PING_S):
+                    await self._wake.wait()
+        except (TimeoutError, ConnectionClosed) as ended:
+            error = ended
         finally:
             is_lost = self._spare is socket
             if is_lost:
@@ -242,27 +244,12 @@ class RemoteCloud:
                 try:
                     socket = await self.verifier.dial(self._edge)
                 except UNREACHABLE as error:
-                    self._refused(error, since)
+                    self._failed(error, since)
                 else:
                     self.lost = None
                     self.was_linked = True
                     self._num_tries = 0
                     return socket, since
-
-    async def _watch(self, socket: ClientConnection) -> Exception | None:
-        """Ping the spare connection until a turn takes it. Returns the error that ended it."""
-        while self._spare is socket:
-            self._wake = anyio.Event()
-            asked_at = self.clock()
-            try:
-                with anyio.fail_after(PATIENCE_S):
-                    await (await socket.ping())
-            except (TimeoutError, ConnectionClosed) as error:
-                return error
-            self._answered(asked_at)
-            with anyio.move_on_after(PING_S):
-                await self._wake.wait()
-        return None
 
     def _answered(self, asked_at: float) -> None:
         self.rtt_s = self.clock() - asked_at
@@ -272,16 +259,16 @@ class RemoteCloud:
             self.trouble = SLOW
         self._notices.state(True, f"{self.name} is there again")
 
-    def _refused(self, error: Exception, since: float) -> None:
-        """A dial failed. A verifier that serves turns is there, though it may be full."""
+    def _failed(self, error: Exception, since: float) -> None:
+        """A dial failed, or a connection ended. A verifier that serves other turns is there, though
+        it may be full; else end the waits that are useless."""
         self._dialled.failed(self.clock(), since)
-        if not (isinstance(error, InvalidStatus) and self._has_connection):
-            self._absent(error)
-
-    def _absent(self, error: Exception) -> None:
-        """There is no connection, or the verifier is at fault: end the waits that are useless."""
-        self._answered_at = None
         self.trouble = why(error)
+        self._wake.set()  # perhaps only this connection was cut
+        is_there = self._spare is not None or bool(self._taken)
+        if is_there and isinstance(error, ConnectionClosed | InvalidStatus):
+            return
+        self._answered_at = None
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | WireError):
             self.late.failed(self.clock())
