@@ -96,8 +96,6 @@ def read_up(data: bytes) -> None:
                     turn = VerifierTurn(MODEL, found)
                 case _ if turn is None:
                     continue
-                case wire.Open():
-                    turn.resume(found)
                 case wire.Audio():
                     turn.audio(found)
                 case wire.Finish():

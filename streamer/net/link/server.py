@@ -269,7 +269,6 @@ class VerifierServer(Service):
         if turn is None:
             turn = self._begin(socket.tenant, opened)
         else:
-            turn.state.resume(opened)
             self.metrics.resumed.inc()
         turn.socket = socket
         turn.released = anyio.Event()
