@@ -1,9 +1,7 @@
 """The state machine on given blocks and verdicts: stops, corrections, credits, counts, pace."""
 
-import random
-
 import pytest
-from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
+from fakes import toy_vocabulary
 
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import (
@@ -21,19 +19,13 @@ from streamer.core.decoding.plan import (
     Wait,
 )
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
 CALM = Signal(0.0, -0.1)
 STOP = 9
 EOS = VOCABULARY.num_ids - 1
-ANY_RULES = [
-    Rules(max_new_tokens=40),
-    Rules.off(max_new_tokens=25),
-    Rules(ngram=2, comma_gap=0),
-    Rules.off(loop_global=True, max_new_tokens=60),
-]
 
 
 def started():
@@ -110,41 +102,6 @@ def test_drafts_after_the_first_one_grow_where_they_may():
                 case Verify(request):
                     machine.replied(Verdict(request.number, 0, 0))
         assert sizes == [2, size]
-
-
-def written(draft_s, rules, sampling, seed):
-    """One answer: all that can be seen of it, and the most ids that were wanted at a time."""
-    machine = Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
-    edge = ToyStream(ToyModel(VOCABULARY.num_ids, 1), machine.sequence)
-    drafter = ToyDrafter(edge, VOCABULARY, rules, sampling, "model", random.Random(seed))
-    shown = []
-    most = 0
-    while True:
-        match machine.next(0.0):
-            case DraftMore(n):
-                most = max(most, n)
-                drafted = [drafter.draft(1) for _ in range(n)]
-                machine.drafted([ids[0] for ids, _ in drafted], [s[0] for _, s in drafted])
-            case Emit() as emit:
-                shown.append(emit)
-            case Done(reason):
-                counts = machine.counts
-                seen = shown, reason, counts.blocks, counts.n_committed, machine.sequence.answer
-                return seen, most
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_how_many_come_at_a_time_changes_nothing(seed):
-    rules = ANY_RULES[seed % 4]
-    sampling = [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)][
-        seed % 3
-    ]
-    one_by_one, most = written(1.0, rules, sampling, seed)
-    assert most == 1
-    for draft_s in (AT_ONCE_S / 3.5, AT_ONCE_S / 7.5, 1e-9):
-        found, most = written(draft_s, rules, sampling, seed)
-        assert found == one_by_one
-        assert most > 1
 
 
 @pytest.mark.parametrize(("end", "reason"), [(STOP, "sentence"), (EOS, "eos")])

@@ -215,3 +215,13 @@ def test_exact_is_the_target_alone_and_no_fault_of_the_link_changes_an_id(seed, 
         assert gated[0][:2] == gated[1][:2]
         text = VOCABULARY.text_of(gated[0][0])
         assert form is None or form.is_whole(text)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_how_many_ids_come_at_a_time_changes_nothing(seed):
+    """At the edge alone; each id is a block of its own."""
+    house = House(seed, (), mode="edge")
+    answer, reason, _ = answered(house)
+    told = house.plan.rules, house.sampling
+    assert (answer, reason) == target_alone(house.drafter.stream.model, VOCABULARY, PROMPT, *told)
+    assert house.machine.counts.blocks == len(answer) + (reason in ("eos", "loop"))
