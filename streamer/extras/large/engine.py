@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from streamer.extras.large.layers import PHASES, feed
 from streamer.extras.large.matrix import Matrix, by_all, num_threads, room_for
-from streamer.extras.large.parts import REST, Part
 from streamer.model.checkpoint.layout import EMBEDDING, TextShape
 from streamer.model.engines.engine import KVSlots, Span, kv_sizes, rotary
 from streamer.model.engines.models import AudioTower, TextModel
 from streamer.model.kernels.library import PANEL
 
-Parts = Mapping[str, Part]
+Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
+REST = "rest"  # the part without matrices: embedding, convolutions, the tower's ends
 
 
 class FewBitsText(TextModel):
     """A row's bits depend on its own ids alone: not on their cut, nor on the rows beside it."""
 
-    def __init__(self, parts: Parts, shape: TextShape) -> None:
+    def __init__(self, parts: Mapping[str, Part], shape: TextShape) -> None:
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +30,7 @@ MOST_THREADS = 64
 WORTH = 1_000_000  # multiplications that are worth a thread: 0.1 ms of it
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """data [panels, groups, lines, LINE]: int8, a line holds 4 weights of each column, as [COLUMNS,
     4]; or uint8, the same of bytes of two weights of 4 bits, plus 8: the first four are in the low
     bits, the next in the high ones. scales [panels, groups, COLUMNS] float32; size: out and in,
@@ -88,15 +86,11 @@ def _helpers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_THREADS, "few-bits")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads are the parent's
-
-
 @cache
 def num_threads() -> int:
     """Threads of a product: the cores; OMP_NUM_THREADS in the environment bounds them."""
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return max(1, min(num_cores(), int(said) if said.isdecimal() else num_cores(), MOST_THREADS))
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(num_cores(), int(said) if said.isdecimal() else MOST_THREADS, MOST_THREADS))
 
 
 def pack(weight: Tensor, bits: int, group: int) -> Matrix:

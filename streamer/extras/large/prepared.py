@@ -1,4 +1,7 @@
-"""A converted model on disk.
+"""A checkpoint, converted to 8 or 4 bits part by part, and kept on disk.
+
+One matrix is in memory as float32 at a time, and the largest comes first, while nothing else is
+there: so the peak is the memory of the engine itself.
 
 Files are mapped: they are there at once, and processes share their pages. A model lies in the
 user's cache, named after the checkpoint's fingerprint, so a stale one is never found. It is written
@@ -7,23 +10,25 @@ beside its place, and moved there when it is whole.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from streamer.extras.large.engine import FewBitsText, FewBitsTower
-from streamer.extras.large.parts import REST, Part, flat, names_of, parts_of, whole
-from streamer.model.checkpoint.layout import Shapes, weight_bytes
+from streamer.extras.large.engine import REST, FewBitsText, FewBitsTower, Part
+from streamer.extras.large.matrix import Matrix, pack
+from streamer.model.checkpoint.layout import EMBEDDING, Shapes, bits_of, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of, quiet
-from streamer.model.devices import is_ours
-from streamer.model.engines.engine import Text, Tower
+from streamer.model.engines.engine import Text, Tower, arrays_of
+from streamer.model.engines.load import Tensors
 from streamer.model.kernels.library import PANEL
 
 VERSION = 6  # of the layout; another one is not read
@@ -48,21 +53,13 @@ def load_few_bits(
         why = f"{prepared.at}: {name} cannot be read ({getattr(error, 'strerror', None) or error})"
         way = "it is not used; `streamer warm` writes it anew"
         warnings.warn(f"{why}; {way}", ModelWarning, stacklevel=2)
-    if not parts:
-        for name, part in parts_of(directory, shapes, engine):
-            parts[name] = part
-            told(len(parts), len(names))
+    for name, part in () if parts else parts_of(directory, shapes, engine):
+        parts[name] = part
+        told(len(parts), len(names))
     # Products have threads of their own: torch's would stay on their cores, waiting for the next.
     torch.set_num_threads(1)
     layers = [parts[f"tower.{i}"] for i in range(shapes.audio.layers)]
     return FewBitsTower(dict(parts[REST]), shapes.audio, layers), FewBitsText(parts, shapes.text)
-
-
-def cache_home() -> Path:
-    """Where prepared models lie: STREAMER_CACHE, or `streamer` in the user's cache."""
-    if given := os.environ.get("STREAMER_CACHE"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "streamer"
 
 
 class Prepared:
@@ -72,46 +69,30 @@ class Prepared:
         self._made_of = directory, shapes, engine
         self._name = f"{fingerprint_of(directory)}-{engine}"
         self.num_bytes = weight_bytes(shapes, engine)
-        self.at = cache_home() / "prepared" / f"{self._name}-{VERSION}"
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "streamer"
+        home = Path(os.environ.get("STREAMER_CACHE") or cache).expanduser() / "prepared"
+        self.at = home / f"{self._name}-{VERSION}"
 
     def write(self, told: Told) -> None:
         """Convert the checkpoint, part by part, in place of any older form. Raises ModelError, also
         where the disk is full."""
-        home = self.at.parent
+        home, beside = self.at.parent, self.at.with_name(f".{self.at.name}")
+        shutil.rmtree(beside, ignore_errors=True)  # of a run that was killed
         try:
-            home.mkdir(parents=True, exist_ok=True)
-            with self._folder() as beside:
-                self._check_disk(home)
-                names = names_of(self._made_of[1])
-                for i, (name, part) in enumerate(parts_of(*self._made_of)):
-                    save_file(flat(part), beside / name)
-                    told(i + 1, len(names))
-                for old in home.glob(f"{self._name}-*"):
-                    shutil.rmtree(old, ignore_errors=True)
-                beside.replace(self.at)
+            beside.mkdir(parents=True)
+            self._check_disk(home)
+            for i, (name, part) in enumerate(parts_of(*self._made_of)):
+                save_file(flat(part), beside / name)
+                told(i + 1, len(names_of(self._made_of[1])))
+            for old in home.glob(f"{self._name}-*"):
+                shutil.rmtree(old, ignore_errors=True)
+            beside.replace(self.at)
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or str(error)
             way = "set STREAMER_CACHE to another place"
             raise ModelError(self.at, f"cannot be written ({why}); {way}") from None
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """An empty folder of this run alone, to be moved; it goes where the run fails."""
-        beside = self.at.with_name(f".{self.at.name}")
-        beside.mkdir(exist_ok=True)
-        owned = os.open(beside, os.O_RDONLY)
-        try:
-            if is_ours(owned) is False:
-                raise ModelError(self.at, "is written by another run; wait for its end")
-            for old in beside.iterdir():  # of a run that was killed
-                old.unlink()
-            try:
-                yield beside
-            except BaseException:
-                shutil.rmtree(beside, ignore_errors=True)
-                raise
         finally:
-            os.close(owned)
+            shutil.rmtree(beside, ignore_errors=True)
 
     def _check_disk(self, home: Path) -> None:
         """Raise ModelError where it will not fit, before any work."""
@@ -119,3 +100,55 @@ class Prepared:
         if free < self.num_bytes + SPARE_BYTES:
             needs = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
             raise ModelError(home, f"{needs}; make room, or set STREAMER_CACHE to another place")
+
+
+def names_of(shapes: Shapes) -> list[str]:
+    """Every part, in the order in which they are made."""
+    text = [f"text.{i}" for i in range(shapes.text.layers)]
+    return ["head", REST, *text, *(f"tower.{i}" for i in range(shapes.audio.layers))]
+
+
+def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str, Part]]:
+    """(name, what it holds). Raises ModelError."""
+    tensors = Tensors(directory)
+    for name in names_of(shapes):
+        yield name, part_of(name, tensors, shapes, engine)
+        with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def part_of(name: str, tensors: Tensors, shapes: Shapes, engine: str) -> Part:
+    """One of `names_of`."""
+    take, form = tensors.take, bits_of(engine, name)
+    if name == "head":
+        which = EMBEDDING if shapes.text.tied else "lm_head.weight"
+        return {"norm": take("model.norm.weight").float(), "head": pack(take(which), *form)}
+    if name == REST:
+        ends = {each: take(each).float() for each in shapes.audio.ends()}
+        return ends | {EMBEDDING: take(EMBEDDING).bfloat16()}
+    half, i = name.split(".")
+    shape = shapes.text if half == "text" else shapes.audio
+    return {
+        field: pack(array, *form) if array.ndim == 2 else array.float()
+        for field, array in arrays_of(take, shape, int(i))
+    }
+
+
+def flat(part: Part) -> dict[str, Tensor]:
+    """A part as tensors alone, a matrix as three; `whole` is the way back."""
+    found: dict[str, Tensor] = {}
+    for name, of in part.items():
+        fields = of._asdict().items() if isinstance(of, Matrix) else [("", of)]
+        found |= {f"{name}:{field}".removesuffix(":"): tensor for field, tensor in fields}
+    return found
+
+
+def whole(tensors: Mapping[str, Tensor]) -> Part:
+    """The part that `flat` was given."""
+    names = {key.partition(":")[0] for key in tensors}
+    return {
+        name: tensors[name]
+        if name in tensors
+        else Matrix(*(tensors[f"{name}:{field}"] for field in Matrix._fields))
+        for name in names
+    }

@@ -1,7 +1,6 @@
 """Weights of 8 and 4 bits: as close as can be, and the same bits in any company."""
 
 import os
-import sys
 import threading
 
 import llvmlite.binding
@@ -74,13 +73,13 @@ def thinker(tiny_pair, engine):
 
 FORM = pytest.mark.parametrize("form", BITS.values(), ids=ENGINES)
 SIZE = pytest.mark.parametrize(
-    ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 133), (96, 200), (40, 700), (4_100, 32)]
+    ("out", "inner"), [(64, 64), (1, 1), (7, 133), (40, 700), (4_100, 32)]
 )
 
 
 @FORM
 @SIZE
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 12, 20])
+@pytest.mark.parametrize("n", [1, 5, 12, 20])
 def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     """Rows are rounded to 8 bits in groups, and nothing else is lost."""
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
@@ -211,22 +210,3 @@ def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
     for thread in asking:
         thread.join()
     assert right == [True] * 800
-
-
-FORKED = """import os
-import torch
-from streamer.extras.large.matrix import pack
-from streamer.extras.large import matrix as kernel
-kernel.num_threads, kernel.WORTH = lambda: 3, 1
-matrix, x = pack(torch.randn(900, 96), 8, 128), torch.randn(2, 96)
-wanted = matrix.times(x)
-child = os.fork()
-if not child:
-    os._exit(0 if all(torch.equal(matrix.times(x), wanted) for _ in range(50)) else 1)
-assert torch.equal(matrix.times(x), wanted)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
-def test_a_forked_child_has_helpers_of_its_own():
-    assert python(FORKED) == "0\n"
