@@ -45,7 +45,7 @@ class TextShape(Struct, frozen=True, kw_only=True):
     hidden: Size = field(name="hidden_size")
     layers: Size = field(name="num_hidden_layers")
     heads: Size = field(name="num_attention_heads")
-    kv_heads: Size = field(default=0, name="num_key_value_heads")  # as `heads`
+    kv_heads: Size = field(name="num_key_value_heads")
     head_dim: Size = 0  # hidden / heads
     ffn: Size = field(name="intermediate_size")
     vocab: Size = field(name="vocab_size")
@@ -61,7 +61,6 @@ class TextShape(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         rope = self.rope_parameters or self.rope_scaling or _Rope()
         force_setattr(self, "rope_theta", rope.rope_theta or self.rope_theta)
-        force_setattr(self, "kv_heads", self.kv_heads or self.heads)
         force_setattr(self, "head_dim", self.head_dim or self.hidden // self.heads)
 
     def layer(self) -> Layer:
@@ -91,21 +90,13 @@ class AudioShape(Struct, frozen=True, kw_only=True):
     prefix: ClassVar[str] = "audio_tower."
 
     width: Size = field(name="d_model")
-    layers: Size = field(default=0, name="encoder_layers")
+    layers: Size = field(name="encoder_layers")
     heads: Size = field(name="encoder_attention_heads")
-    ffn: Size = field(default=0, name="encoder_ffn_dim")  # 4 * width
+    ffn: Size = field(name="encoder_ffn_dim")
     num_mels: Size = field(default=128, name="num_mel_bins")
     n_window: Size = 100
     output: Size = field(name="output_dim")
-    num_hidden_layers: Size = 0  # `encoder_layers` in some files
     activation_function: Literal["gelu"] = "gelu"
-
-    def __post_init__(self) -> None:
-        layers = self.layers or self.num_hidden_layers
-        if not layers:
-            raise ValueError("no `encoder_layers`")
-        force_setattr(self, "layers", layers)
-        force_setattr(self, "ffn", self.ffn or 4 * self.width)
 
     def layer(self) -> Layer:
         """The arrays of each layer."""

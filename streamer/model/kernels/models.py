@@ -60,11 +60,6 @@ class FastText:
         self._slots: KVSlots | None = None  # for which the table of arguments is made
         self._reserve(1)
 
-    @property
-    def is_half(self) -> bool:
-        """Whether the weights are kept as float16."""
-        return bool(self._tables[0].dtype == np.uint16)
-
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `step` reads."""
         sizes = kv_sizes(self.shape, num_slots, max_len, PANEL)
