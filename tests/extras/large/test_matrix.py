@@ -33,12 +33,6 @@ def scales_of(matrix):
     return matrix.scales.transpose(1, 2).flatten(0, 1)[: int(matrix.size[0])].numpy()
 
 
-def plain(matrix, form):
-    """The weights that it stands for."""
-    whole = whole_numbers(matrix, form) * scales_of(matrix)[..., np.newaxis]
-    return torch.from_numpy(whole.reshape(len(whole), -1)[:, : int(matrix.size[1])]).float()
-
-
 def product(matrix, form, x, bias=0):
     """As the kernel promises: rounded groups, exact sums, one rounding of each group's part."""
     f4, wide = np.float32, np.longdouble
@@ -54,31 +48,20 @@ def product(matrix, form, x, bias=0):
     return torch.from_numpy(total) + bias
 
 
-ENGINES = list(BITS)
-
-
 def drawn(*size, seed=0):
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request):
-    return request.param
+@pytest.fixture(scope="module", params=BITS)
+def thinker(tiny_pair, request):
+    return load(str(tiny_pair[1]), "cloud", num_slots=3, engine=request.param)
 
 
-@pytest.fixture(scope="module")
-def thinker(tiny_pair, engine):
-    return load(str(tiny_pair[1]), "cloud", num_slots=3, engine=engine)
-
-
-FORM = pytest.mark.parametrize("form", BITS.values(), ids=ENGINES)
-SIZE = pytest.mark.parametrize(
-    ("out", "inner"), [(64, 64), (1, 1), (7, 133), (40, 700), (4_100, 32)]
-)
+FORM = pytest.mark.parametrize("form", BITS.values(), ids=list(BITS))
 
 
 @FORM
-@SIZE
+@pytest.mark.parametrize(("out", "inner"), [(64, 64), (1, 1), (7, 133), (40, 700), (4_100, 32)])
 @pytest.mark.parametrize("n", [1, 5, 12, 20])
 def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     """Rows are rounded to 8 bits in groups, and nothing else is lost."""
@@ -128,39 +111,28 @@ def ids_of(n, seed):
     return torch.randint(0, 900, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-IDS = ids_of(150, 1)
-
-
-@pytest.fixture(scope="module")
-def whole(thinker):
-    """The logits of all ids at once, on one thread, in company."""
-    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
+def test_logits_are_the_same_bits_however_ids_are_cut(thinker, monkeypatch):
+    """In company, and however many threads share a step, too."""
+    engine, n, ids = thinker.engine, len(thinker.engine.prompt_ids), ids_of(150, 1)
     slot, other = engine.open(), engine.open()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "num_threads", lambda: 1)
-        found = engine.step([Row(slot, n, IDS, num_logits=150), Row(other, n, ids_of(3, 2))])[0]
+    monkeypatch.setattr(kernel, "num_threads", lambda: 1)
+    rows = [Row(slot, n, ids, num_logits=150), Row(other, n, ids_of(3, 2))]
+    whole = np.array(engine.step(rows)[0])
+    cuts = ([1] * 150, [1, 5, 2, 9, 1, 1, 131], [33, 117])
+    for threads, cut in [(1, cuts[1]), (2, cuts[2]), (5, cuts[1]), (2, cuts[0]), (5, [150])]:
+        monkeypatch.setattr(kernel, "num_threads", lambda of=threads: of)
+        out, at = [], 0
+        for piece in cut:
+            out += engine.step([Row(slot, n + at, ids[at : at + piece], num_logits=piece)])
+            at += piece
+        assert np.array_equal(np.concatenate(out), whole)
     engine.close(slot)
     engine.close(other)
-    return np.array(found)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("cut", [[1] * 150, [1, 5, 2, 9, 1, 1, 131], [33, 117], [150]])
-def test_logits_are_the_same_bits_however_ids_are_cut(thinker, whole, cut, threads, monkeypatch):
-    """However many threads share a step, too."""
-    monkeypatch.setattr(kernel, "num_threads", lambda: threads)
-    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
-    slot, out, at = engine.open(), [], 0
-    for piece in cut:
-        out += engine.step([Row(slot, n + at, IDS[at : at + piece], num_logits=piece)])
-        at += piece
-    engine.close(slot)
-    assert np.array_equal(np.concatenate(out), whole)
-
-
-def test_it_hears_and_speaks_as_the_plain_weights_do(tiny_pair, thinker, engine):
+def test_it_hears_and_speaks_as_the_plain_weights_do(tiny_pair, thinker, request):
     """Within 3 % in 8 bits, 30 % in 4: random weights have no structure."""
-    bound = 0.03 if engine == "int8" else 0.3
+    bound = 0.03 if "int8" in request.node.name else 0.3
     plain = load(str(tiny_pair[1]), "cloud", num_slots=1)
     mel = drawn(2, 128, 200).numpy()
     pairs = [[np.asarray(t.engine.encode(mel)) for t in (thinker, plain)]]
