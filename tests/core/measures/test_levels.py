@@ -101,6 +101,11 @@ def test_a_model_counts_for_more_in_babble_but_not_in_noise_that_pauses_show() -
     assert crowded["rate"] == clean["rate"]
 
 
+def test_a_model_counts_for_more_by_telephone_where_bands_are_missing() -> None:
+    clean, called = opinion_of(CLEAN), opinion_of(replace(CLEAN, outside_db=-50.0))
+    assert {n for n in clean if called[n] > clean[n]} == {"pitch", "variation", "timbre"}
+
+
 @pytest.mark.parametrize("name", MEASURES)
 def test_each_bound_parts_two_levels(name):
     for level, bound in enumerate(BOUNDS[name]):
