@@ -20,9 +20,7 @@ API), `recording`, `blocking` (without async) -> `cli` and `commands`. `config` 
 options, `audio` reads files, `extras` are optional. Importing this package loads no model code.
 """
 
-# `python -m streamer` runs this while the working directory is still on the path: no import
-# that it could answer
-from streamer.forks import Loading as _Loading
+from importlib import import_module as _import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
@@ -107,7 +105,4 @@ def __getattr__(name: str) -> "Any":
     """Load a public name when it is first used (PEP 562)."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
-    with _Loading():
-        from importlib import import_module
-
-        return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)
+    return getattr(_import_module(f"streamer.{_HOME_OF[name]}"), name)

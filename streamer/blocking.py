@@ -1,42 +1,36 @@
 """Without async: `streamer.describe("clip.wav")`, also where a loop runs (Jupyter).
 
 One describer stays open, in a thread with a loop of its own, for the next call with the same
-options. Other options take its place; the end of the program closes it.
+options. Other options take its place.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields
-from inspect import Parameter, signature
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import anyio
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from streamer.audio.file import Source
 from streamer.config import Config, ConfigError, Options
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.describer import Describer
-from streamer.forks import FirstUse, Loading
 from streamer.stages.batcher import CLOSED
+from streamer.stages.ports import cause_of
 
 Result = TypeVar("Result")
-Called = TypeVar("Called", bound=Callable[..., Any])
-END_S = 5.0  # for all describers to close at the end of the program
+END_S = 5.0  # for all calls to end at the end of the program
 _lock = threading.Lock()  # one call at a time of the describer that stays open
-_threads = threading.Lock()  # while a describer's threads start or end
 _calls: dict[Future[Any], threading.Event] = {}  # of all describers; set when nothing runs
-_open: set[BlockingDescriber] = set()
 _usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
 _is_over = False
 
@@ -54,28 +48,6 @@ class Keywords(Options, How, total=False):
     """Those of a describer and of its recordings."""
 
 
-DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(Config)} | {
-    "measures": True
-}
-
-
-def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
-    """The keywords stand in the function's signature, for `help` and for completion in
-    notebooks."""
-
-    def spell(function: Called) -> Called:
-        told = signature(function)
-        known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        for name, kind in keywords.__annotations__.items():
-            default, kind = DEFAULTS.get(name), kind.__forward_arg__
-            known.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-        function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
-        return function
-
-    return spell
-
-
-@_spelled_out(Keywords)
 def describe(
     source: Source, config: Config | str | Path | None = None, **options: Unpack[Keywords]
 ) -> Description:
@@ -91,7 +63,6 @@ def describe(
         return describer.describe(source, **how)
 
 
-@_spelled_out(Keywords)
 def describe_many(
     sources: Iterable[Source],
     config: Config | str | Path | None = None,
@@ -131,7 +102,6 @@ def _parted(
 async def _all(
     describer: Describer, sources: list[Source], jobs: int, **how: Any
 ) -> Sequence[Description | Exception]:
-    await describer.load()
     found: dict[int, Description | Exception] = {}
     waiting = iter(enumerate(sources))
 
@@ -148,7 +118,6 @@ async def _all(
     return [found[i] for i in range(len(sources))]
 
 
-@_spelled_out(Options)
 def open_describer(
     config: Config | str | Path | None = None, /, **options: Unpack[Options]
 ) -> BlockingDescriber:
@@ -156,12 +125,7 @@ def open_describer(
 
     Takes what `Describer.open` takes. Raises ConfigError, ModelError.
     """
-    chosen = Config.of(config, options)
-    with Loading(), ExitStack() as stack:
-        found = stack.enter_context(BlockingDescriber(chosen))
-        found.call(Describer.load)
-        stack.pop_all()
-    return found
+    return BlockingDescriber(Config.of(config, options))
 
 
 open = open_describer  # as streamer.open
@@ -172,14 +136,13 @@ class BlockingDescriber:
     use it; each call waits for its result."""
 
     def __init__(self, config: Config) -> None:
-        self._process = os.getpid()
-        self._is_closed = False
-        with ExitStack() as stack, _may_start():
-            self._portal = stack.enter_context(start_blocking_portal())
-            opened = self._portal.wrap_async_context_manager(Describer.open(config))
-            self._describer = stack.enter_context(opened)
-            self._stack = stack.pop_all()
-        _open.add(self)
+        opened: Future[tuple[BlockingPortal, Describer]] = Future()
+        self._thread = threading.Thread(target=anyio.run, args=(_serve, config, opened))
+        self._thread.daemon = True
+        self._thread.start()
+        self._portal, self._describer = opened.result()
+        atexit.unregister(_end)  # it runs before the end of the models' threads
+        atexit.register(_end)
 
     def __enter__(self) -> BlockingDescriber:
         return self
@@ -189,127 +152,94 @@ class BlockingDescriber:
 
     def close(self) -> None:
         """Give the models back. Later calls raise RuntimeError."""
-        self._is_closed = True
-        _open.discard(self)
-        if os.getpid() == self._process:
-            self._stack.close()
-        else:
-            _keep(self)
+        if self._thread.is_alive():
+            self._portal.call(self._portal.stop, True)
+            self._thread.join()
 
-    def call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-        """The result of `work`, once the models are loaded; when the caller is interrupted, it is
-        cancelled. Raises SystemExit in a daemon thread at the end of the program."""
-        if os.getpid() != self._process:
-            raise RuntimeError("this describer is another process's; open one after the fork")
-        if self._is_closed:
-            raise RuntimeError(CLOSED)
-        is_daemon = threading.current_thread().daemon
-        if _is_over and is_daemon:
-            raise SystemExit
+    def _call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
+        """The result of `work`, which is cancelled when the caller is interrupted. A daemon thread
+        ends here at the end of the program."""
+        if not self._thread.is_alive():  # nor is it in a fork
+            raise RuntimeError(f"{CLOSED}; a fork needs one of its own")
         is_idle = threading.Event()
 
         async def until_idle() -> Result:
             try:
-                await self._describer.load()
-                _end_first()
                 return await work(self._describer)
             finally:
                 is_idle.set()
 
+        if _is_over and threading.current_thread().daemon:
+            raise SystemExit
         call = self._portal.start_task_soon(until_idle)
         _calls[call] = is_idle
         try:
             return call.result()
         except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
             call.cancel()
-            if _is_over and is_daemon:
+            if _is_over and threading.current_thread().daemon:
                 raise SystemExit from None
             raise
         finally:
             _calls.pop(call, None)
 
-    @_spelled_out(How)
     def describe(self, source: Source, **how: Unpack[How]) -> Description:
         """As `streamer.describe`."""
         given: dict[str, Any] = {"measures": True, **how}
-        return self.call(lambda d: d.describe(source, **given))
+        return self._call(lambda d: d.describe(source, **given))
 
-    @_spelled_out(How)
     def describe_many(
         self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
     ) -> Sequence[Description | Exception]:
         """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
         waiting, given = _listed(sources), {"measures": True, **how}
-        return self.call(lambda d: _all(d, waiting, jobs, **given))
+        return self._call(lambda d: _all(d, waiting, jobs, **given))
+
+
+async def _serve(config: Config, opened: Future[tuple[BlockingPortal, Describer]]) -> None:
+    """Serves a describer's calls in a thread of its own, until the portal is stopped."""
+    try:
+        async with Describer.open(config) as describer:
+            await describer.load()
+            async with BlockingPortal() as portal:
+                opened.set_result((portal, describer))
+                await portal.sleep_until_stopped()
+    except BaseException as error:
+        if opened.done():
+            raise
+        opened.set_exception(cause_of(error))
 
 
 @contextmanager
 def _usual_of(config: Config) -> Iterator[BlockingDescriber]:
     """The describer that stays open; one with other options is closed."""
     global _usual
-    with FirstUse(), _lock:
-        if _is_over:
-            _refuse()
-        if _usual is None or _usual[0] != config:
-            if _usual is not None:
-                with _may_start():
-                    _usual[1].close()
+    with _lock:
+        if _usual is not None and _usual[0] != config:
+            _usual[1].close()
             _usual = None
+        if _usual is None:
             _usual = config, BlockingDescriber(config)
         yield _usual[1]
 
 
-def _refuse() -> NoReturn:
-    """At the end of the program."""
-    if threading.current_thread().daemon:
-        raise SystemExit
-    way = "register it with atexit after the first description"
-    raise RuntimeError(f"the program is ending, and its describer is closed; {way}")
-
-
-@contextmanager
-def _may_start() -> Iterator[None]:
-    """Around the start and the end of threads, which the end of the program waits for."""
-    if _is_over:
-        _refuse()
-    with _threads:
-        yield
-
-
-def _keep(what: object) -> None:
-    """Never collect it: that would wait for a thread."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(what))
-
-
 def _end() -> None:
-    """At the end of the program, where daemon threads may be in calls, or begin one. The calls are
-    cancelled, since a thread that is ended inside a model's native code aborts the process. Waits
-    for END_S at most."""
+    """At the end of the program, where daemon threads may be in calls: one that ends inside a
+    model's native code aborts the process. Waits for END_S at most."""
     global _is_over
-    until = time.monotonic() + END_S
-    _is_over = True
-    _threads.acquire(timeout=END_S)  # for good
+    _is_over, until = True, time.monotonic() + END_S
     calls = dict(_calls)
     for call in calls:
         call.cancel()
-    _keep([*_open])
     for is_idle in calls.values():
         is_idle.wait(max(0.0, until - time.monotonic()))
 
 
 def _forget() -> None:
-    """In a fork, which has no such thread. Closing or collecting the describer would wait for the
-    thread, so it stays."""
-    global _usual, _lock, _threads, _calls
-    _keep((_usual, _calls))
-    _usual, _calls = None, {}
-    _lock, _threads = threading.Lock(), threading.Lock()
-
-
-def _end_first() -> None:
-    """Run `_end` before what the models have registered: their threads must still answer then."""
-    atexit.unregister(_end)
-    atexit.register(_end)
+    """In a fork, which has none of these threads."""
+    global _usual, _lock
+    _usual, _lock = None, threading.Lock()
+    _calls.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,7 +27,6 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.extras import load
-from streamer.forks import FirstUse, Loading
 from streamer.net.service.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
@@ -58,13 +57,13 @@ class Describer:
     @classmethod
     def open(
         cls, config: Config | str | Path | None = None, /, **options: Unpack[Options]
-    ) -> Opening:
+    ) -> AbstractAsyncContextManager[Describer]:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; the error about an unknown one lists all.
         """
-        return Opening(cls._opened(Config.of(config, options)))
+        return cls._opened(Config.of(config, options))
 
     @classmethod
     @asynccontextmanager
@@ -149,15 +148,13 @@ class Describer:
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)
         try:
-            with FirstUse():
-                parts = await self._live_parts()
-                said = self._models.said(attributes)
-                speaks = self._models.speaking(language)
-                async with self._at_once:
-                    parts = saying(patient(parts), self._models, said, speaks)
-                    result = await describe_recording(
-                        parts, source, listeners, measures, channel, track
-                    )
+            parts = await self._live_parts()
+            said, speaks = self._models.said(attributes), self._models.speaking(language)
+            async with self._at_once:
+                parts = saying(patient(parts), self._models, said, speaks)
+                result = await describe_recording(
+                    parts, source, listeners, measures, channel, track
+                )
         except BaseException as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -247,37 +244,9 @@ class Describer:
             if self._is_closed:
                 raise RuntimeError(CLOSED)
             if self._parts is None:
-                with Loading():
-                    opening = open_parts(self._models, self._group)
-                    self._parts = await self._stack.enter_async_context(opening)
+                opening = open_parts(self._models, self._group)
+                self._parts = await self._stack.enter_async_context(opening)
         return self._parts
-
-
-class Opening(AbstractAsyncContextManager[Describer]):
-    """The result of `Describer.open(...)`: open it with `async with`, once."""
-
-    WAY = "it is not open yet; write `async with Describer.open(...) as d:` and use d inside"
-
-    def __init__(self, context: AbstractAsyncContextManager[Describer]) -> None:
-        self._context = context
-
-    async def __aenter__(self) -> Describer:
-        return await self._context.__aenter__()
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        return await self._context.__aexit__(*raised)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"Describer.open(...) has no {name}: {self.WAY}")
-
-    def __await__(self) -> Generator[Any, None, NoReturn]:
-        raise TypeError(f"Describer.open(...) cannot be awaited: {self.WAY}")
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(f"Describer.open(...) needs `async`: {self.WAY}")
-
-    def __exit__(self, *_: object) -> None:
-        """For `with` without async, so that `__enter__` raises."""
 
 
 def _check_source(source: object) -> None:

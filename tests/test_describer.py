@@ -100,17 +100,6 @@ async def test_the_attributes_that_a_recording_and_a_session_ask_for(samples):
     assert texts["exact"] == texts["cloud"]
 
 
-async def test_a_describer_that_is_not_opened_says_how():
-    way = "write `async with Describer.open"
-    opening = Describer.open(mode="edge")
-    with pytest.raises(AttributeError, match=f"has no describe: .*{way}"):
-        await opening.describe("clip.wav")
-    with pytest.raises(TypeError, match=f"cannot be awaited: .*{way}"):
-        await opening
-    with pytest.raises(TypeError, match=f"needs `async`: .*{way}"), opening:
-        pass
-
-
 async def test_a_long_recording_is_described_in_parts(edge, tmp_path):
     """Its progress and where each part begins are reported; sums and measures are of all parts."""
     silence = np.zeros(59 * RATE_HZ, np.float32)
