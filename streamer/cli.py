@@ -7,8 +7,6 @@ described); 2: bad usage. Nothing here imports torch: `--help` answers at once.
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -17,18 +15,9 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands.process import (
-    StdoutLost,
-    drop_stderr,
-    drop_stdout,
-    ends_by_ctrl_c,
-    fail,
-    is_interrupted,
-    prepare,
-    told_of,
-)
+from streamer.commands.process import drop_stdout, fail, prepare, told_of
 from streamer.config import DETAILS, Config, ConfigError
-from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
+from streamer.core.declare import REQUIRED, Option, options_of, taken
 from streamer.extras import load
 
 HELP_ALL = "--help-all"
@@ -96,56 +85,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not typed:
         parser.print_help(sys.stderr)
         return 2
-    found, unknown = parser.parse_known_args(typed)
-    given = vars(found)
-    own: _Parser = given.pop("parser")
-    if unknown:  # reported by the command that was given, whose --help has its options
-        own.refuse(unknown)
+    given = vars(parser.parse_args(typed))
     prepare()
     try:
-        with ends_by_ctrl_c():
-            return _guarded(COMMANDS[given.pop("command")], given)
-    finally:
-        drop_stderr()
-
-
-def _guarded(command: Command, given: dict[str, Any]) -> int:
-    try:
-        return _run(command, given)
+        return _run(COMMANDS[given.pop("command")], given)
     except KeyboardInterrupt as interrupt:  # its argument is the signal, none for Ctrl-C
-        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
-    except BrokenPipeError:  # the reader closed the pipe (| head): not an error
-        drop_stdout()
-        return 0
+        return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except Exception as error:
-        if is_interrupted():  # Python hides a KeyboardInterrupt that comes as a class is made
-            return 130
-        cause = _cause_of(error)
-        if isinstance(cause, StdoutLost):
-            drop_stdout()
+        from streamer.stages.ports import cause_of
+
+        drop_stdout()
+        cause = cause_of(error)
+        if isinstance(cause, BrokenPipeError):  # the reader closed the pipe (| head): no error
+            return 0
         if (told := told_of(cause)) is None:
             raise
         fail(told)
         return 2 if isinstance(cause, ConfigError) else 1
 
 
-def _cause_of(error: BaseException) -> BaseException:
-    """The innermost error; the one that keeps us from looking, if there is no memory for it."""
-    try:
-        from streamer.stages.ports import cause_of
-    except (ImportError, MemoryError) as full:
-        return full
-    return cause_of(error)
-
-
 def _run(command: Command, given: dict[str, Any]) -> int:
-    owner = command.options
-    own = owner(**taken(owner, given))
-    try:
-        run = command.run()
-    except OSError as error:  # a library that cannot be mapped
-        raise ImportError(str(error)) from None
-    return int(run(own, taken(Config, given)) if command.has_config else run(own))
+    own = command.options(**taken(command.options, given))
+    more = [taken(Config, given)] if command.has_config else []
+    return int(command.run()(own, *more))
 
 
 def build_parser(
@@ -161,7 +123,7 @@ def build_parser(
         is_needed = only is None or name in only
         described = command.options.__doc__ if is_needed else None
         each = commands.add_parser(name, help=command.help, description=described, epilog=example)
-        each.set_defaults(parser=each, command=name)
+        each.set_defaults(command=name)
         if not is_needed:
             continue
         add_options(each, command.options)
@@ -176,33 +138,27 @@ def build_parser(
 def add_options(parser: argparse.ArgumentParser, owner: type, hidden: Collection[str] = ()) -> None:
     """Add the options of `owner`, by groups. An option that is not given stays out of the
     namespace. hidden: groups that `--help` leaves out."""
-    groups: dict[str, argparse._ActionsContainer] = {}
+    groups: dict[str, argparse._ActionsContainer] = {"options": parser}
     for option in options_of(owner):
         if option.group is None:
             continue
-        if option.positional or option.group == "options":
-            groups[option.group] = parser
-        elif option.group not in groups:
+        if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
-        _add(groups[option.group], option, option.group in hidden)
+        help = argparse.SUPPRESS if option.group in hidden else help_of(option).replace("%", "%%")
+        _add(parser if option.positional else groups[option.group], option, help)
 
 
-def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> None:
-    help = argparse.SUPPRESS if is_hidden else help_of(option).replace("%", "%%")
+def _add(group: argparse._ActionsContainer, option: Option, help: str) -> None:
     more: dict[str, Any] = {"help": help, "default": argparse.SUPPRESS}
     if option.positional:
         nargs = ("+" if option.default is REQUIRED else "*") if option.is_many else None
         group.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
-        return
-    if option.is_switch:
+    elif option.is_switch:
         names = [name for name in (option.short, option.flag) if name]
         group.add_argument(*names, action="store_true", **more)
-        return
-    more |= {"metavar": option.placeholder, "required": option.default is REQUIRED}
-    if option.is_many:
-        group.add_argument(option.flag, action="append", **more)
     else:
-        group.add_argument(option.flag, action=_Once, **more).option = option  # type: ignore[attr-defined]
+        more |= {"metavar": option.placeholder, "required": option.default is REQUIRED}
+        group.add_argument(option.flag, action="append" if option.is_many else "store", **more)
 
 
 def help_of(option: Option) -> str:
@@ -212,43 +168,11 @@ def help_of(option: Option) -> str:
     return option.help + bounds + (f"; default {option.shown_default}" if has_default else "")
 
 
-class _Once(argparse.Action):
-    """Parses a value. An option that is given a second time is refused: only one could count."""
-
-    option: Option
-
-    def __call__(
-        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
-        if hasattr(namespace, self.dest):
-            parser.error(f"{self.option.flag} is given twice; give it once")
-        try:
-            setattr(namespace, self.dest, self.option.parse(values))
-        except ConfigError as error:
-            parser.error(str(error))
-
-
 class _Parser(argparse.ArgumentParser):
     """Usage errors as one line: cause and way out. No option may be shortened."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
-        self._typed: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
-        named = [word for word in self._typed if word[:1] == "-" and os.path.isfile(word)]
-        message += f"; ./{named[0]} would be the file" if named else ""
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._typed = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(args, namespace)
-
-    def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """For words that are no option, with the option that may have been meant."""
-        known = [name for name in self._option_string_actions if name.startswith("--")]
-        typed = next((word for word in unknown if word.startswith("-")), "")
-        meant = did_you_mean(typed.split("=")[0], known)
-        self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")

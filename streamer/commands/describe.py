@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,12 +42,6 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         if len(takes) != 1 or files == ["-"]:
             told = f"{len(takes)} are given: give one file, mixed"
             raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
-    if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
-        # mostly a typo: told at once, for models may take minutes to load
-        for take in takes:
-            screen = Screen(take, options, len(takes), Bar("", 1))
-            screen.failed(*_told(str(take), AudioError(take.file, "no such file")))
-        return 1
     return run_async(_describe_all, recordings, config, options)
 
 
@@ -66,7 +58,7 @@ async def _describe_all(
 ) -> int:
     num_takes = sum(map(len, recordings))
     async with opened(config) as describer:
-        with Bar("describing", num_takes, beside_text=True) as bar:
+        with Bar("describing", num_takes) as bar:
             return await _Batch(describer, num_takes, options, bar).run(recordings)
 
 
@@ -81,61 +73,37 @@ class _Batch:
     num_done: int = 0
     has_failed: bool = False
     shares: dict[Take, float] = field(default_factory=dict)  # heard, of takes in hand
-    lost: Exception | None = None  # why stdout cannot be written
-    screen: Screen | None = None  # the last one
 
     async def run(self, recordings: Sequence[Sequence[Take]]) -> int:
         todo = iter(recordings)
         self.show_progress()
-        with warnings.catch_warnings():
-            self._warn_between_lines()
-            async with anyio.create_task_group() as group:
-                for _ in range(min(self.options.jobs, len(recordings))):
-                    group.start_soon(self._work, todo, group.cancel_scope)
-        if self.lost is not None:
-            raise self.lost
+        async with anyio.create_task_group() as group:
+            for _ in range(min(self.options.jobs, len(recordings))):
+                group.start_soon(self._work, todo)
         return 1 if self.has_failed else 0
 
-    def _warn_between_lines(self) -> None:
-        """Close a line that grows before a warning."""
-        show = warnings.showwarning
-
-        def close_and_show(*warning: Any, **more: Any) -> None:
-            if self.screen is not None and self.screen.blocks_bar:
-                self.screen.end()
-            self.bar.hide()
-            show(*warning, **more)
-
-        warnings.showwarning = close_and_show
-
-    async def _work(self, todo: Iterator[Sequence[Take]], scope: anyio.CancelScope) -> None:
+    async def _work(self, todo: Iterator[Sequence[Take]]) -> None:
         for takes in todo:
             found = []
-            try:
-                for take in takes:
-                    found += await self._describe(take)
-                    self.shares.pop(take, None)
-                    self.num_done += 1
-                    self.show_progress()
-                if len(found) == len(takes):
-                    await anyio.to_thread.run_sync(self._show_together, found)
-                else:
-                    self.has_failed = True
-            except (StdoutLost, BrokenPipeError) as error:  # nothing more can be shown
-                self.lost = error
-                scope.cancel()
-                return
+            for take in takes:
+                found += await self._describe(take)
+                self.shares.pop(take, None)
+                self.num_done += 1
+                self.show_progress()
+            if len(found) == len(takes):
+                await anyio.to_thread.run_sync(self._show_together, found)
+            else:
+                self.has_failed = True
 
     async def _describe(self, take: Take) -> list[Description]:
         """Its description, or nothing where that failed."""
         options = self.options
-        screen = self.screen = Screen(take, options, self.num_takes, self.bar)
+        screen = Screen(take, options, self.num_takes, self.bar)
 
         def heard(heard_s: float, of_s: float) -> None:
-            screen.where = f"{clock(heard_s)} of {clock(of_s)}"
             self.shares[take] = heard_s / of_s
             if not screen.blocks_bar:
-                self.show_progress(screen.where)
+                self.show_progress(f"{clock(heard_s)} of {clock(of_s)}")
 
         try:
             result = await self.describer.describe(
@@ -149,13 +117,9 @@ class _Batch:
                 pitch_reference=reference_of(options.pitch_reference),
             )
         except anyio.get_cancelled_exc_class():
-            if self.lost is None:
-                where = f" after {screen.where}" if screen.where else ""
-                screen.end()
-                rest = "it has no object" if self.options.json else "printed sentences remain"
-                fail(f"{take}: interrupted{where}; {rest}")
+            screen.end()
             raise
-        except (StdoutLost, BrokenPipeError):
+        except (StdoutLost, BrokenPipeError):  # nothing more can be shown
             raise
         except Exception as error:
             screen.failed(*_told(str(take), error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import gc
 import io
 import itertools
@@ -25,8 +24,8 @@ from collections.abc import (
 )
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, suppress
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamer.config import Config, ConfigError
 from streamer.core.description import one_line
@@ -36,72 +35,57 @@ if TYPE_CHECKING:
 
 
 END_S = 3.0  # for a command to end by itself after Ctrl-C
-_interrupts: list[int] = []  # Ctrl-C came
-_first: Callable[..., Any] = signal.default_int_handler  # the action of the first Ctrl-C
-_as_python_does = warnings.formatwarning
-
-
-class StdoutLost(Exception):
-    """stdout cannot be written, and not because its reader closed it."""
-
-
-class StdoutClosed(StdoutLost):
-    """There was no stdout from the start (`>&-`)."""
+# For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
+# many came while they connect. So it comes after 1,000,000 new objects, not 70,000, and one of the
+# young after 20,000, in 12 ms. Only sockets wait for them: a session leaves no cycles.
+COLLECTS = (2_000, 10, 50)
+COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
+M_MMAP_THRESHOLD = -3  # malloc.h
+AHEAD = 2  # items for each process that wait for it
+_cancel: Callable[[], object] | None = None  # the work of `run_async`
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Failed(Exception):
     """The command cannot go on. Its text is one line with the way out."""
 
 
+class StdoutLost(Failed):
+    """stdout cannot be written, and not because its reader closed it."""
+
+
 def told_of(error: BaseException) -> str | None:
     """The error as one line for the user; None for a defect."""
-    is_full = isinstance(error, MemoryError) or getattr(error, "errno", None) in USED_UP
-    if is_full or str(error) == "can't start new thread":
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return f"the system gives no more memory, threads or files ({why}); see `ulimit -a`"
-    if isinstance(error, ImportError):
-        return f"a module cannot be loaded ({error}); see `ulimit -a`, or install streamer anew"
     from streamer.audio.source import AudioError
     from streamer.model.checkpoint.weights import ModelError
     from streamer.stages.ports import TargetLost
 
-    ours = ConfigError, Failed, StdoutLost, AudioError, ModelError, TargetLost
-    return str(error) if isinstance(error, ours) else None
+    if isinstance(error, ConfigError | Failed | AudioError | ModelError | TargetLost):
+        return str(error)
+    if isinstance(error, MemoryError | OSError | ImportError):
+        why = f"{type(error).__name__}: {error}".removesuffix(": ")
+        return f"the system gives no more ({why}); see `ulimit -a`, or install streamer anew"
+    return None
 
 
 def put(text: str, end: str = "\n") -> None:
-    """Write to stdout and flush. Raises StdoutLost, and BrokenPipeError if the reader left.
-
-    A full disk is then reported as such, and not as a defect of the current recording.
-    """
+    """Write to stdout and flush. Raises StdoutLost, and BrokenPipeError if the reader left."""
     try:
-        sys.stdout.write(text + end)
-        sys.stdout.flush()
+        print(text, end=end, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
-        lost = StdoutClosed if error.errno == errno.EBADF else StdoutLost
-        told = f"stdout cannot be written ({error.strerror or error})"
-        raise lost(f"{told}; make room, or write elsewhere") from None
+        told = f"stdout cannot be written ({error.strerror})"
+        raise StdoutLost(f"{told}; make room, or write elsewhere") from None
 
 
 def drop_stdout() -> None:
-    """Discard the buffer of stdout; otherwise the interpreter would write it at exit."""
-    _drop(sys.__stdout__ or sys.stdout, 1)
-
-
-def drop_stderr() -> None:
-    """The same for stderr if it cannot be written: the exit status stays."""
+    """Discard what stdout cannot take; the interpreter would write it at exit."""
     try:
-        sys.stderr.flush()
+        sys.stdout.flush()
     except OSError:
-        _drop(sys.__stderr__, 2)
-
-
-def _drop(stream: Any, number: int) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno() if stream else number)
-    os.close(nowhere)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def tell(text: str, end: str = "\n") -> None:
@@ -141,10 +125,6 @@ def plain(value: Any) -> Any:
 def interrupted_by_sigterm() -> Iterator[None]:
     """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that worker processes are ended. On the
     main thread."""
-
-    def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -152,32 +132,16 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def ends_by_ctrl_c() -> Iterator[None]:
+def interrupt(number: int, _: object) -> None:
     """The first Ctrl-C raises KeyboardInterrupt, or cancels the work of `run_async`. END_S later,
-    or at a second one, the process ends, whatever its threads wait for. Does nothing outside the
-    main thread, and in a background job, which ignores Ctrl-C."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    signal.signal(signal.SIGINT, _interrupt)
-    try:
-        yield
-    finally:
-        if not _interrupts:  # else our handler stays until the process ends
-            signal.signal(signal.SIGINT, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _interrupts:
-        os._exit(128 + number)
-    _interrupts.append(number)
-    with suppress(RuntimeError):  # if no thread can be started
-        end = threading.Timer(END_S, os._exit, [128 + number])
-        end.daemon = True
-        end.start()
-    _first(number, frame)
+    or at a second one, the process ends, whatever its threads wait for."""
+    signal.signal(number, lambda *_: os._exit(128 + number))
+    end = threading.Timer(END_S, os._exit, [128 + number])
+    end.daemon = True
+    end.start()
+    if _cancel is None:
+        raise KeyboardInterrupt(number)
+    _cancel()
 
 
 def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
@@ -187,18 +151,14 @@ def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
     import anyio
 
     async def work() -> int:
-        global _first
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        global _cancel
+        task = asyncio.current_task()
         assert task is not None
-
-        def cancel(*_: Any) -> None:
-            loop.call_soon_threadsafe(task.cancel)
-
-        _first = cancel
+        _cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         try:
             return await function(*arguments)
         finally:
-            _first = signal.default_int_handler
+            _cancel = None
 
     try:
         return anyio.run(work)
@@ -206,30 +166,23 @@ def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
         raise KeyboardInterrupt from None
 
 
-def is_interrupted() -> bool:
-    """Whether Ctrl-C came: an error after it has no other cause."""
-    return bool(_interrupts)
-
-
 def prepare() -> None:
     """Escape names that are not UTF-8; show our warnings in one line, without code. A closed stream
-    (`>&-`) is replaced, since the next file that is opened would take its number; one for stdout
-    cannot be written."""
-    sys.stdout = sys.stdout or _nowhere(os.O_RDONLY)
-    sys.stderr = sys.stderr or _nowhere(os.O_WRONLY)
+    (`>&-`) takes all."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-    def told(message: Any, category: type[Warning], *where: Any) -> str:
-        is_ours = category.__module__.startswith("streamer.")
-        return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
-
-    warnings.formatwarning = told  # type: ignore[assignment]
+    warnings.formatwarning = _one_line_of  # type: ignore[assignment]
 
 
-def _nowhere(flags: int) -> TextIO:
-    return os.fdopen(os.open(os.devnull, flags), "w", encoding="utf-8")
+_as_python_does = warnings.formatwarning
+
+
+def _one_line_of(message: Any, category: type[Warning], *where: Any) -> str:
+    is_ours = category.__module__.startswith("streamer.")
+    return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
 
 
 @contextmanager
@@ -239,20 +192,33 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
     The objects that are loaded stay, so collecting would be in vain. The line of a service stays,
     others clear it. Compilation is always reported, since it takes about 8 s.
     """
-    passes = sys.stderr.isatty() and not is_service
-    if is_service or passes:
-        tell(f"loading {what} ...", end="" if passes else "\n")
+    from streamer.model.kernels.library import on_compiling
+
+    clear = "\r\x1b[K" if sys.stderr.isatty() and not is_service else ""
+    if is_service or clear:
+        tell(f"loading {what} ...", end="" if clear else "\n")
+
+    def compiles(is_kept: bool) -> None:
+        tell(clear, end="")
+        fail(COMPILING + (", once" if is_kept else ", at every start"))
+
+    libc = ctypes.CDLL(None)
+    if is_glibc := hasattr(libc, "malloc_trim"):  # what loading frees goes back: 10 MB (2026-11)
+        libc.mallopt(M_MMAP_THRESHOLD, 128 << 10)
     gc.disable()
+    on_compiling.append(compiles)
     try:
-        with _memory_goes_back(), _compiling_is_told(passes):
-            yield
+        yield
     finally:
+        on_compiling.remove(compiles)
         gc.freeze()
         if is_service:
             gc.set_threshold(*COLLECTS)
         gc.enable()
-        if passes:
-            tell("\r\x1b[K", end="")
+        if is_glibc:  # steps need no pages, as before by itself
+            libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
+            libc.malloc_trim(0)
+        tell(clear, end="")
 
 
 @asynccontextmanager
@@ -267,52 +233,6 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
         with loading(" and ".join(edge + cloud), is_service=is_service):
             await describer.load()
         yield describer
-
-
-@contextmanager
-def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
-    """Report that kernels are compiled: the first run would seem to hang otherwise."""
-    from streamer.model.kernels.library import on_compiling
-
-    def tell_it(is_kept: bool) -> None:
-        tell("\r\x1b[K" * is_in_line, end="")
-        fail(COMPILING + (", once" if is_kept else ", at every start"))
-
-    on_compiling.append(tell_it)
-    try:
-        yield
-    finally:
-        on_compiling.remove(tell_it)
-
-
-@contextmanager
-def _memory_goes_back() -> Iterator[None]:
-    """Return the memory that loading frees to the system: 40 MB (2026-11). With glibc only."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
-        yield
-        return
-    libc.mallopt(M_MMAP_THRESHOLD, 128 << 10)
-    try:
-        yield
-    finally:
-        libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # as it comes to be by itself: steps need no pages
-        libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
-        libc.malloc_trim(0)
-
-
-# For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
-# many came while they connect. So it comes after 1,000,000 new objects, not 70,000, and one of the
-# young after 20,000, in 12 ms. Only sockets wait for them: a session leaves no cycles.
-COLLECTS = (2_000, 10, 50)
-USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
-
-
-AHEAD = 2  # items for each process that wait for it
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def each_done(

@@ -62,7 +62,6 @@ class Screen:
         self._from_s: float | None = None
         self._is_begun = False
         self._is_open = False  # a line of text has begun
-        self.where = ""  # the position in the recording, if it is known
 
     @property
     def blocks_bar(self) -> bool:

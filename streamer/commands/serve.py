@@ -27,15 +27,7 @@ from streamer.commands.options import (
     VerifierOptions,
     coach_of,
 )
-from streamer.commands.process import (
-    Failed,
-    StdoutClosed,
-    drop_stdout,
-    loading,
-    opened,
-    put,
-    run_async,
-)
+from streamer.commands.process import Failed, drop_stdout, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
 from streamer.core.link import wire
 from streamer.extras import load as load_extra
@@ -106,7 +98,7 @@ def _put_line(text: str) -> None:
     """A service goes on without a reader. Raises StdoutLost."""
     try:
         put(text)
-    except (BrokenPipeError, StdoutClosed):
+    except BrokenPipeError:
         drop_stdout()
 
 

@@ -16,9 +16,7 @@ import inspect
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +27,7 @@ from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
 REQUIRED: Any = MISSING  # the default of an option that must be given
-MAX_TOML_BYTES = 1 << 20
-CLOSE = 0.7  # similarity of 1 that is worth a hint: two dashes alone give 0.5
 BOUNDS = ("ge", "gt", "le", "lt")
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 class ConfigError(ValueError):
@@ -115,42 +110,21 @@ class Option:
         kind = "N" if self.type is int else "S" if self.name.endswith("_s") else "X"
         return str(self.metavar or kind)
 
-    def parse(self, text: str) -> Any:
-        """The value of a text that was typed. Raises ConfigError."""
-        value: Any = text
-        with suppress(ValueError):  # `check` says what a number looks like
-            value = self.type(text) if self.type in (int, float) else text
-        self.check(value, self.flag)
-        return value
-
-    def check(self, value: Any, name: str) -> None:
-        """Raises ConfigError, which calls the option `name`, for a wrong type or number."""
-        if (value is None and self.default is None) or self.is_many:
-            return
-        if not (self.choices or self.type in KINDS):  # an object of Python's
-            if not isinstance(value, self.type):
-                raise ConfigError(f"{name} is {shown(value)}; give {self._kind}")
-            return
-        bounds = {each: self.more[each] for each in BOUNDS if each in self.more}
+    def checked(self, value: Any, name: str, is_typed: bool = False) -> Any:
+        """The value, in its type. Raises ConfigError, which calls the option `name`, for a wrong
+        type or number. is_typed: a number may be a text that was typed."""
+        if value is None and self.default is None:
+            return None
+        bounds = Meta(**{each: self.more[each] for each in BOUNDS if each in self.more})
         try:
-            convert(value, Annotated[self.type, Meta(**bounds)])
-        except (ValidationError, UnicodeEncodeError):
-            raise ConfigError(f"{name} is {shown(value)}{self._way_out(value)}") from None
+            found = convert(value, Annotated[self.type, bounds], strict=not is_typed)
+        except (ValidationError, UnicodeEncodeError) as error:
+            told = f"choose one of {', '.join(self.choices)}" if self.choices else str(error)
+            told = f"it may be {self.range}" if self.range else told
+            raise ConfigError(f"{name} is {value!r}; {told}") from None
         if self.valid is not None:
-            self.valid(value)
-
-    def _way_out(self, value: Any) -> str:
-        if self.choices:
-            meant = did_you_mean(str(value), self.choices)
-            return f"{meant}; choose one of {', '.join(self.choices)}"
-        numbers = (int, float) if self.type is float else (int,)
-        if self.range and isinstance(value, numbers) and not isinstance(value, bool):
-            return f"; it may be {self.range}"
-        return f"; give {self._kind}"
-
-    @property
-    def _kind(self) -> str:
-        return KINDS.get(self.type) or f"a value of type {getattr(self.type, '__name__', 'list')}"
+            self.valid(found)
+        return found
 
 
 @functools.cache
@@ -186,7 +160,7 @@ def check(options: Any, is_typed: bool = True) -> None:
     """
     owner: Any = type(options)
     for each in options_of(owner):
-        each.check(getattr(options, each.name), each.flag if is_typed else each.name)
+        each.checked(getattr(options, each.name), each.flag if is_typed else each.name)
 
 
 class Checked:
@@ -196,54 +170,35 @@ class Checked:
         check(self)
 
 
-def shown(value: Any) -> str:
-    """A value in one line of an error; a number may have more digits than a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return repr(value)
-    try:
-        return f"{value:g}"
-    except OverflowError:
-        return "too large"
-
-
 def check_known(names: Iterable[str], owner: type) -> None:
     """Raises ConfigError for a key that is no option of `owner`."""
-    known = sorted(each.name for each in fields(owner))
+    known = [each.name for each in fields(owner)]
     for name in names:
         if name not in known:
-            raise ConfigError(
-                f"unknown option {name!r}{did_you_mean(name, known)}; known are {', '.join(known)}"
-            )
-
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?" if one of `known` is close to `given`, otherwise nothing."""
-    near = get_close_matches(given, list(known), 1, CLOSE)
-    return f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
 
 
 def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
     """`of` a TOML file's content. Raises ConfigError, whose text begins with the path."""
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_TOML_BYTES + 1)
-        if len(data) > MAX_TOML_BYTES:
-            raise ConfigError(f"{path}: is larger than {MAX_TOML_BYTES >> 20} MiB")
-        found = tomllib.loads(data.decode())
+            return of(tomllib.load(file))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # TOML's own, UTF-8's, Python's limits
-        raise ConfigError(f"{path}: is not TOML ({error})") from None
-    try:
-        return of(found)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not TOML ({error})") from None
 
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `given` that are options of `owner`; lists become tuples."""
-    found = {each.name: given[each.name] for each in fields(owner) if each.name in given}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+    """Those of `given`, maybe as they were typed, that are options of `owner`. Raises
+    ConfigError."""
+    return {
+        each.name: each.checked(given[each.name], each.flag, is_typed=True)
+        for each in options_of(owner)
+        if each.name in given
+    }
 
 
 EngineName = Literal["fast", "stable", "int8", "int4"]  # what runs a model

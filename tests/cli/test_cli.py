@@ -1,7 +1,6 @@
 """`streamer describe` as a person and a script meet it: stdout, stderr, a terminal, exit statuses."""
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -22,7 +21,6 @@ from processes import ENVIRONMENT, WITHIN_S, begin, ended, started, streamer
 from processes import run_here as here
 
 from streamer.cli import main
-from streamer.commands.process import told_of
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
@@ -134,14 +132,6 @@ def test_bad_files_are_one_line_each_and_the_others_described(models, samples, t
     assert [line.split(": ")[1] for line in lines] == warned
 
 
-def test_a_missing_file_is_found_before_a_model_is_loaded():
-    """The model is no model; its refusal is never reached."""
-    status, out, err = here("describe", "a.wav", "b.wav", "--json", "--edge", os.sep)
-    assert status == 1
-    assert rows_of(out) == [{"file": f"{name}.wav", "error": "no such file"} for name in "ab"]
-    assert err == "streamer: a.wav: no such file\nstreamer: b.wav: no such file\n"
-
-
 def test_silence_is_reported_and_a_script_is_not_disturbed(models, tmp_path):
     silence = tmp_path / "silence.wav"
     soundfile.write(silence, np.zeros(32_000), 16_000)
@@ -208,11 +198,10 @@ def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words
     assert (done.returncode, lines) == (1, [f"streamer: {told}"])
 
 
-@pytest.mark.parametrize("before", [(), ("sh", "-c", 'exec "$@" >&-', "sh")])
-def test_a_service_whose_address_nobody_reads_serves(before):
+def test_a_service_whose_address_nobody_reads_serves():
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
-    with started("serve", "--port", address[1], "--mode", "edge", before=before) as process:
+    with started("serve", "--port", address[1], "--mode", "edge") as process:
         process.stdout.close()
 
         def listens():
@@ -224,45 +213,6 @@ def test_a_service_whose_address_nobody_reads_serves(before):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
         assert len(process.stderr.read().splitlines()) == 1  # that it loads
-
-
-EDGE = (sys.executable, "-m", "streamer", "describe", "-v", "--mode", "edge")
-
-
-@needs_full
-def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
-    """Nor does it change the exit status: 1, for the file that is none."""
-    with open("/dev/full", "w") as full:
-        done = ended(*EDGE, tmp_path / "none.wav", samples[0], stderr=full)
-    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_text_for_a_closed_stream_never_comes_on_the_other(samples, number):
-    """stdout and stderr that `>&-` and `2>&-` have closed. Lost output is an error."""
-    done = ended(*EDGE, samples[0], preexec_fn=lambda: os.close(number))
-    lost = "streamer: stdout cannot be written (Bad file descriptor); make room, or write elsewhere"
-    assert done.returncode == (1 if number == 1 else 0)
-    assert done.stdout.count("说话人") == number - 1
-    assert (done.stdout.count("\n"), done.stderr) == ((0, f"{lost}\n") if number == 1 else (1, ""))
-
-
-CLOSED_BELOW = """
-import os, sys, streamer
-file = open(sys.argv[1], "rb") if len(sys.argv) > 1 else sys.stdin
-os.close(file.fileno())
-try: streamer.describe("-" if file is sys.stdin else file)
-except streamer.AudioError as error: print(error.reason)
-"""
-
-
-@pytest.mark.parametrize("is_stdin", [True, False])
-def test_a_file_whose_descriptor_is_closed_is_not_waited_for(samples, is_stdin):
-    """Another's, such as the event loop's, has its number by then."""
-    command = (sys.executable, "-c", CLOSED_BELOW, *([] if is_stdin else samples[:1]))
-    done = ended(*command, stdin=subprocess.DEVNULL)
-    told = "its descriptor is closed; leave it open until it is described\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, told, "")
 
 
 def test_a_language_that_no_model_speaks_is_bad_usage(samples):
@@ -279,32 +229,6 @@ def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(command):
     assert (status, out) == (1, "")
     told = f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port"
     assert err == f"streamer: {told}\n"
-
-
-@pytest.mark.parametrize("limit_kb", [150_000, 220_000])
-def test_too_little_memory_for_libraries_is_one_line(samples, limit_kb):
-    """The one of LLVM alone has 150 MB."""
-    command = ["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", sys.executable]
-    command += ["-m", "streamer", "describe", samples[0]]
-    env = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
-    done = ended(*command, env=env)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("streamer: a module cannot be loaded (")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(MemoryError("x"), MemoryError()),
-        *(RuntimeError("can't start new thread"), OSError(errno.EMFILE, "x", "/a")),
-    ],
-)
-def test_an_error_of_the_system_is_no_defect(error):
-    told = told_of(error)
-    assert told is not None
-    assert told.startswith("the system gives no more memory, threads or files (")
-    assert "()" not in told
-    assert told_of(RuntimeError("x")) is None
 
 
 def long_of(file, samples, seconds):
@@ -358,18 +282,6 @@ def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, o
     seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
     seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
     assert set(out.splitlines()) <= set(seen)
-
-
-def test_ctrl_c_keeps_the_parts_that_are_done(models, samples, tmp_path):
-    long = long_of(tmp_path / "long.wav", samples, 1800)
-    with started("describe", long, "--mode", "edge", *models) as process:
-        assert process.stdout.readline().startswith("[0:00] ")  # whole as the next one begins
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert out.endswith("\n"), "the line in hand is closed"
-    told = r"interrupted after \d+:\d\d of 30:00; printed sentences remain"
-    assert re.fullmatch(rf"streamer: \S+long.wav: {told}\n", err)
 
 
 @pytest.mark.parametrize("option", ["--preset=fluent", "--quiet", "--json"])

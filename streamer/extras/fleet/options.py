@@ -9,7 +9,7 @@ from typing import Any
 
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
 from streamer.config import Config, ConfigError, has_host
-from streamer.core.declare import REQUIRED, Checked, did_you_mean, option, read_toml, taken
+from streamer.core.declare import REQUIRED, Checked, option, read_toml, taken
 
 OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}  # the director's hold for all replicas
 LOCAL = "local"
@@ -127,7 +127,7 @@ def _table(name: str, table: Mapping[str, Any]) -> list[Any]:
     known = {f.name for owner in owners for f in fields(owner)}
     known -= {"replicas"} if name == "director" else OF_THE_FLEET
     for key in table.keys() - known:
-        told = f"unknown key {key!r}{did_you_mean(key, sorted(known))}"
+        told = f"unknown key {key!r}"
         raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
     try:
         return [owner(**taken(owner, table)) for owner in owners]
