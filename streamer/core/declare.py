@@ -121,7 +121,7 @@ class Option:
         except (ValidationError, UnicodeEncodeError) as error:
             told = f"choose one of {', '.join(self.choices)}" if self.choices else str(error)
             told = f"it may be {self.range}" if self.range else told
-            raise ConfigError(f"{name} is {value!r}; {told}") from None
+            raise ConfigError(f"{name} is {value!r:.80}; {told}") from None
         if self.valid is not None:
             self.valid(found)
         return found
