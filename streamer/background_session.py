@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,11 +27,12 @@ MAX_FRAMES = 1_000  # that wait, while models load or a turn ends: 10 s of frame
 BEFORE_S = 1.5  # detectors report speech late
 
 
-@dataclass
+@dataclass(eq=False)
 class _End:
     """A turn's end, and its description once it is there."""
 
     lost_s: float  # audio of the turn that was left out
+    turn: int | None = None
     found: Description | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
@@ -55,7 +57,7 @@ class BackgroundSession:
     def __init__(self, config: Config | None = None, *, before_s: float = BEFORE_S) -> None:
         self._config = config or Config()
         self._before_s = before_s
-        self._before: deque[bytes] = deque()
+        self._before = b""
         self._has_begun = False
         self._rate = 0  # of the first frame, and of the session
         self._last_rate: int | None = None  # of the last frame
@@ -63,11 +65,11 @@ class BackgroundSession:
         self._is_first = anyio.Event()
         self._items: deque[bytes | _End | None] = deque()  # None: speech begins
         self._came = anyio.Event()
+        self._is_over = False
         self._in_turn = False  # as the caller sees it
         self._lost_s = 0.0  # audio of that turn that was left out
-        self._is_over = False
-        self._waiting: dict[int, _End] = {}
-        self._early: Description | TurnFailed | None = None  # that came before `commit` returned
+        self._waiting: set[_End] = set()
+        self._last: Description | TurnFailed | None = None  # it may come before `commit` returns
 
     async def run(self) -> None:
         """Load the models and serve the calls until cancelled. Raises ModelError."""
@@ -81,31 +83,28 @@ class BackgroundSession:
                 ):
                     group.start_soon(self._read, session)
                     while True:
-                        await self._came.wait()
+                        while self._items:
+                            await self._serve(session, self._items.popleft())
                         self._came = anyio.Event()
-                        while self._items:  # in the order in which they came
-                            await self._serve(session, self._items[0])
-                            self._items.popleft()  # only now: `_release` looks for calls that wait
-        finally:
-            self._release()
+                        await self._came.wait()
+        finally:  # later calls return at once
+            self._is_over = True
+            for end in self._waiting:
+                end.is_done.set()
 
     def feed(self, pcm: bytes, sample_rate: int) -> bool:
         """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
         was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
         for what is no such frame."""
-        if not isinstance(pcm, bytes | bytearray | memoryview):
-            raise TypeError(f"feed takes bytes of PCM16, not {type(pcm).__name__}")
-        pcm = bytes(pcm)
-        if len(pcm) % 2:
-            raise ValueError(f"a frame of PCM16 has an even number of bytes, not {len(pcm)}")
+        samples = np.frombuffer(pcm, np.int16)
         if sample_rate != self._last_rate:
             self._change_rate(sample_rate)
         if self._resampler is not None:
-            pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
+            samples = self._resampler.resample_chunk(samples)
         self._is_first.set()
-        is_taken = self._put(pcm)
+        is_taken = self._put(samples.tobytes(), MAX_FRAMES)
         if not is_taken:
-            self._lost_s += len(pcm) / 2 / self._rate
+            self._lost_s += len(samples) / self._rate
         return is_taken
 
     def begin(self) -> bool:
@@ -120,9 +119,18 @@ class BackgroundSession:
         since the last one, or the turn failed. Its `warning` tells audio that was left out."""
         end = _End(self._lost_s)
         self._in_turn = False
-        if not (self._rate and self._put(end)):
+        if self._rate and self._put(end):
+            self._waiting.add(end)
+        else:
             end.is_done.set()
         return end.wait()
+
+    def _put(self, item: bytes | _End | None, most: int = 2 * MAX_FRAMES) -> bool:
+        if self._is_over or len(self._items) >= most:
+            return False
+        self._items.append(item)
+        self._came.set()
+        return True
 
     def _change_rate(self, rate: int) -> None:
         SessionOptions(rate)  # raises ValueError
@@ -132,68 +140,38 @@ class BackgroundSession:
             None if is_same else soxr.ResampleStream(rate, self._rate, 1, "int16", QUALITY)
         )
 
-    def _release(self) -> None:
-        """Let the calls of `end` return that still wait; later ones return at once."""
-        self._is_over = True
-        waiting = [item for item in self._items if isinstance(item, _End)]
-        self._items.clear()
-        for end in (*waiting, *self._waiting.values()):
-            end.is_done.set()
-
-    def _put(self, item: bytes | _End | None) -> bool:
-        most = MAX_FRAMES if isinstance(item, bytes) else 2 * MAX_FRAMES  # a turn's end is kept
-        if self._is_over or len(self._items) >= most:
-            return False
-        self._items.append(item)
-        self._came.set()
-        return True
-
     async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
         if isinstance(item, _End):
             await self._commit(session, item)
         elif item is not None and self._has_begun:
             await session.feed(item)
-        elif item is not None:
-            self._keep(item)
+        elif item is not None:  # nothing hears it unless speech begins
+            before = self._before + item
+            self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]
         elif not self._has_begun:
             self._has_begun = True
-            await session.feed(b"".join(self._before))
-            self._before.clear()
-
-    def _keep(self, pcm: bytes) -> None:
-        """Keep the last `before_s` of audio; nothing hears it unless speech begins."""
-        self._before.append(pcm)
-        most = 2 * self._before_s * self._rate
-        while sum(map(len, self._before)) - len(self._before[0]) >= most:
-            self._before.popleft()
+            await session.feed(self._before)
+            self._before = b""
 
     async def _commit(self, session: LiveSession, end: _End) -> None:
-        if not self._has_begun:
-            end.is_done.set()
-            return
-        self._has_begun = False
-        self._early = None  # a part of a turn that was longer than max_turn_s
-        try:
-            turn = await session.commit()
-        except NothingToCommit:  # no frame came between `begin` and `end`
-            end.is_done.set()
-            return
-        self._waiting[turn] = end
-        if self._early is not None and self._early.turn == turn:
-            self._deliver(self._early)
+        has_begun, self._has_begun = self._has_begun, False
+        with suppress(NothingToCommit):  # no frame came between `begin` and `end`
+            end.turn = await session.commit() if has_begun else None
+        if end.turn is None:
+            self._done(end)
+        elif self._last is not None and self._last.turn == end.turn:
+            self._done(end, self._last)
 
     async def _read(self, session: LiveSession) -> None:
         """Hand on each turn's description; read all other events, which would end the session if
         they were left unread."""
         async for event in session.events():
             if isinstance(event, Description | TurnFailed):
-                self._deliver(event)
+                self._last = event
+                for end in [end for end in self._waiting if end.turn == event.turn]:
+                    self._done(end, event)
 
-    def _deliver(self, event: Description | TurnFailed) -> None:
-        end = self._waiting.pop(event.turn or 0, None)
-        if end is None:
-            self._early = event
-            return
-        if isinstance(event, Description):
-            end.found = event
+    def _done(self, end: _End, event: Description | TurnFailed | None = None) -> None:
+        self._waiting.discard(end)
+        end.found = event if isinstance(event, Description) else None
         end.is_done.set()

@@ -137,7 +137,10 @@ def test_a_list_is_an_option_many_times():
         ({"server": {"leest": 1}}, r"\[server\] unknown key 'leest'; docs"),
         ({"server": {"api_key": "k"}}, r"\[server\] unknown key 'api_key'"),
         ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
-        ({"server": {"mode": "exakt"}}, r"\[server\] --mode is 'exakt'; choose one of gated, exact"),
+        (
+            {"server": {"mode": "exakt"}},
+            r"\[server\] --mode is 'exakt'; choose one of gated, exact",
+        ),
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
         ({"server": {}, "verifier": {}}, r"\[server\] and \[verifier\] share a port; each"),
         ({"server": {}, "director": {"replicas": ["ws://h:1"]}}, r"unknown key 'replicas'"),
