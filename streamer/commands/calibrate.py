@@ -61,16 +61,9 @@ def run(options: CalibrateOptions) -> int:
 
 
 def clips_of(options: CalibrateOptions) -> list[str]:
-    """The recordings, each once: a second copy would count as a clip that agrees.
-
-    Raises Failed for a missing file, and for too few files.
-    """
+    """The recordings, each once: a second copy would count as a clip that agrees. Raises Failed for
+    too few."""
     files = list(dict.fromkeys(recordings_of(options.files)))
-    for file in files:
-        if Path(file).is_dir():
-            raise Failed(f"{file}: is a directory without recordings; give some")
-        if not Path(file).exists() and file != "-":
-            raise Failed(f"{file}: no such file")
     _check_enough(len(files), options)
     return files
 
@@ -164,9 +157,7 @@ def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | N
         way = "--out myedge makes a copy of it with yours (then --edge myedge)"
         raise ConfigError(f"{told}; {way}")
     if card.is_dir():
-        told = f"{card}: is a directory that exists; calibrate what is in it with --edge {card}"
-        ways = f"or name one that does not exist yet, or a file, e.g. {card / CARD}"
-        raise Failed(f"{told}, {ways}")
+        raise Failed(f"{card}: is a directory that exists; name one that does not exist yet")
     if card.suffix != ".json" and not card.exists():
         card, copy = card / CARD, card
     try:

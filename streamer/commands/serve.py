@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import ssl
@@ -185,32 +184,22 @@ def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def check_free(options: AddressOptions, table: str = "") -> None:
-    """Raises Failed if the address is taken or unknown. Other errors come when the server listens.
-    table: of fleet.toml, if there is one."""
+def check_free(options: AddressOptions) -> None:
+    """Raises Failed if the address is taken or unknown: models may take minutes to load."""
     host, kind = options.host or None, socket.SOCK_STREAM
     try:
         found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise cannot_listen(options, error, table) from None
-    for family, *_, address in found:
-        try:
+        for family, *_, address in found:
             socket.create_server(address, family=family).close()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise cannot_listen(options, error, table) from None
+    except OSError as error:
+        raise cannot_listen(options, error) from None
 
 
-def cannot_listen(options: AddressOptions, error: OSError, table: str = "") -> Failed:
+def cannot_listen(options: AddressOptions, error: OSError) -> Failed:
     """Why listening failed, and the way out."""
-    number = error.errno or 0  # asyncio's text would name the address again
-    why = os.strerror(number) if number > 0 else error.strerror or error
-    is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
-    way = "--port" if is_taken else "--host"
-    if table:
-        way = f"{way[2:]} in [{table}]"
     place = f"{shown_host(options.host)}:{options.port}"
-    return Failed(f"cannot listen on {place} ({why}); choose another {way}")
+    why = error.strerror or error
+    return Failed(f"cannot listen on {place} ({why}); choose another --port or --host")
 
 
 def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:

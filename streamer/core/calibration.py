@@ -140,14 +140,9 @@ def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | No
     """The index of the highest threshold that keeps the promise: a column of `losses` [n, m], or
     None.
 
-    Rows are clips in an order that does not depend on their losses. confidence 0: in expectation
-    only, otherwise both. Raises ValueError for losses outside 0..1, and for falling ones, which
-    `running_max` mends.
+    Rows are clips in an order that does not depend on their losses, which are within 0..1 and never
+    fall with the threshold: see `running_max`. confidence 0: in expectation only, otherwise both.
     """
-    if losses.size and (
-        losses.min() < 0 or losses.max() > 1 or (np.diff(losses, axis=1) < 0).any()
-    ):
-        raise ValueError("losses must be within 0..1 and must not fall with the threshold")
     safe = bounded_mean(losses) <= risk
     if confidence:
         safe &= betting_capital(losses, risk, confidence) >= 1 / (1 - confidence)

@@ -124,17 +124,9 @@ def card(found: Any) -> str:
     return (
         f'<div style="max-width:{WIDTH}px;font-family:sans-serif">'
         f'<div style="font-size:1.2em">{escape(found.text) or told(language, "no speech")}</div>'
-        f'<div style="opacity:.7">{escape(_in_other_words(found))}</div>{warning}'
-        f'<table style="margin:.5em 0">{rows}</table>{curves}'
+        f'{warning}<table style="margin:.5em 0">{rows}</table>{curves}'
         f'<div style="opacity:.7">{escape(comma(language).join(about))}</div></div>'
     )
-
-
-def _in_other_words(found: Any) -> str:
-    """Attributes and levels in the language that the sentence is not in."""
-    other, gap = ("zh", "") if found.language == "en" else ("en", " ")
-    words = {name: level[other] for name, level in found.levels.items() if level}
-    return comma(other).join(told(other, name) + gap + word for name, word in words.items() if word)
 
 
 def _row(reading: Reading, language: str) -> str:

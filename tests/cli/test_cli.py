@@ -228,7 +228,7 @@ def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(command):
         status, out, err = here(command, "--port", port)
     assert (status, out) == (1, "")
     told = f"cannot listen on 127.0.0.1:{port} (Address already in use); choose another --port"
-    assert err == f"streamer: {told}\n"
+    assert err == f"streamer: {told} or --host\n"
 
 
 def long_of(file, samples, seconds):

@@ -44,7 +44,7 @@ def run(options: FleetOptions) -> int:
     where = config.ray.address
     tls, key = door_of(config.director)
     if not options.down:
-        check_free(config.director, "director")  # before Ray is started
+        check_free(config.director)  # before Ray is started
     tell("starting Ray ..." if where == LOCAL else f"joining Ray at {where} ...")
     placement = RayPlacement(where)
     try:
