@@ -6,7 +6,6 @@ The event loop never waits for a model: each runs on a thread of its own.
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -27,7 +26,6 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.extras import load
-from streamer.net.service.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
@@ -36,8 +34,6 @@ from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
-
-NOT_LOGGED = ("file", "text", "ids", "parts", "attributes")  # text only where logs are set to
 
 
 class Describer:
@@ -145,25 +141,14 @@ class Describer:
         _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         listeners = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
-        stream = secrets.token_hex(4)
-        log("describe.start", stream, mode=self.config.mode)
-        try:
-            parts = await self._live_parts()
-            said, speaks = self._models.said(attributes), self._models.speaking(language)
-            async with self._at_once:
-                parts = saying(patient(parts), self._models, said, speaks)
-                result = await describe_recording(
-                    parts, source, listeners, measures, channel, track
-                )
-        except BaseException as error:
-            log("describe.failed", stream, error=type(error).__name__)
-            raise
+        parts = await self._live_parts()
+        said, speaks = self._models.said(attributes), self._models.speaking(language)
+        async with self._at_once:
+            parts = saying(patient(parts), self._models, said, speaks)
+            result = await describe_recording(parts, source, listeners, measures, channel, track)
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()
-        result = for_voice(result, pitch_reference)
-        numbers = {name: v for name, v in result.as_json().items() if name not in NOT_LOGGED}
-        log("describe.done", stream, text=result.text, **numbers)
-        return result
+        return for_voice(result, pitch_reference)
 
     @asynccontextmanager
     async def session(

@@ -278,6 +278,3 @@ class VerifierOptions(DoorOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_engine(self.engine, self.device)
-        if not Config(cloud=self.cloud).has_cloud_here:
-            told = "a verifier holds the model itself: give a model"
-            raise ConfigError(f"cloud is {self.cloud!r}; {told}")

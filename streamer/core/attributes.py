@@ -64,10 +64,8 @@ def chosen(names: str | None, among: Collection[str] = ATTRIBUTES) -> str:
         asked = [name.strip() for name in names.split(",")]
     for name in asked:
         if name not in may:
-            known = f"known are {', '.join(may)}" if may else "the model names none"
-            if name in ATTRIBUTES:
-                known = f"it is left out here; there are {', '.join(may) or 'none'}"
-            raise ValueError(f"attributes names {name!r}; {known}")
+            why = "it is left out here; there are" if name in ATTRIBUTES else "known are"
+            raise ValueError(f"attributes names {name!r}; {why} {', '.join(may) or 'none'}")
     found = [name for name in ATTRIBUTES if name in asked]
     if not found:
         raise ValueError("attributes names none; give some, with commas between them")

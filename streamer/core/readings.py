@@ -130,18 +130,15 @@ def card(found: Any) -> str:
 
 
 def _row(reading: Reading, language: str) -> str:
-    cells = (told(language, reading.attribute), _gauge(reading), escape(reading.name or ABSENT))
-    more = (escape(reading.number(language)), told(language, reading.certainty))
-    return "<tr>" + "".join(f"{CELL}{cell}</td>" for cell in (*cells, *more)) + "</tr>"
-
-
-def _gauge(reading: Reading) -> str:
-    """A box for each level, lowest first; the one that is said is filled."""
-    return "".join(
-        f'<span style="display:inline-block;width:14px;height:10px;margin-right:2px;'
-        f'background:{ACCENT if i == reading.level else GREY};border-radius:2px"></span>'
-        for i in range(reading.num_levels)
+    gauge = f'<meter min="-1" max="{reading.num_levels - 1}" value="{reading.level}"></meter>'
+    cells = (
+        told(language, reading.attribute),
+        gauge if reading.level is not None else "",
+        escape(reading.name or ABSENT),
+        escape(reading.number(language)),
+        told(language, reading.certainty),
     )
+    return "<tr>" + "".join(f"{CELL}{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _curves(found: Any) -> str:
@@ -155,12 +152,13 @@ def _curves(found: Any) -> str:
     pitch = _thinned(curves.f0_hz)
     voiced = pitch[pitch > 0]
     low, high = (60.0, 400.0) if len(voiced) == 0 else (voiced.min() * 0.9, voiced.max() * 1.1)
-    line = _line(pitch, float(low), float(high))
+    dots = zip(pitch > 0, _places(pitch, float(low), float(high)), strict=True)
+    line = "".join(f"M{x:.0f},{y:.0f}h1" for is_voiced, (x, y) in dots if is_voiced)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" style="max-width:100%" role="img" '
         f'aria-label="level and pitch over time">'
         f'<polygon points="0,{HEIGHT} {area} {WIDTH},{HEIGHT}" fill="{GREY}"/>'
-        f'<path d="{line}" fill="none" stroke="{ACCENT}" stroke-width="2"/></svg>'
+        f'<path d="{line}" stroke="{ACCENT}" stroke-width="2"/></svg>'
     )
 
 
@@ -174,15 +172,6 @@ def _thinned(values: np.ndarray) -> np.ndarray:
 def _places(values: np.ndarray, low: float, high: float) -> Iterator[tuple[float, float]]:
     for i, value in enumerate(values):
         yield WIDTH * i / (len(values) - 1), HEIGHT * (1 - (value - low) / (high - low))
-
-
-def _line(pitch: np.ndarray, low: float, high: float) -> str:
-    """The data of an SVG path with a line through each voiced stretch."""
-    before = np.concatenate([[0], pitch[:-1]])
-    places = zip(pitch, before, _places(pitch, low, high), strict=True)
-    return "".join(
-        f"{'L' if last > 0 else 'M'}{x:.0f},{y:.0f}" for hz, last, (x, y) in places if hz > 0
-    )
 
 
 Language = Literal["en", "zh"]

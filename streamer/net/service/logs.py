@@ -1,8 +1,5 @@
-"""Log lines: JSON by stream id for programs, and rate-limited plain ones for an operator.
-
-The JSON lines, of the logger `streamer`, hold events and numbers, never audio. Handlers of an
-application find the described text as `record.described`; our own leave it out. Nothing is written
-unless a handler is attached.
+"""Log lines: errors as JSON for programs, and rate-limited plain ones for an operator. Nothing is
+written unless a handler is attached.
 """
 
 from __future__ import annotations
@@ -21,22 +18,14 @@ _logger = logging.getLogger("streamer")
 _logger.addHandler(logging.NullHandler())
 
 
-def log(event: str, stream: str, *, text: str | None = None, **numbers: Any) -> None:
-    """Log `event` of `stream` at level INFO. text: the described text."""
-    if _logger.isEnabledFor(logging.INFO):
-        _logger.info(event, extra={"stream": stream, "numbers": numbers, "described": text})
-
-
 class JsonLines(logging.Formatter):
-    """A record as a line of JSON: time (s since the epoch), level, event, stream, numbers."""
+    """A record as a line of JSON: time (s since the epoch), level, event, error."""
 
     def format(self, record: logging.LogRecord) -> str:
         row: dict[str, Any] = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            "stream": getattr(record, "stream", None),
-            **getattr(record, "numbers", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
             row["error"] = "".join(traceback.format_exception(record.exc_info[1]))
