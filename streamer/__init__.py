@@ -12,12 +12,7 @@
         print(describer.describe("samples/slow_soft.wav"))
 
 Live audio: `Describer.open(...)` and its `session`. A server: `streamer serve`.
-
-The packages in flow order: `core` (pure: chunker, rules, gate, state machine, wire) -> `model`
-(log-mel, tower, KV slots, engines) -> `stages` (async: one stream, many streams on one model) ->
-`net` (realtime server, link to a verifier) -> `assembly` (joins these) -> `describer` (the public
-API), `recording`, `blocking` (without async) -> `cli` and `commands`. `config` holds the
-options, `audio` reads files, `extras` are optional. Importing this package loads no model code.
+Importing this package loads no model code.
 """
 
 from importlib import import_module as _import_module

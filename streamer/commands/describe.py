@@ -26,40 +26,25 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
     config = combined(options.pipeline, given).for_jobs(options.jobs)
     files = recordings_of(options.files)
-    if options.channels == "apart" and "-" in files:
-        raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
-    if options.filled_pauses and "-" in files:
-        raise ConfigError("--filled-pauses reads a recording once more; give a file, not -")
-    recordings = [takes_of(file, options) for file in files]
-    takes = [take for each in recordings for take in each]
+    is_apart = options.channels == "apart"
+    if "-" in files and (is_apart or options.filled_pauses or options.intervals is not None):
+        raise ConfigError("stdin can be read only once, and these options need more; give a file")
+    reference_of(options.pitch_reference)
     if options.timeline is not None:
         check_target(options.timeline)
-        if len(files) != 1:
-            told = f"{len(files)} are given: give one recording"
-            raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
     if options.intervals is not None:
         read_intervals(options.intervals)
-        if len(takes) != 1 or files == ["-"]:
-            told = f"{len(takes)} are given: give one file, mixed"
-            raise ConfigError(f"--intervals {options.intervals} belongs to one recording; {told}")
-    return run_async(_describe_all, recordings, config, options)
+    for name in ("timeline", "intervals"):
+        if (of_one := getattr(options, name)) is not None and len(files) != 1:
+            told = f"{len(files)} are given: give one recording"
+            raise ConfigError(f"--{name} {of_one} is of one recording; {told}")
+    return run_async(_describe_all, files, config, options)
 
 
-def takes_of(file: str, options: DescribeOptions) -> list[Take]:
-    """One take for all channels, or one for each. An error of opening is reported later."""
-    if options.channels == "apart":
-        with suppress(AudioError), open_audio(file, options.track) as audio:
-            return [Take(file, channel) for channel in range(audio.channels)]
-    return [Take(file)]
-
-
-async def _describe_all(
-    recordings: Sequence[Sequence[Take]], config: Config, options: DescribeOptions
-) -> int:
-    num_takes = sum(map(len, recordings))
+async def _describe_all(files: Sequence[str], config: Config, options: DescribeOptions) -> int:
     async with opened(config) as describer:
-        with Bar("describing", num_takes) as bar:
-            return await _Batch(describer, num_takes, options, bar).run(recordings)
+        with Bar("describing", len(files)) as bar:
+            return await _Batch(describer, len(files), options, bar).run(files)
 
 
 @dataclass
@@ -67,41 +52,42 @@ class _Batch:
     """`options.jobs` recordings at once; one's failure never ends the run."""
 
     describer: Describer
-    num_takes: int
+    num_files: int
     options: DescribeOptions
     bar: Bar
     num_done: int = 0
     has_failed: bool = False
-    shares: dict[Take, float] = field(default_factory=dict)  # heard, of takes in hand
+    shares: dict[str, float] = field(default_factory=dict)  # heard, of recordings in hand
 
-    async def run(self, recordings: Sequence[Sequence[Take]]) -> int:
-        todo = iter(recordings)
+    async def run(self, files: Sequence[str]) -> int:
+        todo = iter(files)
         self.show_progress()
         async with anyio.create_task_group() as group:
-            for _ in range(min(self.options.jobs, len(recordings))):
+            for _ in range(min(self.options.jobs, len(files))):
                 group.start_soon(self._work, todo)
         return 1 if self.has_failed else 0
 
-    async def _work(self, todo: Iterator[Sequence[Take]]) -> None:
-        for takes in todo:
+    async def _work(self, todo: Iterator[str]) -> None:
+        for file in todo:
+            takes = await anyio.to_thread.run_sync(takes_of, file, self.options)
             found = []
             for take in takes:
-                found += await self._describe(take)
-                self.shares.pop(take, None)
-                self.num_done += 1
-                self.show_progress()
+                found += await self._describe(take, len(takes))
+            self.shares.pop(file, None)
+            self.num_done += 1
+            self.show_progress()
             if len(found) == len(takes):
                 await anyio.to_thread.run_sync(self._show_together, found)
             else:
                 self.has_failed = True
 
-    async def _describe(self, take: Take) -> list[Description]:
+    async def _describe(self, take: Take, num_takes: int) -> list[Description]:
         """Its description, or nothing where that failed."""
         options = self.options
-        screen = Screen(take, options, self.num_takes, self.bar)
+        screen = Screen(take, options, max(self.num_files, num_takes), self.bar)
 
         def heard(heard_s: float, of_s: float) -> None:
-            self.shares[take] = heard_s / of_s
+            self.shares[take.file] = ((take.channel or 0) + heard_s / of_s) / num_takes
             if not screen.blocks_bar:
                 self.show_progress(f"{clock(heard_s)} of {clock(of_s)}")
 
@@ -149,11 +135,19 @@ class _Batch:
             self.has_failed |= not _write(channels, options.timeline)
 
     def show_progress(self, where: str = "") -> None:
-        """Over all takes; of a single one, how far it is heard."""
-        done = self.num_done + sum(self.shares.values())
-        if where or self.num_takes > 1:
-            many = f"{self.num_done} of {self.num_takes}"
-            self.bar.show(done, many if self.num_takes > 1 else where)
+        """Over all recordings; of a single one, how far it is heard."""
+        if where or self.num_files > 1:
+            many = f"{self.num_done} of {self.num_files}"
+            done = self.num_done + sum(self.shares.values())
+            self.bar.show(done, many if self.num_files > 1 else where)
+
+
+def takes_of(file: str, options: DescribeOptions) -> list[Take]:
+    """One take for all channels, or one for each. An error of opening is reported later."""
+    if options.channels == "apart":
+        with suppress(AudioError), open_audio(file, options.track) as audio:
+            return [Take(file, channel) for channel in range(audio.channels)]
+    return [Take(file)]
 
 
 def _write(channels: Sequence[Description], out: str) -> bool:

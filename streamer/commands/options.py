@@ -22,8 +22,6 @@ from streamer.core.declare import (
     option,
 )
 from streamer.core.measures.speech_measures import PitchReference, Voice
-from streamer.extras import load
-from streamer.stages.events import CoachOptions
 
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
@@ -41,11 +39,6 @@ def reference_of(text: str | None) -> PitchReference:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return found
-
-
-def coach_of(text: str | None) -> CoachOptions | None:
-    """--coach as the API takes it. Raises ConfigError."""
-    return load("coach").parse(text) if text is not None else None
 
 
 files_option = partial(
@@ -68,7 +61,6 @@ reference_option = partial(
     "of the turns of a recording over 60 s, or of --intervals",
     metavar="HZ",
     unset="none",
-    valid=reference_of,
 )
 json_option = partial(option, False, "JSON on stdout, nothing else")
 port_option = partial(
@@ -258,7 +250,7 @@ class ServeOptions(DoorOptions):
     """also accept pages of this Origin; may be repeated"""
     live_updates: float | None = option(None, ge=0.5, le=3600, metavar="S")
     """a sentence every S seconds of a turn, for clients that ask for events"""
-    coach: str | None = option(None, metavar="HOW", unset="its defaults", valid=coach_of)
+    coach: str | None = option(None, metavar="HOW", unset="its defaults")
     """thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with commas
     between them"""
     pipeline: str | None = pipeline_option()

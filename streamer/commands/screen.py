@@ -57,7 +57,7 @@ class Screen:
         self._options = options
         self._bar = bar
         self._name = f"{one_line(str(take))}: " if has_name else ""
-        self._grows = options.jobs == 1 or num_takes == 1
+        self._grows = options.jobs == 1
         self._held = ""  # text to show at once at the end
         self._from_s: float | None = None
         self._is_begun = False

@@ -19,13 +19,7 @@ import anyio.to_thread
 from streamer import __version__
 from streamer.assembly.link import ModelJudge, verifier_model_of
 from streamer.assembly.parts import open_side
-from streamer.commands.options import (
-    AddressOptions,
-    DoorOptions,
-    ServeOptions,
-    VerifierOptions,
-    coach_of,
-)
+from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import Failed, drop_stdout, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
 from streamer.core.link import wire
@@ -107,6 +101,7 @@ async def open_server(
 ) -> AsyncIterator[RealtimeServer]:
     """Load the models and make their server, which does not run yet. Raises ModelError."""
     origins = origins_of(options.allow_origin)  # before models are loaded
+    coach = None if options.coach is None else load_extra("coach").parse(options.coach)
     tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
         terms = ServerTerms(
@@ -114,7 +109,7 @@ async def open_server(
             options.live_updates,
             {each: describer.attributes_in(each) for each in describer.languages},
             describer.said,
-            coach_of(options.coach),
+            coach,
         )
         admission = admission_of(options, PATH, key, origins)
         server = RealtimeServer(tracing(describer.stream), admission, terms)
@@ -198,7 +193,8 @@ def check_free(options: AddressOptions) -> None:
 def cannot_listen(options: AddressOptions, error: OSError) -> Failed:
     """Why listening failed, and the way out."""
     place = f"{shown_host(options.host)}:{options.port}"
-    why = error.strerror or error
+    number = error.errno or 0  # the text of Python's would name the address again
+    why = os.strerror(number) if number > 0 else error.strerror or error
     return Failed(f"cannot listen on {place} ({why}); choose another --port or --host")
 
 

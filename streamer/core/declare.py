@@ -41,8 +41,7 @@ def option(
 
     help: given here, or as the text below the field. group: the heading in `--help`; None: not on
     the command line. more: bounds of msgspec.Meta (ge, gt, le, lt), metavar, short (of a switch,
-    such as "-v"), positional, unset (the default in words where it is None), and valid (a function
-    that raises ConfigError for a value that cannot be).
+    such as "-v"), positional, and unset (the default in words where it is None).
     """
     return field(default=default, repr=repr, metadata={"told": help, "group": group, **more})
 
@@ -58,7 +57,7 @@ class Option:
     more: Mapping[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        """group, metavar, short, positional, unset, valid; None if it was not given."""
+        """group, metavar, short, positional, unset; None if it was not given."""
         return self.more.get(name)
 
     @property
@@ -117,14 +116,11 @@ class Option:
             return None
         bounds = Meta(**{each: self.more[each] for each in BOUNDS if each in self.more})
         try:
-            found = convert(value, Annotated[self.type, bounds], strict=not is_typed)
+            return convert(value, Annotated[self.type, bounds], strict=not is_typed)
         except (ValidationError, UnicodeEncodeError) as error:
             told = f"choose one of {', '.join(self.choices)}" if self.choices else str(error)
             told = f"it may be {self.range}" if self.range else told
             raise ConfigError(f"{name} is {value!r:.80}; {told}") from None
-        if self.valid is not None:
-            self.valid(found)
-        return found
 
 
 @functools.cache

@@ -5,10 +5,7 @@ from string import Formatter
 
 import pytest
 
-from streamer.commands.compare import Difference
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.readings import UNITS, Reading
-from streamer.core.text.chinese import texts, told
+from streamer.core.text.chinese import texts
 
 FORMS = texts("words") | texts("warnings")
 ENGLISH = re.compile("[A-Za-z]{2,}")
@@ -25,17 +22,3 @@ def test_a_form_takes_the_same_values_in_both_languages(english):
     chinese = FORMS[english]
     assert slots(english) == slots(chinese)
     assert not ENGLISH.search(re.sub(r"auto|HZ|--\w+|\.\w+|gated|\{.*?\}", "", chinese))
-
-
-@pytest.mark.parametrize("name", ATTRIBUTES)
-@pytest.mark.parametrize("value", [1.0, 1.4, 3.0])
-def test_every_cell_of_a_table_is_told_in_chinese(name, value):
-    unit = UNITS.get(name, ("", 1, 0))[0]
-
-    def reading(level, v):
-        return Reading(name, level, 5, "名", v if unit else None, 0.2, unit, v / 3, "likely")
-
-    first, second = reading(0, 1.0), reading(1, value)
-    cells = [*Difference.of(first, second).row("zh"), second.number("zh")]
-    cells += [told("zh", each.certainty) for each in (first, second)]
-    assert not [cell for cell in cells if ENGLISH.search(cell)]
