@@ -20,15 +20,7 @@ from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, put_json, recordings_of
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
-from streamer.core.calibration import (
-    Branches,
-    Certified,
-    Paths,
-    Uncertifiable,
-    certify,
-    least_risk,
-    num_needed,
-)
+from streamer.core.calibration import Branches, Certified, Paths, Uncertifiable, certify, num_needed
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
@@ -70,13 +62,10 @@ def clips_of(options: CalibrateOptions) -> list[str]:
 
 def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> None:
     needed = num_needed(options.risk, options.confidence)
-    if num_clips >= needed:
-        return
-    sure = f" with confidence {options.confidence:g}" if options.confidence else ""
-    least = least_risk(num_clips, options.confidence)
-    way = f"give more, or a risk of {least:g}" if least < 1 else "give more"
-    told = f"{num_clips} clips{why} cannot certify a risk of {options.risk:g}{sure}"
-    raise Failed(f"{told}: {needed} are needed; {way}")
+    if num_clips < needed:
+        sure = f" with confidence {options.confidence:g}" if options.confidence else ""
+        told = f"{num_clips} clips{why} cannot certify a risk of {options.risk:g}{sure}"
+        raise Failed(f"{told}: {needed} are needed; give more, or a larger risk")
 
 
 def calibrate(
@@ -101,13 +90,13 @@ def calibrate(
 
 
 def _quality_risk(num_clips: int, options: CalibrateOptions) -> float:
-    """The risk of preset quality: half of --risk, or more if there are too few clips."""
+    """The risk of preset quality: half of --risk, or all of it if there are too few clips."""
     half = options.risk / 2
-    risk = min(options.risk, max(half, least_risk(num_clips, options.confidence)))
-    if risk > half:
-        few = f"{num_clips} clips are too few for half of --risk ({half:g})"
-        fail(f"{few}: preset quality keeps a risk of {risk:g}; give more")
-    return risk
+    if num_clips >= num_needed(half, options.confidence):
+        return half
+    few = f"{num_clips} clips are too few for half of --risk ({half:g})"
+    fail(f"{few}: preset quality keeps a risk of {options.risk:g}; give more")
+    return options.risk
 
 
 def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:

@@ -180,20 +180,6 @@ def num_needed(risk: float, confidence: float = 0.0) -> int:
     return n
 
 
-def least_risk(num_clips: int, confidence: float = 0.0) -> float:
-    """The smallest risk that `num_clips` can certify, in two digits; 1 if there is none."""
-    low = 0.0
-    high = 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        safe = (
-            num_clips > 0 and safe_index(np.zeros((num_clips, 1)), middle, confidence) is not None
-        )
-        low, high = (low, middle) if safe else (middle, high)
-    digit = 10.0 ** (math.floor(math.log10(high)) - 1)
-    return min(1.0, math.ceil(high / digit - 1e-6) * digit)
-
-
 def running_max(losses: Floats) -> Floats:
     """The smallest losses above `losses` [n, m] that never fall along m, where thresholds rise.
 

@@ -89,7 +89,7 @@ def test_the_figures_are_those_of_the_clips(clips, edge, tmp_path):
         loss = losses_of(turns, [gate[preset]["entropy"]]).mean()
         assert f"{loss:.4f}" in next(line for line in table.splitlines() if line.startswith(preset))
         assert (3 * loss + 1) / 4 <= gate[preset]["promise"]["risk"]
-    assert gate["quality"]["promise"]["risk"] == pytest.approx(0.25), "half of .4 needs four clips"
+    assert gate["quality"]["promise"]["risk"] == 0.4, "half of it needs four clips"
     assert table.endswith(f"written: {out}\n")
     same = read_card(edge).promises == read_card(resolve("embedded", "edge")).promises
     assert same, "--out leaves the model alone"

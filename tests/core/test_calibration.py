@@ -14,7 +14,6 @@ from streamer.core.calibration import (
     Path,
     at,
     certify,
-    least_risk,
     losses_of,
     num_needed,
     safe_index,
@@ -79,9 +78,7 @@ def test_num_needed_is_what_is_needed():
             assert safe_index(np.zeros((n, 1)), risk, confidence) == 0
             if n < 400:  # beyond, it is found in steps of half a percent
                 assert n == 1 or safe_index(np.zeros((n - 1, 1)), risk, confidence) is None
-            assert least_risk(n, confidence) <= risk * 1.1
     assert num_needed(0.04, 0.9) > num_needed(0.04)
-    assert least_risk(0) == 1.0
 
 
 def test_no_threshold_is_better_than_a_broken_promise():
