@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions, reference_of
-from streamer.commands.process import StdoutLost, fail, opened, recordings_of, run_async, told_of
+from streamer.commands.process import StdoutLost, fail, opened, recordings_of, run_async
 from streamer.commands.screen import Screen, Take, show_call, show_filled, show_intervals
 from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
@@ -108,7 +108,7 @@ class _Batch:
         except (StdoutLost, BrokenPipeError):  # nothing more can be shown
             raise
         except Exception as error:
-            screen.failed(*_told(str(take), error))
+            screen.failed(error)
             return []
         screen.done(result)
         self.has_failed |= result.is_cut
@@ -163,12 +163,3 @@ def _write(channels: Sequence[Description], out: str) -> bool:
     if left_out is not None:
         fail(f"{out}: {left_out}")
     return True
-
-
-def _told(file: str, error: Exception) -> tuple[str, str]:
-    """(the line for stderr, the reason for JSON)."""
-    if (told := told_of(error)) is not None:
-        reason = error.reason if isinstance(error, AudioError) else told
-        return told, reason.removeprefix(f"{file}: ")
-    told = f"{type(error).__name__}: {error}; this is a defect of streamer, please report it"
-    return f"{file}: {told}", told

@@ -3,9 +3,11 @@ speaks, the sentence at each pause."""
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -130,18 +132,14 @@ def open_microphone(
 
 def putting(pieces: MemoryObjectSendStream[bytes]) -> Callable[[bytes], None]:
     """Puts a piece into the queue; if it is full, the piece is left out, which is said once."""
-    is_told = False
+    fail_once = functools.cache(fail)
 
     def put_piece(piece: bytes) -> None:
-        nonlocal is_told
-        try:
-            pieces.send_nowait(piece)
-        except anyio.WouldBlock:
-            if not is_told:
-                fail(SLOW)
-            is_told = True
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            """All is over."""
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # all is over
+            try:
+                pieces.send_nowait(piece)
+            except anyio.WouldBlock:
+                fail_once(SLOW)
 
     return put_piece
 

@@ -65,7 +65,7 @@ def told_of(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, MemoryError | OSError | ImportError):
         why = f"{type(error).__name__}: {error}".removesuffix(": ")
-        return f"the system gives no more ({why}); see `ulimit -a`, or install streamer anew"
+        return f"the system refused ({why}); see `ulimit -a`, or install streamer anew"
     return None
 
 

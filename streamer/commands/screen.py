@@ -12,7 +12,7 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from streamer.commands.options import DescribeOptions, reference_of
-from streamer.commands.process import fail, put, put_json, tell
+from streamer.commands.process import fail, put, put_json, tell, told_of
 from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import (
@@ -93,12 +93,14 @@ class Screen:
             self._write("\n")
         self._is_open = False
 
-    def failed(self, line: str, reason: str) -> None:
+    def failed(self, error: Exception) -> None:
         """Earlier text stays; the reason goes to stderr and into the recording's object."""
+        told = told_of(error)
+        reason = told or f"{type(error).__name__}: {error}; this is a defect of streamer"
         self._flush()
         if self._options.json:
-            put_json({**self._take.as_json(), "error": reason})
-        fail(line)
+            put_json({**self._take.as_json(), "error": getattr(error, "reason", reason)})
+        fail(told or f"{self._take}: {reason}, please report it")
 
     def done(self, result: Description) -> None:
         options, measures = self._options, result.measures
