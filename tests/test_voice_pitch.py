@@ -95,7 +95,7 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path):
     segments = [{"start": a, "end": b, "text": "x"} for a, b in spans]
     cues.write_text(json.dumps({"segments": segments}))
     _, line, *rows = told("--pitch-reference", "auto", "--intervals", cues)[1].splitlines()
-    assert line.strip().startswith("pitch for this voice unknown: auto needs two turns")
+    assert line.strip().startswith("pitch for this voice unknown: no pitch is heard, or auto")
     assert ["(usual)" in row or "(high)" in row for row in rows] == [True] * 3
     assert "(high)" in rows[2]
     assert "pitch very high for this voice: +" in told("--pitch-reference", "100")[1]

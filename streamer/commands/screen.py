@@ -29,8 +29,7 @@ from streamer.core.timeline import main_measures
 from streamer.intervals import FilledPauses, Interval
 from streamer.progress import Bar, clock
 
-NO_VOICE = "pitch for this voice unknown: auto needs two turns or more, or give HZ"
-NO_PITCH = "pitch for this voice unknown: no pitch is heard"
+NO_VOICE = "pitch for this voice unknown: no pitch is heard, or auto has fewer than two turns"
 
 
 @dataclass(frozen=True)
@@ -231,9 +230,7 @@ def voice_lines(result: Description) -> str:
     language = result.language
     if not result.parts:
         pitch = result.voice_pitch
-        has_pitch = result.measures is not None and result.measures.pitch_median_hz is not None
-        why = told(language, NO_VOICE if has_pitch else NO_PITCH)
-        return f"  {pitch.told_in(language) if pitch else why}"
+        return f"  {pitch.told_in(language) if pitch else told(language, NO_VOICE)}"
     begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
     pitches = [part.voice_pitch for part in result.parts]
     rows = zip(begins, (p.told_in(language) if p else ABSENT for p in pitches), strict=False)

@@ -4,10 +4,8 @@ import json
 import re
 
 import pytest
-import soundfile
 from places import ROOT
 from processes import run_here
-from speech import whispered
 
 from streamer.commands.compare import Difference
 from streamer.core.attributes import ATTRIBUTES
@@ -52,17 +50,6 @@ def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdic
     takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
     title, *shown, word = Difference.of(*takes).row("en")
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
-
-
-def test_a_voice_without_a_pitch_is_not_asked_for_another_reference(tmp_path):
-    for name, is_whisper in (("whisper", True), ("plain", False)):
-        sound, rate = soundfile.read(SLOW)
-        soundfile.write(tmp_path / f"{name}.wav", whispered(sound) if is_whisper else sound, rate)
-    files = [str(tmp_path / "whisper.wav"), str(tmp_path / "plain.wav")]
-    words = ("--pitch-reference", "150", "--language", "en")
-    lines = run_here("compare", *files, *words)[1].splitlines()
-    assert lines[1] == "  pitch for this voice unknown: no pitch is heard"
-    assert lines[3].startswith("  pitch very low for this voice: -")
 
 
 def test_two_takes_are_a_table_and_json():
