@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -52,27 +51,17 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for pr
 
 
 @needs_proc
-@pytest.mark.parametrize("source", ["stdin", "a terminal", "no writer", "a silent writer"])
-def test_a_silent_pipe_holds_nothing_up(source, tmp_path):
-    fifo, ends, options = tmp_path / "speech.wav", [], {"stdin": subprocess.DEVNULL}
+@pytest.mark.parametrize("is_stdin", [True, False])
+def test_a_silent_pipe_holds_nothing_up(is_stdin, tmp_path):
+    fifo = tmp_path / "speech.wav"
     os.mkfifo(fifo)
-    if source == "stdin":
-        ends = list(os.pipe())
-        fifo, options = "-", {"stdin": ends[0]}
-    elif source == "a terminal":
-        ends = list(os.openpty())
-        fifo = os.ttyname(ends[1])
-    elif source == "a silent writer":
-        ends = [os.open(fifo, os.O_RDWR)]
-        os.write(ends[0], b"RIFF" + bytes(99))
-    try:
-        with started("describe", fifo, "--mode", "edge", **options) as process:
-            wait_for(lambda: is_spooling(process))
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=PATIENCE_S)
-    finally:
-        for each in ends:
-            os.close(each)
+    writer = os.open(fifo, os.O_RDWR)
+    source = "-" if is_stdin else fifo
+    with started("describe", source, "--mode", "edge", stdin=writer) as process:
+        wait_for(lambda: is_spooling(process))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    os.close(writer)
     assert (process.returncode, err) == (130, "")
 
 
