@@ -109,7 +109,6 @@ class Describer:
         source: Source,
         on_delta: Callable[[TextDelta], None] | None = None,
         on_heard: Callable[[float, float], None] | None = None,
-        on_wait: Callable[[str], None] | None = None,
         *,
         measures: bool = False,
         attributes: str | None = None,
@@ -123,9 +122,8 @@ class Describer:
         scale 1.0 or int16.
 
         Called on the event loop: `on_delta` for each committed piece; `on_heard` every 2 s of a
-        recording, with the seconds heard and the seconds in all; `on_wait` once, with the reason,
-        where a verifier elsewhere keeps it waiting for more than a second (no part of the
-        Description's times). measures: show `measures`, numbers with units, in the Description.
+        recording, with the seconds heard and the seconds in all. measures: show `measures`, numbers
+        with units, in the Description.
         attributes: the ones that the sentence names, as in Config, among the describer's.
         language: of the sentence, one of `languages`; None: the describer's.
         channel: this one alone, from 0, such as one side of a call; None: the loudest at each time.
@@ -140,7 +138,7 @@ class Describer:
         """
         _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
-        listeners = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
+        listeners = Listeners(on_delta or _ignore, on_heard or _ignore)
         parts = await self._live_parts()
         said, speaks = self._models.said(attributes), self._models.speaking(language)
         async with self._at_once:

@@ -31,8 +31,6 @@ from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.ports import Parts, TargetLost, cause_of, quietly
 from streamer.stages.stream import LiveSession, open_stream
 
-WAIT_S = 1.0  # wait for a verifier before `on_wait` is called
-
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
@@ -40,7 +38,6 @@ class Listeners:
 
     on_delta: Callable[[TextDelta], None] = lambda delta: None
     on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
-    on_wait: Callable[[str], None] = lambda why: None
     on_prefilled: Callable[[], None] = lambda: None  # all but the last piece, which is fed next
 
 
@@ -63,11 +60,8 @@ async def describe_recording(
         found: list[Description] = []
         try:
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
-                is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
-                group.start_soon(quietly, _feed, stream, audio, chunks, is_fed, listeners)
-                if parts.cloud is not None:
-                    group.start_soon(quietly, _tell_wait, parts, is_fed, listeners.on_wait)
+                group.start_soon(quietly, _feed, stream, audio, chunks, listeners)
                 is_long = audio.duration_s > parts.max_turn_s
                 await _collect(stream, audio.path, listeners.on_delta, found, is_long)
                 group.cancel_scope.cancel()
@@ -137,14 +131,9 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
 
 
 async def _feed(
-    stream: LiveSession,
-    audio: Audio,
-    chunks: Iterator[Samples],
-    is_fed: anyio.Event,
-    listeners: Listeners,
+    stream: LiveSession, audio: Audio, chunks: Iterator[Samples], listeners: Listeners
 ) -> None:
-    """Feed all, the last piece when everything before it is done. is_fed: set when all that is
-    left to wait for is the models and the link."""
+    """Feed all, the last piece when everything before it is done."""
     pieces, num_heard = as_live(chunks), 0
     while (found := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
         piece, is_last = found
@@ -152,32 +141,12 @@ async def _feed(
         heard_s = num_heard / SAMPLE_RATE_HZ
         listeners.on_heard(heard_s, max(audio.duration_s, heard_s))
         if is_last:
-            is_fed.set()
             await stream.catch_up(len(piece))
             listeners.on_prefilled()
         await stream.feed(piece.astype("<f4").tobytes())
         if is_last:
             await stream.commit()
-    is_fed.set()
     await stream.end()
-
-
-async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
-    """Call `on_wait` once, with the reason, where the verifier makes a recording wait."""
-    cloud = parts.cloud
-    assert cloud is not None
-    await is_fed.wait()
-    while True:
-        await anyio.sleep(WAIT_S)
-        if (unheard_s := cloud.unheard_s) > 0:
-            left = f"{max(1, round(unheard_s))} s of audio are on their way"
-            on_wait(f"waiting until the verifier has heard all: {left}")
-            return
-        # A linked verifier is at work; where it need not be asked, the edge goes on without it.
-        if parts.mode in ("exact", "cloud") and not cloud.is_linked:
-            why = f"waiting for {cloud.name} ({cloud.trouble})"
-            on_wait(f"{why}, until the verify budget is over")
-            return
 
 
 async def _collect(

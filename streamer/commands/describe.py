@@ -96,7 +96,6 @@ class _Batch:
                 take.file,
                 screen.delta,
                 heard,
-                screen.wait,
                 measures=options.measures or bool(options.timeline or options.pitch_reference),
                 channel=take.channel,
                 track=options.track,

@@ -82,11 +82,6 @@ class Screen:
         if delta.from_s is not None and text.endswith(tuple(SENTENCE_ENDS)):
             self.end()
 
-    def wait(self, why: str) -> None:
-        """Explain a long pause on stderr, but never inside a line that grows."""
-        if self._is_talkative and not self._is_begun:
-            self._tell(why)
-
     def end(self) -> None:
         if self._is_open:
             self._write("\n")
