@@ -207,7 +207,6 @@ class LocalCloud:
     hears_late = False
     name = "the cloud model"
     trouble = "it is slow"
-    unheard_s = 0.0
 
     def __init__(self, side: Side, verifier_of: Callable[..., Any], mode: Mode) -> None:
         """verifier_of: of a listener, by rules and level weights."""

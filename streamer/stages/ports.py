@@ -97,7 +97,6 @@ class Cloud(Protocol):
 
     is_up: worth asking now. is_linked: it can be reached now. hears_ends: it hears the end of a
     turn that it is not asked about yet. name, trouble (why it may be away): for error messages.
-    unheard_s: seconds of audio on their way to a verifier elsewhere.
     """
 
     name: str
@@ -109,8 +108,6 @@ class Cloud(Protocol):
     def is_linked(self) -> bool: ...
     @property
     def hears_ends(self) -> bool: ...
-    @property
-    def unheard_s(self) -> float: ...
     def listen(self, rules: Rules) -> Target:
         """Begin a turn that is verified by these rules."""
 

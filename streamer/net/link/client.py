@@ -19,7 +19,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import one_line
 from streamer.core.link.edge_turn import (
     DIAL_PAUSES_S,
@@ -130,13 +129,6 @@ class RemoteCloud:
     def num_in_flight(self) -> int:
         """Requests of all turns without a reply."""
         return sum(turn.num_waiting for turn in self._turns)
-
-    @property
-    def unheard_s(self) -> float:
-        """Seconds of audio of all turns that are not heard yet; 0 without a connection."""
-        if not self.is_linked:
-            return 0.0
-        return sum(turn.num_unheard for turn in self._turns) / SAMPLE_RATE_HZ
 
     def listen(self, rules: Rules | None = None) -> RemoteTarget:
         """Begin a turn. rules: in place of those of the cloud's terms."""

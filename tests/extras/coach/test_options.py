@@ -55,7 +55,7 @@ def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):
     ("text", "told"),
     [
         ("fast", "give FILE.toml, or NAME=VALUE"),
-        ("fast_ratio=quick", "give a number"),
+        ("fast_ratio=quick", "fast_ratio is 'quick'; it may be 0 to 5"),
         ("fast_ration=1.2", "unknown option 'fast_ration'; known are"),
         ("fast_ratio=0.9", "give more than 1, or 0 for off"),
         ("silence_s=-1", "silence_s is -1.0; it may be 0 to 600"),
