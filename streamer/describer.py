@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -51,21 +51,17 @@ class Describer:
         self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
     @classmethod
-    def open(
+    @asynccontextmanager
+    async def open(
         cls, config: Config | str | Path | None = None, /, **options: Unpack[Options]
-    ) -> AbstractAsyncContextManager[Describer]:
+    ) -> AsyncIterator[Describer]:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; the error about an unknown one lists all.
         """
-        return cls._opened(Config.of(config, options))
-
-    @classmethod
-    @asynccontextmanager
-    async def _opened(cls, config: Config) -> AsyncIterator[Describer]:
         async with AsyncExitStack() as stack:
-            describer = cls(config, stack)
+            describer = cls(Config.of(config, options), stack)
             if describer._models.verifier_url is not None:
                 describer._group = await stack.enter_async_context(background())
             try:

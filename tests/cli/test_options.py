@@ -48,7 +48,7 @@ async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
     async with Describer.open(tmp_path / "pipeline.toml") as describer:
         assert (describer.config.mode, describer.config.k) == ("exact", 6)
     with pytest.raises(ConfigError, match="not both"):
-        Describer.open(Config(), mode="edge")
+        await Describer.open(Config(), mode="edge").__aenter__()
     async with Describer.open(Config(mode="edge", edge="./nowhere")) as describer:
         with pytest.raises(ModelError, match="nowhere"):
             await describer.load()
