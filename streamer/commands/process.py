@@ -40,7 +40,7 @@ END_S = 3.0  # for a command to end by itself after Ctrl-C
 # young after 20,000, in 12 ms. Only sockets wait for them: a session leaves no cycles.
 COLLECTS = (2_000, 10, 50)
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
-M_MMAP_THRESHOLD = -3  # malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 AHEAD = 2  # items for each process that wait for it
 _cancel: Callable[[], object] | None = None  # the work of `run_async`
 Item = TypeVar("Item")
@@ -217,6 +217,7 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
         gc.enable()
         if is_glibc:  # steps need no pages, as before by itself
             libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
+            libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
             libc.malloc_trim(0)
         tell(clear, end="")
 
