@@ -14,7 +14,6 @@ from playwright.async_api import Error, async_playwright
 from websockets.asyncio.client import connect
 from wire import until
 
-NAMES = ("chromium-headless-shell", "chromium", "google-chrome", "chromium-browser")
 PATIENCE_MS = 120_000  # a safety net for a busy machine
 # What a browser itself writes when a connection is refused or cut; only where a test does that.
 LINK_ERRORS = ("WebSocket connection to", "Failed to load resource")
@@ -27,11 +26,6 @@ class Socket:
 
     sent: list = field(default_factory=list)
     heard: list = field(default_factory=list)
-
-    @property
-    def descriptions(self):
-        events = map(json.loads, self.heard)
-        return [e["description"] for e in events if e["type"] == "streamer.description"]
 
 
 class Guest:
@@ -123,10 +117,8 @@ class Guest:
 @contextlib.asynccontextmanager
 async def chromium(microphone=None):
     """A browser; microphone: a WAV, played once from when a page listens."""
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        way = "install it (Debian: apt-get install chromium-headless-shell)"
-        pytest.fail(f"there is no Chromium; {way}", pytrace=False)
+    found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    assert found, "install Chromium (Debian: apt-get install chromium-headless-shell)"
     flags = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
@@ -140,16 +132,12 @@ async def chromium(microphone=None):
 
 @contextlib.asynccontextmanager
 async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
-    """A Guest on a server's page: in `browser` while that lives, or in one with a microphone."""
-    page, viewport = None, {"width": size[0], "height": size[1]}
+    """A Guest on a server's page: in `browser`, or in one with a microphone."""
     async with contextlib.AsyncExitStack() as stack:
-        if browser is not None:
-            with contextlib.suppress(Error):
-                page = await browser.new_page(viewport=viewport)
-        if page is None:
+        if browser is None:
             browser = await stack.enter_async_context(chromium(microphone))
-            page = await browser.new_page(viewport=viewport)
-        guest = Guest(page)
+        viewport = {"width": size[0], "height": size[1]}
+        guest = Guest(await browser.new_page(viewport=viewport))
         stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)

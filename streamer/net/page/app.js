@@ -2,19 +2,18 @@
 
 import { levelOf, openMicrophone, readRecording } from "./audio.js";
 import { coach } from "./coach.js";
-import { Job, describe } from "./jobs.js";
+import { Job } from "./job.js";
 import { Problem } from "./link.js";
 import { buildList } from "./list.js";
 import * as view from "./view.js";
-import { browser, learnTexts, speakLanguage, tab, wantedLanguage } from "./words.js";
+import { learnTexts, speakLanguage, wantedLanguage } from "./words.js";
 
-const MAX_WAITING = 20; // recordings
-const KEY = "streamer.key"; // gone with the tab
+const KEY = "streamer.key"; // in the tab's storage: gone with it
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
 const { page } = view;
 let spoken = []; // languages of the server's sentences
-const waiting = []; // recordings
+let waiting = []; // recordings
 let isSpeakWanted = false; // the microphone, after them
 let isWorking = false;
 let listening = null; // the job of the microphone
@@ -33,36 +32,41 @@ function tell(error, file = null) {
   if (!(error instanceof Problem)) throw error;
   if (file) view.addProblem("of-file", file.name, error.word);
   else view.problem(...error.word);
-  if (error.wantsKey) view.askKey();
+  if (!["no-key", "wrong-key"].includes(error.word[0])) return;
+  page["key-row"].hidden = false;
+  page.settings.open = true;
+  page.key.focus();
 }
 
 // Recordings come first, then the microphone.
 async function work() {
   if (isWorking) return;
   isWorking = true;
-  try {
-    while (waiting.length || isSpeakWanted) {
-      await (waiting.length ? describeFile(waiting.shift()) : listen().catch(tell));
-    }
-  } finally {
-    isWorking = false;
+  while (waiting.length || isSpeakWanted) {
+    await (waiting.length ? describeFile(waiting.shift()) : listen().catch(tell));
   }
+  isWorking = false;
 }
 
 async function describeFile(file) {
   describing = new AbortController();
   const { signal } = describing;
-  let status = ["ready"];
+  let status = ["done"];
   view.status("reading", file.name);
   view.progress(0);
   view.showNext();
   try {
     const { rateHz, pcm } = await readRecording(file);
-    const isHeard = await describe({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server(), signal);
+    const job = new Job({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server());
+    signal.onabort = () => job.link.close();
+    if (signal.aborted) job.link.close();
+    await job.send();
+    const problem = await job.done;
+    if (problem) throw problem;
     if (signal.aborted) status = ["cancelled", file.name];
-    else if (isHeard) status = ["done"];
-    else view.addProblem("silent", file.name);
+    else if (!job.hasText) view.addProblem("silent", file.name);
   } catch (error) {
+    status = ["ready"];
     tell(error, file);
   }
   describing = null;
@@ -71,12 +75,7 @@ async function describeFile(file) {
 }
 
 async function listen() {
-  let microphone;
-  try {
-    microphone = await openMicrophone(heard, lost);
-  } finally {
-    isSpeakWanted = false;
-  }
+  const microphone = await openMicrophone(heard, lost).finally(() => (isSpeakWanted = false));
   view.show({ file: null }); // the microphone would hear it
   coach.begin();
   listening = new Job(microphone, server());
@@ -88,9 +87,7 @@ async function listen() {
   coach.end();
   view.microphone(false);
   view.status("ready");
-  if (!problem) return;
-  isSpeakWanted = false;
-  throw problem;
+  if (problem) throw problem;
 }
 
 function heard(frame) {
@@ -112,27 +109,17 @@ function stop() {
 }
 
 function press() {
-  if (listening && !listening.isFinished) stop();
-  else if (listening) speakAgain();
-  else if (!isSpeakWanted) {
-    view.noProblem();
-    isSpeakWanted = true;
-    work();
-  }
-}
-
-// Switches whether to speak again after the last sentence.
-function speakAgain() {
-  isSpeakWanted = !isSpeakWanted;
-  view.status(isSpeakWanted ? "again" : "describing");
+  if (listening && !listening.isFinished) return stop();
+  if (isSpeakWanted) return;
+  view.noProblem();
+  isSpeakWanted = true;
+  work();
 }
 
 function add(files) {
   if (!files.length) return;
   if (!describing) view.noProblem();
-  const room = MAX_WAITING - waiting.length;
-  waiting.push(...[...files].slice(0, room));
-  if (files.length > room) view.addProblem("left-out", files.length - room, MAX_WAITING);
+  waiting.push(...files);
   stop();
   work();
 }
@@ -145,7 +132,7 @@ async function trySample() {
 
 // The current recording, and those that wait.
 function cancel() {
-  waiting.length = 0;
+  waiting = [];
   describing?.abort();
 }
 
@@ -164,7 +151,7 @@ function choose({ target }) {
 function drag(event) {
   event.preventDefault();
   document.body.classList.toggle("dropping", event.type === "dragover");
-  if (event.type === "drop") add(event.dataTransfer.files);
+  if (event.type === "drop") add([...event.dataTransfer.files]);
 }
 
 function enterKey(event) {
@@ -183,25 +170,23 @@ const EVENTS = [
   [document, "dragover", drag],
   [document, "dragleave", drag],
   [document, "drop", drag],
-  [page.coaching, "change", () => browser.setItem(COACHING, page.coaching.checked ? "on" : "off")],
+  [page.coaching, "change", () => localStorage.setItem(COACHING, page.coaching.checked ? "on" : "off")],
   [page.language, "change", () => speakLanguage(page.language.value)],
-  [page.key, "input", () => tab.setItem(KEY, page.key.value.trim())],
+  [page.key, "input", () => sessionStorage.setItem(KEY, page.key.value.trim())],
   [page["key-row"], "submit", enterKey],
 ];
 
 async function read(name) {
-  const response = await fetch(name).catch(() => {
-    throw new Problem("unreachable");
-  });
-  if (!response.ok) throw new Problem("incomplete");
+  const response = await fetch(name).catch(() => null);
+  if (!response?.ok) throw new Problem("unreachable");
   return response.json();
 }
 
 async function start() {
   page.language.value = wantedLanguage();
   speakLanguage(page.language.value);
-  page.coaching.checked = browser.getItem(COACHING) === "on";
-  page.key.value = tab.getItem(KEY) ?? "";
+  page.coaching.checked = localStorage.getItem(COACHING) === "on";
+  page.key.value = sessionStorage.getItem(KEY) ?? "";
   page["key-row"].hidden = !page.key.value;
   const files = ["attributes.json", "languages.json", "chinese.json"];
   const [attributes, languages, chinese] = await Promise.all(files.map(read));

@@ -4,7 +4,7 @@ import { Problem } from "./link.js";
 import { toPcm } from "./mixer.js";
 
 const MAX_RATE_HZ = 48_000; // of the server
-const MIN_RATE_HZ = 8_000;
+const HEARD_HZ = 16_000; // what the server hears
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
 const MAX_KEPT_S = 300; // 38 MB in a report, at 48 kHz
 
@@ -41,7 +41,6 @@ async function listen(stream, context, onFrame) {
   await context.resume();
   const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);
   const rateHz = Math.round(context.sampleRate / factor);
-  if (rateHz < MIN_RATE_HZ) throw new Problem("low-rate", rateHz);
   const framer = new AudioWorkletNode(context, "framer", { numberOfOutputs: 1, processorOptions: { factor } });
   framer.port.onmessage = ({ data }) => onFrame(data);
   context.createMediaStreamSource(stream).connect(framer);
@@ -86,19 +85,9 @@ export class Sound {
 // {rateHz, pcm: Int16Array}; rejects with a Problem.
 export async function readRecording(file) {
   if (file.size > MAX_FILE_BYTES) throw new Problem("large");
-  const bytes = await file.arrayBuffer();
-  const rateHz = Math.max(MIN_RATE_HZ, Math.min(MAX_RATE_HZ, waveRate(bytes) ?? MAX_RATE_HZ));
-  try {
-    return { rateHz, pcm: toPcm(await new OfflineAudioContext(1, 1, rateHz).decodeAudioData(bytes)) }; // it resamples
-  } catch {
+  const context = new OfflineAudioContext(1, 1, HEARD_HZ); // it resamples
+  const decoded = await context.decodeAudioData(await file.arrayBuffer()).catch(() => {
     throw new Problem("no-sound");
-  }
-}
-
-// The rate in a WAV's format chunk; null for anything else.
-function waveRate(bytes) {
-  const head = new TextDecoder("latin1").decode(bytes.slice(0, 65_536));
-  const at = head.indexOf("fmt ");
-  const isWave = head.startsWith("RIFF") && head.startsWith("WAVE", 8) && at > 0 && at + 16 <= bytes.byteLength;
-  return isWave ? new DataView(bytes).getUint32(at + 12, true) : null;
+  });
+  return { rateHz: HEARD_HZ, pcm: toPcm(decoded) };
 }

@@ -12,7 +12,7 @@ export const MEASURES = {
   level_dbfs: { attribute: "loudness", unit: "dBFS", scale: [-60, 0], digits: 0 },
   pause_share: { attribute: "pauses", unit: "%", scale: [0, 60], digits: 0, times: 100 },
 };
-const FORMS = {
+const ROWS = {
   ...MEASURES,
   timbre_db: { attribute: "timbre", unit: "dB", scale: [-30, 10], digits: 1 },
   arousal: { attribute: "arousal", unit: "" }, // it has no number
@@ -23,28 +23,24 @@ const ROW = `<span class="name"></span><span class="figure"><b></b> <span class=
 let levelNames = {}; // attribute -> names of its levels by language
 let baseline = null;
 
-// 0 to 1 between the bounds; pitch by octaves.
-export function shareOf(value, [low, high], isLog = false) {
-  const share = isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+// Where a value stands on its measure's scale, 0 to 1; pitch by octaves.
+export function shareOf(name, value) {
+  const { scale: [low, high], times = 1, isLog } = ROWS[name];
+  const share = isLog ? Math.log(value / low) / Math.log(high / low) : (times * value - low) / (high - low);
   return Math.max(0, Math.min(1, share));
 }
 
 // A measure as it is read, without its unit; a dash if there is none.
 export function read(name, value) {
   if (value === null || value === undefined) return "–";
-  const { digits, times = 1 } = FORMS[name];
+  const { digits, times = 1 } = ROWS[name];
   return (times * value).toFixed(digits).replace("-", "−");
-}
-
-function gaugeShare(name, value) {
-  const { scale, times = 1, isLog } = FORMS[name];
-  return shareOf(times * value, scale, isLog).toFixed(4);
 }
 
 // found: the server's attributes.json, attribute -> names of its levels by language, null where one is unknown.
 export function buildList(list, found) {
   levelNames = found;
-  for (const { attribute, unit } of Object.values(FORMS)) {
+  for (const { attribute, unit } of Object.values(ROWS)) {
     const row = document.createElement("li");
     row.id = `attribute-${attribute}`;
     row.innerHTML = ROW;
@@ -61,9 +57,10 @@ export function compareWith(usual) {
 
 // isNow: of the last seconds. Only beside them stand the usual pauses, which are with the silence between turns.
 export function drawList(levels, measures, isNow) {
-  for (const [name, { attribute }] of Object.entries(FORMS)) {
+  for (const [name, { attribute }] of Object.entries(ROWS)) {
     const isUsualKnown = measures && (isNow || name !== "pause_share");
-    drawRow(name, attribute, levels[attribute] ?? null, measures?.[name] ?? null, (isUsualKnown && baseline?.[name]) || null);
+    const usual = (isUsualKnown && baseline?.[name]) || null;
+    drawRow(name, attribute, levels[attribute] ?? null, measures?.[name] ?? null, usual);
   }
 }
 
@@ -78,8 +75,8 @@ function drawRow(name, attribute, level, value, usual) {
   put(part(".word"), ["either", names.en ?? "", names.zh ?? Object.values(names).find(Boolean) ?? ""]);
   const gauge = part(".gauge");
   gauge.classList.toggle("known", usual !== null);
-  if (usual !== null) gauge.style.setProperty("--usual", gaugeShare(name, usual));
+  if (usual !== null) gauge.style.setProperty("--usual", shareOf(name, usual));
   // of a level without a number: the middle of its part
   const place = level === null ? 0 : (level + 0.5) / levelNames[attribute].length;
-  gauge.style.setProperty("--now", value === null ? place.toFixed(4) : gaugeShare(name, value));
+  gauge.style.setProperty("--now", value === null ? place : shareOf(name, value));
 }

@@ -32,7 +32,6 @@ export function show(change) {
   play(shown.file);
   put(page["list-title"], shown.soFar ?? [latest ? "of-now" : "of-sentence"]);
   drawList(latest ? {} : shown.levels, latest ?? shown.measures, latest !== null);
-  page.list.dispatchEvent(new Event("change"));
 }
 
 // Something else is shown from here on; a whole sentence goes to the history.
@@ -84,8 +83,7 @@ export function status(...word) {
 
 // A message that stays until it is closed, something else begins, or all works again.
 export function problem(...word) {
-  noProblem();
-  addProblem(...word);
+  page.problem.replaceChildren(told("p", word));
 }
 
 // A further one, of another recording.
@@ -96,13 +94,6 @@ export function addProblem(...word) {
 
 export function noProblem() {
   page.problem.replaceChildren();
-}
-
-// The server wants a key: its field is shown and takes the focus.
-export function askKey() {
-  page["key-row"].hidden = false;
-  page.settings.open = true;
-  page.key.focus();
 }
 
 // The button, pressed while the microphone is on.

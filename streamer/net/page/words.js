@@ -1,4 +1,4 @@
-// The page's texts (words.json) in English and Chinese, by name, and what the browser remembers.
+// The page's texts (words.json) in English and Chinese, by name.
 //
 // A word is [name, ...arguments]; arguments may be words again. An element keeps its word, so that it follows a change of
 // the language: data-word for the text itself, data-label for the aria-label.
@@ -15,18 +15,6 @@ let spoken = 0; // the place of the page's language
 // for a number.
 let words = {};
 let warnings = [];
-
-// Storage of the browser. If it is blocked, nothing is remembered and nothing breaks.
-function storageOf(name) {
-  try {
-    return window[name];
-  } catch {
-    return { getItem: () => null, setItem() {}, removeItem() {} };
-  }
-}
-
-export const browser = storageOf("localStorage");
-export const tab = storageOf("sessionStorage");
 
 export function learnTexts(found) {
   words = found.words;
@@ -81,14 +69,14 @@ export function languageOf(text) {
 
 // "en" or "zh": what was chosen last, else what the browser speaks.
 export function wantedLanguage() {
-  const chosen = browser.getItem(KEY);
+  const chosen = localStorage.getItem(KEY);
   if (LANGUAGES.includes(chosen)) return chosen;
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
 export function speakLanguage(language) {
   spoken = LANGUAGES.indexOf(language);
-  browser.setItem(KEY, language);
+  localStorage.setItem(KEY, language);
   document.documentElement.lang = say("language");
   document.title = say("title");
   for (const [data, property] of Object.entries(ATTRIBUTES)) {

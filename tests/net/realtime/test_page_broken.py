@@ -2,13 +2,10 @@
 
 import contextlib
 import json
-import re
 from urllib.parse import urlsplit
 
 import numpy as np
-import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
-from patience import until
 from sound_files import wav
 from speech import SAMPLES, recording, speech
 from wire import serving, url_of
@@ -83,55 +80,24 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
         assert await guest.text("#sentence") == await replay(server, taken(guest.sockets))
 
 
-async def test_a_server_that_died_is_found_again(tmp_path):
-    """The page says so, sends the whole turn again, and its coach keeps what it learnt."""
-    spoken = speech(20, 11)  # one turn: its pauses are short
-    save_speech(tmp_path / "speech.wav", spoken, 16_000)
-    how = ("--mode", "edge", "--coach", "learn_s=5")
+async def test_a_server_that_died_is_told(tmp_path):
+    """The page waits for it, says that it started anew, and works again."""
+    save_speech(tmp_path / "speech.wav", speech(20, 11), 16_000)
     with contextlib.ExitStack() as servers:
-        url, process = servers.enter_context(serving(*how))
+        url, process = servers.enter_context(serving("--mode", "edge"))
         async with visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest:
-            await guest.coached()
             await guest.page.click("#mic")
-            await guest.until_said("#learning", "from 5 s of speech")
+            await guest.until_said("#status", "Hearing you")
             process.kill()
-            num_dead = len(guest.sockets)
             await guest.until_said("#problem", "The connection broke; trying again")
             assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
-            servers.enter_context(serving(*how, "--port", urlsplit(url).port))
-            anew = "The server started anew, and hears again what you have just said."
-            await guest.until_said("#problem", anew)
-            # not a sentence of the server that died
-            await until(lambda: any(one.descriptions for one in guest.sockets[num_dead:]))
-            assert (await guest.until_described("s from the microphone")).endswith(".")
-            assert not any(one.descriptions for one in guest.sockets[:num_dead])
-            dead, new = (audio_of(guest.sockets[i].sent) for i in (0, -1))
-            assert dead
-            assert new.startswith(dead), "the turn is heard from its beginning"
-            # a busy server may have been given up for a third socket meanwhile
-            texts = (m for one in guest.sockets for m in one.sent if isinstance(m, str))
-            *_, update = (text for text in texts if "session.update" in text)
-            asked = json.loads(update)["session"]["streamer"]["coach"]
-            assert asked["baseline"]["speech_s"] == pytest.approx(5, abs=0.5)
-            assert "from 5 s of speech" in await guest.text("#learning")
-            assert await guest.page.is_enabled("#keep")
-            assert await times_of_report(guest, tmp_path / "report.html")
-
-
-def audio_of(messages):
-    return b"".join(each for each in messages if isinstance(each, bytes))
-
-
-async def times_of_report(guest, file):
-    """Whether its curve of the level goes on, from left to right, though a session begins at 0."""
-    await guest.page.click("#mic")
-    async with guest.page.expect_download() as download:
-        await guest.page.click("#save")
-    await (await download.value).save_as(file)
-    drawn = re.search(r'<path class="level" d="M([^"]*)Z"', file.read_text("utf-8"))[1]
-    at = [float(point.split()[0]) for point in drawn.split("L")]
-    return at == sorted(at)
+            again = ("--mode", "edge", "--port", urlsplit(url).port)
+            servers.enter_context(serving(*again))
+            await guest.until_said("#problem", "The server started anew.")
+            assert await guest.text("#mic") == "Speak"
+            await guest.page.set_input_files("#file", SAMPLES[0])
+            await guest.until_said("#facts", SAMPLES[0].name)
 
 
 @LOOP
@@ -206,77 +172,10 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
             assert await guest.page.locator(f"#curve {curve}").count() >= 1
         await guest.page.click("#mic")
         sentence = await guest.until_described()
-        for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
+        for language, told in (("en", "Curves"), ("zh", "曲线")):
             text = await report_of(guest, language, tmp_path / f"{language}.html")
             assert told in text
             assert sentence in text
         await guest.page.click("#keep")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
-        # another tab keeps one meanwhile: the button says so, and does what it says
         await guest.until_said("#keep", "记住这是我平时的方式")
-        elsewhere = """([name, value]) => {
-            localStorage.setItem(name, value);
-            dispatchEvent(new StorageEvent("storage", { key: name }));
-        }"""
-        await guest.page.evaluate(elsewhere, ["streamer.usual", json.dumps(USUAL)])
-        await guest.until_said("#keep", "忘记我平时的方式")
-
-
-@pytest.mark.parametrize("older", ['{"speech_s": 30.0}', json.dumps(USUAL | {"form": 2})])
-async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
-    """The server would refuse every session until the browser's storage was cleared."""
-    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
-    async with visiting(server, tmp_path / "speech.wav") as guest:
-        keep = "([name, value]) => localStorage.setItem(name, value)"
-        await guest.page.evaluate(keep, ["streamer.usual", older])
-        await guest.coached()
-        await guest.page.click("#mic")
-        await guest.until_said("#problem", "an older form of this page; it is learnt anew")
-        await guest.until_said("#learning", "Learning how you usually speak")
-        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "usual", "told"),
-    [
-        (4.0, 8.0, 5.0, "At the end you spoke at 1.6 times your usual pace."),
-        (4.0, 8.0, None, "At the end you spoke at 2.0 times the pace of the beginning."),
-        (4.0, 4.2, 4.1, "Your pace was the same from beginning to end."),
-        (None, None, 4.1, None),
-    ],
-)
-@LOOP
-async def test_a_report_begins_with_what_changed(server, browser, begin, end, usual, told):
-    windows = [{"t": t, "rate_syllables_per_s": begin if t < 15 else end} for t in range(30)]
-    kept = {"seconds": 30, "points": [], "windows": windows, "nudges": [], "sentences": []}
-    kept["baseline"] = usual and {"rate_syllables_per_s": usual}
-    make = """async (kept) => {
-        const { reportOf } = await import("./report.js");
-        return reportOf({ ...kept, begun: new Date() });
-    }"""
-    async with visiting(server, browser=browser) as guest:
-        await guest.speaks("en")
-        found = re.search('<p class="headline">(.*?)</p>', await guest.page.evaluate(make, kept))
-        assert (found and found[1]) == told
-
-
-@LOOP
-async def test_a_nudge_has_the_number_of_the_list_and_goes_once_it_is_usual(server, browser):
-    make = """async (rates) => {
-        const [{ show }, { coach }] = await Promise.all(["./view.js", "./coach.js"].map((each) => import(each)));
-        const measure = "rate_syllables_per_s";
-        coach.begin();
-        show({ measures: { [measure]: rates[0] } });
-        coach.hear({ type: "streamer.nudge", kind: "too_fast", measure, value: 6.5, usual: 3.7, t_s: 1 });
-        return rates.map((rate) => {
-            show({ measures: { [measure]: rate } });
-            return document.getElementById("words").textContent.trim();
-        });
-    }"""
-    async with visiting(server, browser=browser) as guest:
-        await guest.speaks("en")
-        await guest.coached()
-        told = await guest.page.evaluate(make, [3.6, 8.1, 5.0, None, 3.74])
-        rates = ("8.1", "5.0", "5.0")
-        reasons = [f"Slow down {rate} syllables/s, usually 3.7" for rate in rates]
-        assert told == ["Slow down", *reasons, ""]

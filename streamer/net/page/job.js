@@ -1,4 +1,4 @@
-// A session with the server: sound goes out, and what comes back is shown.
+// One conversation with the server: sound goes out, and what comes back is shown.
 
 import { coach } from "./coach.js";
 import { Link, Problem } from "./link.js";
@@ -13,7 +13,6 @@ const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buff
 const LIVE_UPDATE_S = 3;
 const FRAME_S = 0.04; // of a recording
 const ANSWER_S = 30; // for the last sentence
-const MAX_MEASURES = 64; // 13 s of them; a sentence so far comes within that time
 const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
 
 // `done` resolves with null or a Problem.
@@ -21,30 +20,29 @@ export class Job {
   isFinished = false; // all sound is sent
   hasText = false; // some turn gave a sentence
   #isAway = false; // the link is broken, and the user knows
-  #begins = new Map(); // item -> second of the session where voice activity began it
-  #endS = 0; // of the last turn that is described; a part of it goes on there
+  #endS = 0; // of the last turn that is described
   #numCommitted = 0; // turns
   #numAnswered = 0;
   #isLastKnown = false; // every turn has been committed
   #isHearing = false; // another turn has begun
-  #measures = []; // {heard_s, so_far} of the turn in hand, the last ones
-  #soFar = null; // the live update of the turn in hand that is shown
+  #measures = null; // of the turn in hand, so far
+  #hasUpdate = false; // a live update of the turn in hand is shown
 
   // sound: {rateHz, and of a recording file, pcm, seconds, of the microphone close()}. server: {url, key, live, language}.
   constructor(sound, server) {
-    Object.assign(this, { sound, server, isSpoken: !sound.file });
+    Object.assign(this, { sound, isSpoken: !sound.file });
     this.done = new Promise((resolve) => (this.resolve = resolve));
-    this.link = new Link(server.url, server.key, this.#session(), this);
+    this.link = new Link(server, this.#session(server), this);
   }
 
   // A transcription session answers every turn by itself, the parts of a long recording too.
-  #session() {
+  #session({ live, language }) {
     const detection = this.isSpoken ? { type: "server_vad" } : null;
     const input = { format: { type: "audio/pcm", rate: this.sound.rateHz }, turn_detection: detection };
-    const { live, language } = this.server;
-    const streamer = { events: true, binary: true, acks: true, measures: true, live_update_s: live ? LIVE_UPDATE_S : null };
-    const wanted = { language, coach: this.isSpoken ? coach.wanted : undefined };
-    return { type: "transcription", audio: { input }, streamer: { ...streamer, ...wanted } };
+    const streamer = { events: true, binary: true, acks: true, measures: true, language };
+    streamer.live_update_s = live ? LIVE_UPDATE_S : null;
+    if (this.isSpoken) streamer.coach = coach.wanted;
+    return { type: "transcription", audio: { input }, streamer };
   }
 
   // Between turns.
@@ -72,8 +70,7 @@ export class Job {
     if (!this.link.isBroken) view.status(...this.#idle);
     await this.sound.close?.();
     ENDING.forEach((message) => this.link.send(message));
-    const late = () => this.link.close(new Problem(this.isSpoken && this.link.isBroken ? "away" : "late", ANSWER_S));
-    const timer = setTimeout(late, 1_000 * ANSWER_S);
+    const timer = setTimeout(() => this.link.close(new Problem("late", ANSWER_S)), 1_000 * ANSWER_S);
     this.done.then(() => clearTimeout(timer));
   }
 
@@ -96,18 +93,6 @@ export class Job {
     view.problem("lost");
   }
 
-  // The session is gone. Another one hears the rest of what is spoken; a recording is sent again from its beginning.
-  anew(byte) {
-    this.#leave();
-    if (!this.isSpoken) return null;
-    this.#begins.clear();
-    this.#endS = this.#numCommitted = this.#numAnswered = 0;
-    this.#isAway = false;
-    view.problem("anew");
-    coach.anew(byte / 2 / this.sound.rateHz);
-    return this.#session();
-  }
-
   over(problem) {
     this.#leave();
     this.resolve(problem);
@@ -118,8 +103,6 @@ export class Job {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
-        this.#begins.set(event.item_id, event.audio_start_ms / 1_000);
-        this.#begun();
         return view.status("hearing");
       case "input_audio_buffer.speech_stopped":
         return this.#closed();
@@ -127,49 +110,38 @@ export class Job {
         this.#numCommitted += 1;
         return this.#closed();
       case "streamer.live_update":
-        this.#soFar = event;
-        return this.#showSoFar();
+        return this.#showUpdate(event);
       case "streamer.measures":
-        this.#measures = [...this.#measures.slice(1 - MAX_MEASURES), event];
-        if (event.heard_s <= this.#soFar?.heard_s + TOLERANCE_S) this.#showSoFar(); // they came after the sentence
+        this.#measures = event.so_far;
         return;
       case "streamer.coach":
-        return this.#isHearing && event.last && !this.#soFar && view.show({ latest: event.last });
+        return this.#isHearing && event.last && !this.#hasUpdate && view.show({ latest: event.last });
       case "streamer.delta":
         if (!view.shown.isWriting) view.showNext({ isWriting: true, file: this.sound.file ?? null });
         return view.show({ text: view.shown.text + event.text });
       case "streamer.description":
-        return this.#described(event.item_id, event.description);
+        return this.#described(event.description);
       case "error":
         return this.#failed(event.error);
     }
   }
 
-  #begun() {
-    this.#measures = [];
-    this.#soFar = null;
-  }
-
   // A part of a recording may end while the rest is still being sent.
   #closed() {
-    this.#isHearing = false;
-    this.#begun();
+    this.#isHearing = this.#hasUpdate = false;
+    this.#measures = null;
     if (this.isSpoken) view.status("describing");
   }
 
-  // Sentence and numbers of one time: the last ones within it.
-  #showSoFar() {
+  #showUpdate({ text, attributes: levels, heard_s: seconds }) {
     if (view.shown.isWriting) return;
-    const { text, attributes: levels, heard_s: seconds } = this.#soFar;
-    const known = this.#measures.filter(({ heard_s }) => heard_s <= seconds + TOLERANCE_S).at(-1);
-    view.showNext({ soFar: ["so-far", seconds.toFixed(0)], text, levels, measures: known?.so_far ?? null });
+    this.#hasUpdate = true;
+    view.showNext({ soFar: ["so-far", seconds.toFixed(0)], text, levels, measures: this.#measures });
   }
 
-  #described(item, found) {
-    const beginS = this.#begins.get(item) ?? this.#endS;
-    this.#begins.delete(item);
-    this.#endS = beginS + found.audio_s;
-    this.link.described(2 * Math.floor(this.#endS * this.sound.rateHz));
+  #described(found) {
+    const beginS = this.#endS;
+    this.#endS += found.audio_s;
     if (found.text) {
       this.hasText = true;
       const warning = [found.warning, ...(found.measures?.warnings ?? [])].filter(Boolean).join("; ");
@@ -214,7 +186,6 @@ export class Job {
     }
   }
 
-  // Nothing more comes of the sentence that is being written, or of the turn that is heard.
   #leave() {
     view.leave(this.isSpoken ? ["spoken-failed"] : ["failed", this.sound.file.name]);
   }
@@ -228,18 +199,5 @@ export class Job {
   #settle() {
     const isHeard = this.isSpoken || this.#endS >= this.sound.seconds - TOLERANCE_S * (1 + this.#numAnswered);
     if (this.#isLastKnown && this.#numAnswered >= this.#numCommitted && isHeard) this.link.close();
-  }
-}
-
-// Describes {file, rateHz, pcm, seconds}; whether there was speech in it. Rejects with a Problem. An abort of `signal` ends it.
-export async function describe(sound, server, signal) {
-  while (!signal.aborted) {
-    const job = new Job(sound, server);
-    signal.onabort = () => job.link.close();
-    await job.send();
-    const problem = await job.done;
-    if (problem?.word[0] === "anew") continue;
-    if (problem) throw problem;
-    return job.hasText;
   }
 }
