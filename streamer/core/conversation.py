@@ -55,13 +55,8 @@ class Conversation:
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded to 3 decimals."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return [plain(each) for each in value]
-            return round(value, 3) if isinstance(value, float) else value
-
-        return {name: plain(value) for name, value in asdict(self).items()}
+        found = asdict(self).items()
+        return {name: v if v is None else np.round(v, 3).tolist() for name, v in found}
 
     def __str__(self) -> str:
         return self.told_in("en")

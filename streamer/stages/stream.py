@@ -75,8 +75,6 @@ class LiveSession:
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
         hearing = parts.cut(options, parts.weighs)
         self.num_bytes_fed = 0
-        # the usual pitch of its speaker
-        self.voice = Voice(options.pitch_reference)
         self._options = options
         self._clock = clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
@@ -98,7 +96,8 @@ class LiveSession:
         wakes, woken = queue[None](1)
         outlet = Outlet(self._events_in)
         self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
-        self._answers = AnswerStage(ready, outlet, parts, turns, clock, self.voice, hearing)
+        voice = Voice(options.pitch_reference)
+        self._answers = AnswerStage(ready, outlet, parts, turns, clock, voice, hearing)
         shows = options.measures and not options.is_recording
         # no bound methods of the session: the cycle would keep it until a garbage collection
         self._stages: tuple[Stage, ...] = (

@@ -220,10 +220,6 @@ class Voice:
             raise ValueError(f"pitch_reference is {reference!r:.40}; {told}")
         self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # semitones, seconds
 
-    def go_on(self, before: Voice) -> None:
-        """The same speaker as `before`: with its turns."""
-        self._turns.extend(before._turns)
-
     def add(self, found: SpeechMeasures | None) -> None:
         if found is not None and found.pitch_median_hz is not None:
             self._turns.append((12 * math.log2(found.pitch_median_hz), found.speech_s))

@@ -8,7 +8,7 @@ lone surrogates are not valid UTF-8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
@@ -34,11 +34,8 @@ class Refused(ValueError):
     def __init__(
         self, message: str, code: str, event_id: str | None = None, kind: str = INVALID
     ) -> None:
-        super().__init__(message, code, event_id, kind)  # the arguments that pickle calls it with
+        super().__init__(message)
         self.code, self.event_id, self.kind = code, event_id, kind
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class Format(Struct):
@@ -251,10 +248,8 @@ def decode(message: str | bytes) -> ClientEvent:
     raise Refused(f"no event of the protocol: {why}", "invalid_event", head.event_id)
 
 
-MIN_RATE_HZ = 8_000
-MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
-MAX_UPDATE_S = 3600
+RATES_HZ = range(8_000, 48_001)
 PCM_RATE_HZ = 24_000  # by default
 # encoding -> its name, and that of the beta
 FORMATS: dict[Encoding, tuple[str, str]] = {
@@ -264,12 +259,6 @@ FORMATS: dict[Encoding, tuple[str, str]] = {
 }
 ENCODINGS = {name: encoding for encoding, names in FORMATS.items() for name in names}
 DETECTIONS = ("server_vad", "semantic_vad")
-
-
-def _none_of(name: str, value: str, known: Iterable[str]) -> str:
-    return f"{name} is {value!r:.80}; it may be {', '.join(known)}"
-
-
 Kind = Literal["realtime", "transcription"]
 
 
@@ -315,11 +304,16 @@ def updated(
     return options, wants
 
 
+def _one_of(name: str, value: str, known: Collection[str]) -> str:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r:.80}; it may be {', '.join(known)}")
+    return value
+
+
 def _detecting(options: SessionOptions, vad: Vad | None, kind: Kind) -> SessionOptions:
     found = None
     if vad is not None:
-        if vad.type not in DETECTIONS:
-            raise ValueError(_none_of("turn_detection.type", vad.type, DETECTIONS))
+        _one_of("turn_detection.type", vad.type, DETECTIONS)
         found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
     answers = kind == "transcription" or bool(vad and vad.create_response)
     return replace(options, turn_detection=found, answers_itself=answers)
@@ -332,44 +326,37 @@ def _extended(
     seconds = asked.live_update_s
     if seconds is UNSET:
         seconds = terms.live_update_s if asked.events else None
-    if seconds is not None and not MIN_UPDATE_S <= seconds <= MAX_UPDATE_S:
-        raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to {MAX_UPDATE_S}")
+    if seconds is not None and seconds < MIN_UPDATE_S:
+        raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
     if asked.pitch_reference is not None and not asked.events:
         raise ValueError("pitch_reference needs events; set events to true as well")
     coach: CoachOptions | None = None
     if asked.coach is not False:
         coach = load("coach").of({} if asked.coach is True else asked.coach, terms.coach)
-    said = chosen(",".join(asked.attributes), terms.may_say) if asked.attributes else ""
     language = asked.language or ""
-    if language and language not in terms.spoken:
-        known = " and ".join(terms.spoken)
-        raise ValueError(f"language is {language!r}; this server speaks {known}")
     options = replace(
         options,
         live_update_s=seconds,
         measures=asked.measures,
-        said=said,
-        language=language,
+        said=chosen(",".join(asked.attributes), terms.may_say) if asked.attributes else "",
+        language=language and _one_of("language", language, terms.spoken),
         coach=coach,
         pitch_reference=cast("PitchReference", asked.pitch_reference),
     )
     # the coach's thresholds are in the options
-    in_force = msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)
-    return options, in_force
+    return options, msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)
 
 
 def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions:
     """With audio of this format; None for the default. Raises ValueError."""
     name, rate = (format.type, format.rate) if format else ("audio/pcm", PCM_RATE_HZ)
-    if name not in ENCODINGS:
-        raise ValueError(_none_of("the audio's format", name, ENCODINGS))
-    encoding = ENCODINGS[name]
+    encoding = ENCODINGS[_one_of("the audio's format", name, ENCODINGS)]
     if encoding != "pcm16":
         if rate not in (UNSET, G711_RATE_HZ):
             raise ValueError(f"audio rate {rate} is none of {name}; it is {G711_RATE_HZ} Hz")
-        return replace(options, sample_rate_hz=G711_RATE_HZ, encoding=encoding)
-    if rate is UNSET:
+        rate = G711_RATE_HZ
+    elif rate is UNSET:
         rate = options.sample_rate_hz if options.encoding == encoding else PCM_RATE_HZ
-    if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
-        raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+    if rate not in RATES_HZ:
+        raise ValueError(f"audio rate {rate} is outside 8000..48000 Hz")
     return replace(options, sample_rate_hz=rate, encoding=encoding)

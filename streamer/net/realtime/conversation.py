@@ -32,7 +32,6 @@ from streamer.stages.events import (
 
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
 MAX_APPEND_BYTES = 3 << 20
-MAX_ITEMS = 256  # the newest, which another one may follow; an id has up to 512 characters
 
 
 # A method of the stream to call. `reopen`: go on with the options in force; a turn that voice
@@ -69,8 +68,8 @@ class Conversation:
         self._before_ms = 0
         # a commit was answered by itself, so a response.create for it asks for nothing more
         self._may_ask = False
-        # the conversation, as far as it is kept; each item named the one before it
-        self._items: list[str] = []
+        # the item at the end of the conversation; each item names the one before it
+        self._last: str | None = None
         # items of the client's own text, and responses without a turn
         self._own = count()
         # the response that is being written; turns are answered one after another
@@ -248,17 +247,10 @@ class Conversation:
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
             text = "only messages of text are taken as items; append audio, and commit it"
             raise c.Refused(text, "unsupported")
-        after = event.previous_item_id
-        if after not in (None, "root", *self._items):
-            text = f"the previous item {after!r:.80} does not exist, or is too old"
-            code = "item_create_invalid_previous_item_id"
-            raise c.Refused(f"{text}; name one of the last {MAX_ITEMS}", code)
         name = item.id or f"item_{self.name}_own_{next(self._own)}"
-        if name in ("root", *self._items):
-            text = f"an item {name!r:.80} exists; take another id"
-            raise c.Refused(text, "item_create_duplicate_id")
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        return s.item_added(name, item.role, content, self._add(name, after))
+        previous = self._add(name, event.previous_item_id)
+        return s.item_added(name, item.role, content, previous)
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
         told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
@@ -271,12 +263,9 @@ class Conversation:
 
     def _add(self, item: str, after: str | None = None) -> str | None:
         """Add an item, at the end unless `after` says where; return the one before it."""
-        items = self._items
-        at = {None: len(items), "root": 0}.get(after)
-        at = items.index(str(after)) + 1 if at is None else at
-        previous = items[at - 1] if at else None
-        items.insert(at, item)
-        del items[:-MAX_ITEMS]
+        previous = None if after == "root" else after or self._last
+        if previous == self._last:
+            self._last = item
         return previous
 
     def _item(self, turn: int) -> str:

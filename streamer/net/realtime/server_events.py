@@ -56,11 +56,10 @@ def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Exte
 
 def cut(message: str) -> str:
     """One printable line of at most MAX_MESSAGE_CHARACTERS, with its beginning and its end."""
-    most = MAX_MESSAGE_CHARACTERS
-    if len(message) > most:
-        message = message[: most - TAIL - len(GAP)] + GAP + message[-TAIL:]
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    return line if len(line) <= most else line[: most - len(GAP)] + GAP
+    line = "".join(c if c.isprintable() else "?" for c in message)
+    if len(line) <= MAX_MESSAGE_CHARACTERS:
+        return line
+    return f"{line[: MAX_MESSAGE_CHARACTERS - TAIL - len(GAP)]}{GAP}{line[-TAIL:]}"
 
 
 def error(message: str, code: str, cause: str | None, kind: str = c.INVALID) -> Event:

@@ -10,6 +10,7 @@ the first that no socket was given. `&bytes=N`: the client still has its audio f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Annotated
@@ -18,7 +19,6 @@ import anyio
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from streamer.core.measures.speech_measures import Voice
 from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import NOTHING, Action, Conversation
 from streamer.net.realtime.journal import Journal
@@ -83,9 +83,8 @@ class ClientSession:
         self._send(self.conversation.opened())
         try:
             with self._life:
-                voice: Voice | None = None
                 while True:
-                    voice = await self._listen(voice)
+                    await self._listen()
         finally:
             self.over.set()
             self._metrics.forget(id(self))
@@ -137,28 +136,23 @@ class ClientSession:
         self.goodbye = goodbye
         self._life.cancel()
 
-    async def _listen(self, before: Voice | None) -> Voice:
-        """One stream by the options in force, until they change: its speaker. before: of the stream
-        before it."""
+    async def _listen(self) -> None:
+        """One stream by the options in force, until they change."""
         self._change = anyio.Event()
         self._pumped = anyio.Event()
         async with anyio.create_task_group() as group:
             async with self._open(self.conversation.options) as self._stream:
-                if before is not None:
-                    self._stream.voice.go_on(before)
                 group.start_soon(quietly, self._pump, self._stream)
                 self._ready.set()
                 options = self.conversation.options
                 await self._change.wait()
                 await self._stream.end()
                 await self._pumped.wait()  # finished turns are answered first
-            voice = self._stream.voice
             num_bytes = self._stream.num_bytes_fed
             self._num_bytes += num_bytes
             self._stream = None
             self.conversation.reopened(num_bytes, options)
             group.cancel_scope.cancel()
-        return voice
 
     async def _pump(self, stream: LiveSession) -> None:
         try:
@@ -227,11 +221,10 @@ class Resume(msgspec.Struct, frozen=True):
         """None if the query does not resume. Raises HttpRefusal."""
         if "resume" not in query:
             return None
-        known = ("resume", "bytes", "event")
-        first = {name: query[name][0] for name in known if name in query}
         try:
+            first = {name: values[0] for name, values in query.items()}
             return msgspec.convert(first, cls, strict=False)
-        except (msgspec.ValidationError, UnicodeError):
+        except msgspec.ValidationError:
             told = "bytes or event is no number; leave it out if it is not known"
             raise HttpRefusal(400, told) from None
 
@@ -340,28 +333,23 @@ class Connection:
         """Whether a ping is answered in time. While audio or a thousand requests are being taken,
         or a large message arrives, the pong waits after them, and patience is not spent. It is
         where no byte of that message comes: the client may have vanished in it."""
-        is_over = anyio.Event()
+        pinging = asyncio.ensure_future(self._ping())
         left_s, num_arrived = PATIENCE_S, 0
-        async with anyio.create_task_group() as group:
-            group.start_soon(quietly, self._ping, is_over)
-            while left_s > 0 and not is_over.is_set():
-                with anyio.move_on_after(EVERY_S):
-                    await is_over.wait()
-                is_busy = self._is_taking and not self._journal.is_full
-                before, num_arrived = num_arrived, self._socket.num_arrived
-                if num_arrived > before:
-                    left_s = PATIENCE_S
-                elif not is_busy:
-                    left_s -= EVERY_S
-            group.cancel_scope.cancel()
-        return is_over.is_set()
+        while left_s > 0 and not pinging.done():
+            await asyncio.wait([pinging], timeout=EVERY_S)
+            is_busy = self._is_taking and not self._journal.is_full
+            before, num_arrived = num_arrived, self._socket.num_arrived
+            if num_arrived > before:
+                left_s = PATIENCE_S
+            elif not is_busy:
+                left_s -= EVERY_S
+        return pinging.done()
 
-    async def _ping(self, is_over: anyio.Event) -> None:
+    async def _ping(self) -> None:
         num_sent = self._journal.num_sent
         with suppress(ConnectionClosed):  # the reader notices it too
             await (await self._socket.ping())
             self._journal.confirm(num_sent)  # everything sent before the ping was read
-        is_over.set()
 
     async def _acknowledge(self) -> None:
         while True:

@@ -42,11 +42,8 @@ class HttpRefusal(Exception):
     """An HTTP answer in place of the upgrade: status, one line, further headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, message, headers)  # the arguments that pickle calls it with
+        super().__init__(message)
         self.status, self.headers = status, headers or {}
-
-    def __str__(self) -> str:
-        return str(self.args[1])
 
 
 @dataclass
