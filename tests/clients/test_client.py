@@ -137,7 +137,7 @@ def test_a_server_that_cannot_be_used_is_one_line(server):
         server.replace("realtime", "other"): "no such path",
     }.items():
         fails(told, SAMPLES[0], "--url", url)
-    told = "language is 'de'; this server speaks"
+    told = "language is 'de'; it may be"
     fails(told, SAMPLES[0], "--url", server, "--language", "de")
 
 

@@ -7,7 +7,6 @@ import anyio
 
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta
-from streamer.core.measures.speech_measures import Voice
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.session import ClientSession
 from streamer.net.service.metrics import Metrics
@@ -22,7 +21,6 @@ class FakeSession:
         self.fails, self._is_slow = is_so.get("fails", False), is_so.get("is_slow", False)
         self._waits, self._held = is_so.get("waits", False), []
         self.part_s = part_s
-        self.voice = Voice(options.pitch_reference)
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
         self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
         self._say, self._said = anyio.create_memory_object_stream(100_000)

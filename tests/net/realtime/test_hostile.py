@@ -14,7 +14,6 @@ import anyio
 import pytest
 from fake_session import opening
 from patience import until as wait_until
-from processes import memory_mb
 from raw import BINARY, TEXT, Raw, frame, request
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -151,22 +150,6 @@ async def test_clients_that_vanish_do_not_fill_the_log(caplog):
         ws.transport.abort()
         await until_gone(server, sessions)
     assert len(caplog.records) <= 1, Counter(caplog.messages).most_common(3)
-
-
-async def test_wrong_values_do_not_fill_the_memory():
-    """44 such messages took 2,300 MB, of which 821 stayed."""
-    update = {"type": "session.update", "session": {"streamer": {"coach": {"baseline": ""}}}}
-    with serving("--mode", "edge", "--resume-s", 0) as (url, process):
-        async with connect(url) as ws:
-            await ws.send(json.dumps(update))
-            await until(ws, "error")
-            before, peak = (memory_mb(process, line) for line in ("VmRSS", "VmHWM"))
-            for size in (900_000, 3_600_000) * 22:
-                update["session"]["streamer"]["coach"]["baseline"] = "x" * size
-                await ws.send(json.dumps(update))
-                await until(ws, "error")
-        assert memory_mb(process, "VmHWM") - peak < 150
-        assert memory_mb(process, "VmRSS") - before < 60
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import pytest
 from fake_session import opening
-from hypothesis import given
-from hypothesis import strategies as st
 from websockets.datastructures import Headers
 
 from streamer.commands.serve import key_of, origins_of
@@ -130,14 +128,6 @@ def test_used_tickets_are_forgotten_when_they_expire():
         assert tickets.redeem(used, KEYS) is None
         assert tickets.redeem(sign("bob", "s", clock.now), KEYS) == "bob"
     assert len(tickets._used) <= LIFE_S + 2
-
-
-@given(st.integers(0, 60), st.characters(codec="utf-8"))
-def test_a_changed_character_makes_a_ticket_worthless(at, character):
-    ticket = sign("alice", "s", Clock.now)
-    at %= len(ticket)
-    changed = ticket[:at] + character + ticket[at + 1 :]
-    assert changed == ticket or Tickets("s", Clock()).redeem(changed, KEYS) is None
 
 
 class Closed:
