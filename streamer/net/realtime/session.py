@@ -224,7 +224,7 @@ class Resume(msgspec.Struct, frozen=True):
         try:
             first = {name: values[0] for name, values in query.items()}
             return msgspec.convert(first, cls, strict=False)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
             told = "bytes or event is no number; leave it out if it is not known"
             raise HttpRefusal(400, told) from None
 
