@@ -1,4 +1,1 @@
-"""The link between edge and verifier as a pure protocol: no socket, no clock, no asyncio.
-
-Imports core.decoding and core.rules.
-"""
+"""The link between edge and verifier as a pure protocol: no socket, no clock, no asyncio."""

@@ -117,9 +117,8 @@ def _rules(raw: dict[str, Any]) -> Rules:
         told = f"it knows {len(known)} rules, the edge has others"
         raise ValueError(f"{told}; use one version on both sides")
     rules: Rules = msgspec.convert({name: raw[name] for name in known}, Rules)
-    if rules.max_new_tokens > (most := MAX_ANSWER_IDS - 48):
-        raise ValueError(f"max_new_tokens is {rules.max_new_tokens}; it may be {most}")
     for name, value in vars(rules).items():
-        if isinstance(value, int | float) and not value <= MAX_RULE:
-            raise ValueError(f"{name} is {value:g}; it may be {MAX_RULE} at most")
+        most = MAX_ANSWER_IDS - 48 if name == "max_new_tokens" else MAX_RULE
+        if isinstance(value, int | float) and not value <= most:
+            raise ValueError(f"{name} is {value:g}; it may be {most} at most")
     return rules

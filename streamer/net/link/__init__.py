@@ -1,4 +1,1 @@
-"""The link between edge and verifier over websockets: dialling, turns, the verifier's server.
-
-Imports net.service, stages and core.link.
-"""
+"""The link between edge and verifier over websockets: dialling, turns, the verifier's server."""
