@@ -79,6 +79,15 @@ async def test_a_judge_that_fails_ends_one_turn():
     assert all(judge.is_closed for judge in judges)
 
 
+async def test_a_turn_may_be_idle_only_while_there_is_nothing_to_do(monkeypatch):
+    """A window that takes longer to hear does not end it."""
+    monkeypatch.setattr("streamer.net.link.server.MAX_TURN_IDLE_S", 1.0)
+    async with serving_judges(lambda turn: Slow(8_000)) as (port, _), raw(url_of(port)) as ws:
+        await say(ws, opening(), SILENCE, wire.Finish(16_000, {}), REQUEST)
+        assert (await told(ws, Verdict)).next_id == 5
+        assert "nothing came" in (await told(ws, wire.Rejected)).reason
+
+
 async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
     """After a cut the verifier is further on than its edge, and says again what was lost."""
     rules = wire_rules(PHRASES)
