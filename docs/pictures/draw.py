@@ -137,8 +137,8 @@ def models() -> list[str]:
             (862, 420, WIDE + 22, 112),
             "net",
             "link",
-            "client.py: one turn",
-            "connections.py: its websocket",
+            "target.py: one turn",
+            "client.py: its websocket",
             "audio once, then tokens",
         ),
         box(
