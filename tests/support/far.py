@@ -143,14 +143,6 @@ async def spoken(link, seconds):
     return target
 
 
-async def speak_and_ask(link, seconds, wanted):
-    """A turn, and its first verdict."""
-    target = await spoken(link, seconds)
-    with anyio.fail_after(PATIENCE_S):
-        assert (await target.verify(FIRST)).next_id == wanted
-    target.close()
-
-
 def wire_rules(phrases, **changed):
     """The default rules as an Open has them, with a digest of the phrases."""
     rules = vars(Rules(**changed)) | {"phrases": phrases}

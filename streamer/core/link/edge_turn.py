@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.plan import MAX_IDS, Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
@@ -75,10 +75,8 @@ class EdgeTurn:
 
     @property
     def num_unheard(self) -> int:
-        """Samples that the verifier should have heard by now, and has not. A last piece under
-        100 ms waits for more."""
-        n = self.num_samples - self.num_heard
-        return n if self._is_finished or n >= LIVE_SAMPLES else 0
+        """Samples that the verifier has not heard."""
+        return self.num_samples - self.num_heard
 
     def hear(self, samples: NDArray[np.float32]) -> None:
         """Append samples [n] float32."""
@@ -168,10 +166,9 @@ class EdgeTurn:
 
     def _audio(self, start: int) -> wire.Audio | None:
         room = self.num_heard + MAX_UNHEARD_SAMPLES - start
-        left = self.num_samples - start
-        size = min(PIECE_SAMPLES, left, room)
-        if size <= 0 or (left < LIVE_SAMPLES and not self._is_finished):
-            return None  # the verifier takes each piece to a thread
+        size = min(PIECE_SAMPLES, self.num_samples - start, room)
+        if size <= 0:
+            return None
         self._num_sent = start + size
         data = self._samples[_BYTES * start : _BYTES * self._num_sent]
         return wire.Audio.of(start, np.frombuffer(data, np.float32))

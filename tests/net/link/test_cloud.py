@@ -16,7 +16,6 @@ from far import (
     obliging,
     serving_judges,
     sound,
-    speak_and_ask,
     spoken,
 )
 from patience import PATIENCE_S, until
@@ -201,7 +200,9 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
             )
         async with serving_judges(port=port):
             await until(lambda: link.is_up)
-            await speak_and_ask(link, 0.1, 5)
+            target = await spoken(link, 0.1)
+            with anyio.fail_after(PATIENCE_S):
+                assert (await target.verify(FIRST)).next_id == 5
 
 
 @pytest.mark.parametrize(
