@@ -132,28 +132,6 @@ def toy_parts(decoding, cloud):
     return Parts(**decodes, **hears, **nothing, max_turn_s=60.0, slots=anyio.Semaphore(64))
 
 
-def cloud_verifier(samples, rules, sampling):
-    """The cloud's model on a turn of these samples, float32 [n]."""
-    sequence = Sequence(prompt_of(samples))
-    sequence.start_answer()
-    stream = ToyStream(ToyModel(VOCABULARY.num_ids, CLOUD_SEED), sequence)
-    return ToyVerifier(stream, VOCABULARY, rules, sampling)
-
-
-def replies_of(verifier, request):
-    """The reply to a request; where it runs on also those to the empty drafts that would follow."""
-    while True:
-        reply = verifier.verify(request)
-        yield reply
-        if not request.runs_on or isinstance(reply, Refusal):
-            return
-        at = request.base + len(request.unverified) + reply.n_accepted + 1
-        answer = verifier.stream.sequence.answer[:at]
-        if stop(VOCABULARY, verifier.rules, answer[:-1], answer[-1]) is not None:
-            return
-        request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
-
-
 class ToyJudge:
     """See stages/ports.py's Judge: the cloud's turn on a verifier."""
 
@@ -164,13 +142,24 @@ class ToyJudge:
         self._heard.append(samples)
 
     async def finish(self):
-        terms = self._turn.rules, self._turn.sampling
-        self._verifier = cloud_verifier(np.concatenate(self._heard), *terms)
+        sequence = Sequence(prompt_of(np.concatenate(self._heard)))
+        sequence.start_answer()
+        stream = ToyStream(ToyModel(VOCABULARY.num_ids, CLOUD_SEED), sequence)
+        self._verifier = ToyVerifier(stream, VOCABULARY, self._turn.rules, self._turn.sampling)
 
     async def judge(self, request):
-        for reply in replies_of(self._verifier, request):
+        """The reply; where the request runs on, also those to the empty drafts that would follow."""
+        while True:
             await anyio.lowlevel.checkpoint()
+            reply = self._verifier.verify(request)
             yield reply
+            if not request.runs_on or isinstance(reply, Refusal):
+                return
+            at = request.base + len(request.unverified) + reply.n_accepted + 1
+            answer = self._verifier.stream.sequence.answer[:at]
+            if stop(VOCABULARY, self._turn.rules, answer[:-1], answer[-1]) is not None:
+                return
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
 
     def close(self):
         pass
