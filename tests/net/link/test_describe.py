@@ -1,6 +1,5 @@
 """`streamer describe` with a verifier elsewhere says what one process says; errors are one line."""
 
-import json
 import os
 
 import pytest
@@ -14,7 +13,6 @@ from streamer import Describer
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
 from streamer.core.audio.trim import trimmed
-from streamer.stages.ports import TargetLost
 
 
 @pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
@@ -40,7 +38,7 @@ async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):
 
 
 async def test_each_turn_has_its_language(tmp_path):
-    """Exact equals cloud in both; a verifier that lacks one refuses those turns alone."""
+    """Exact equals cloud in both."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     source, languages = (speech(4, 3), RATE_HZ), ("zh", "en", "zh")
     async with Describer.open(mode="cloud", edge=edge, cloud=cloud) as near:
@@ -50,16 +48,6 @@ async def test_each_turn_has_its_language(tmp_path):
             found = [await d.describe(source, language=each) for each in languages]
     assert [one.ids for one in found] == [one.ids for one in wanted]
     assert [one.text.isascii() for one in found] == [False, True, False]
-    card = tmp_path / "cloud" / "streamer.json"
-    words = json.loads(card.read_text("utf-8"))
-    del words["languages"]
-    card.write_text(json.dumps(words), "utf-8")
-    with verifying("--cloud", cloud) as (url, _):
-        async with Describer.open(mode="exact", edge=edge, cloud=url) as d:
-            told = "the verifier's model speaks zh, and the turn is to be described in 'en'"
-            with pytest.raises(TargetLost, match=told):
-                await d.describe(source, language="en")
-            assert (await d.describe(source)).ids == wanted[0].ids
 
 
 async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
