@@ -1,5 +1,7 @@
 """Live sessions on real models: streamed == described, turns, updates, answers, bounds, failures."""
 
+import gc
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -140,6 +142,25 @@ async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options
         await session.commit()
         assert isinstance([event async for event in session][-1], Description)
         assert set(slots_free(describer._models)) == {1}
+
+
+@pytest.mark.parametrize("left", ["after an answer", "in a turn", "in a turn of voice activity"])
+async def test_an_ended_session_is_freed_before_a_collection_of_garbage(options, left):
+    """A megabyte each; a thousand may end at once."""
+    is_answered, vad = left == "after an answer", "voice" in left
+    async with Describer.open(mode="gated", **options) as describer:
+        gc.disable()
+        try:
+            async with describer.session(vad=vad, live_update_s=0.5) as session:
+                await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
+                if is_answered:
+                    await session.commit()
+                    [event async for event in session]
+            gone = weakref.ref(session)
+            del session
+            await until(lambda: gone() is None)
+        finally:
+            gc.enable()
 
 
 async def test_a_turn_is_answered_when_it_is_asked_for(options):
