@@ -1,35 +1,19 @@
-"""Log lines: errors as JSON for programs, and rate-limited plain ones for an operator. Nothing is
-written unless a handler is attached.
+"""Log lines for an operator: errors, and notices at a limited rate. Nothing is written unless a
+handler is attached.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
-import traceback
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 EVERY_S = 10.0  # between two notices
 _notices = logging.getLogger("streamer.notice")
 _logger = logging.getLogger("streamer")
 _logger.addHandler(logging.NullHandler())
-
-
-class JsonLines(logging.Formatter):
-    """A record as a line of JSON: time (s since the epoch), level, event, error."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        row: dict[str, Any] = {
-            "time": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        if record.exc_info and record.exc_info[1] is not None:
-            row["error"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps(row, ensure_ascii=False)
 
 
 class Notices:
@@ -72,10 +56,7 @@ def notice(told: str) -> None:
 
 
 def log_to(stream: TextIO) -> None:
-    """Write to `stream`, a line each: our errors, as JSON with their traceback, and notices."""
-    errors, notices = logging.StreamHandler(stream), logging.StreamHandler(stream)
-    errors.setFormatter(JsonLines())
-    errors.setLevel(logging.ERROR)
-    _logger.addHandler(errors)
-    notices.setFormatter(logging.Formatter("streamer: %(message)s"))
-    _notices.addHandler(notices)
+    """Write notices and errors to `stream`, an error with its traceback."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("streamer: %(message)s"))
+    _logger.addHandler(handler)

@@ -268,7 +268,6 @@ WRONG = [
     (ours(events=True, pitch_reference=180), "invalid_value", "set measures to true as well"),
     (ours(language="en"), "invalid_value", "language is 'en'"),
     (ours(attributes=["tempo"]), "invalid_value", "tempo"),
-    (coach(fast_ration=1.2), "invalid_value", "unknown option 'fast_ration'"),
     (coach(baseline={"speech_s": 30, "form": FORM - 1}), "invalid_value", "another version of"),
     (json.loads(COMMIT) | {"event_id": "e3"}, "input_audio_buffer_commit_empty", "append audio"),
     (item("input_audio"), "unsupported", "append audio, and commit it"),
