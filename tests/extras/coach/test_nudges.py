@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras.coach.network import Heard
-from streamer.extras.coach.nudges import KINDS, Now, Nudger, weighed
+from streamer.extras.coach.nudges import KINDS, Now, Nudger
 from streamer.extras.coach.options import Baseline, Coach
 
 USUAL = Baseline(5.0, 120.0, 3.0, -20.0, 0.1, 30.0, -25.0, 1.8, 0.0, 0.2, 0.0, 0.23)
@@ -74,17 +73,6 @@ def test_a_nudge_waits_until_its_measure_agrees_and_comes_sooner_after_a_great_c
     times = [wait[0][1] for wait in waits]
     assert (half, times) == ([], sorted(times, reverse=True))
     assert times[0] > 2 * times[2]
-
-
-@pytest.mark.parametrize("limit", [3.0, 5.0])
-def test_evidence_is_as_rare_as_its_limit_says(limit):
-    """In white noise, alarms are at least e**limit steps apart on average (Lorden)."""
-    nats, chance, alarms = 0.0, np.random.default_rng(3), 0
-    for value in chance.standard_normal(round(20 * math.exp(limit))):
-        nats = weighed(nats, float(value), 1.0, 2.0)
-        if nats >= limit:
-            alarms, nats = alarms + 1, 0.0
-    assert alarms <= 20
 
 
 @given(st.integers(0, 2**31))

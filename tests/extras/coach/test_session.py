@@ -70,12 +70,11 @@ async def test_a_reading_that_grows_fast_is_told():
     assert not any(isinstance(event, Measures) for event in events)
 
 
-async def test_no_cut_changes_a_nudge_and_a_profile_is_taken(tmp_path):
-    """A saved profile, another size of pieces: the same nudges, to the last bit."""
+async def test_no_cut_changes_a_nudge():
+    """Another size of pieces: the same nudges, to the last bit, also when the coach forgets."""
     usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
-    usual.save(tmp_path / "me.json")
-    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=6, breath_s=3)
-    soft = np.concatenate([recording(2) * 0.01, np.zeros(9 * RATE_HZ, np.float32)])
+    coach = Coach(baseline=usual, silence_s=6, breath_s=3)
+    soft = np.concatenate([reading(3) * 0.01, np.zeros(9 * RATE_HZ, np.float32)])
     told = []
     for size in (700, 16_000):
         events, baseline = await coached(soft, coach, size)
