@@ -21,7 +21,7 @@ ENTRY_POINTS = {
     "large": "large.prepared:load_few_bits",
     "large.prepared": "large.prepared:Prepared",
     "mcp": "mcp.server:run",
-    "mcp.options": "mcp.options:McpOptions",
+    "mcp.options": "mcp:McpOptions",
     "otel": "otel.spans:tracing",
     "tune": "tune.command:run",
 }

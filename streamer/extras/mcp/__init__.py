@@ -1,7 +1,19 @@
 """`streamer mcp`: how people speak, as tools of the Model Context Protocol.
 
-    options.py  the options of the command
-    server.py   the tools, and the fence of allowed folders
-
-The package `mcp` is imported only when the command runs.
+server.py has the tools, and the fence of allowed folders; the package `mcp` is imported there.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamer.core.declare import REQUIRED, Checked, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpOptions(Checked):
+    """Offer describe, measure and compare as tools, over stdin and stdout. Needs
+    `pip install '.[mcp]'`."""
+
+    files: tuple[str, ...] = option(REQUIRED, metavar="DIR", positional=True)
+    """a folder whose recordings may be heard, with its subfolders"""

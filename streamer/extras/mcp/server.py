@@ -13,7 +13,7 @@ from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
 from streamer.core.readings import Language
 from streamer.extras import missing
-from streamer.extras.mcp.options import McpOptions
+from streamer.extras.mcp import McpOptions
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -242,7 +242,6 @@ def _arguments(options: TuneOptions, num: int, folder: Path) -> TrainingArgument
         learning_rate=options.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=max(1, round(WARM * steps)),
-        weight_decay=0.0,
         seed=options.seed % 2**32,
         eval_strategy="steps",
         eval_steps=every,
@@ -250,11 +249,9 @@ def _arguments(options: TuneOptions, num: int, folder: Path) -> TrainingArgument
         logging_steps=every,
         save_total_limit=1,  # beside the best one
         load_best_model_at_end=True,
-        metric_for_best_model="loss",
         use_cpu=options.device == "cpu",
         dataloader_pin_memory=options.device != "cpu",
         remove_unused_columns=False,
-        prediction_loss_only=True,
         disable_tqdm=True,
         report_to="none",
     )
