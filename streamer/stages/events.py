@@ -6,9 +6,8 @@ sample; those of text from the arrival of the turn's last sample.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, get_args
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, cast, get_args
 
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
@@ -73,16 +72,24 @@ class TurnFailed:
     is_target_lost: bool = False
 
 
-class CoachEvent(ABC):
-    """The base of the events of a session's coach (streamer/extras/coach)."""
+class CoachEvent:
+    """The base of the events of a session's coach (streamer/extras/coach), all dataclasses."""
 
     __slots__ = ()
     wire_type: ClassVar[str]
     may_be_lost: ClassVar[bool] = False  # where the reader is slow: a later one replaces it
 
-    @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded. Times are seconds of the session's sound."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(cast(Any, self))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return round(value, 3)
+    return value.as_json() if hasattr(value, "as_json") else value
 
 
 class CoachOptions(Protocol):

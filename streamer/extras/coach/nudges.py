@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -67,10 +67,6 @@ class Nudge(CoachEvent):
     unit: str
     t_s: float
     wire_type = "streamer.nudge"
-
-    def as_json(self) -> dict[str, Any]:
-        row = asdict(self)
-        return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -56,16 +55,6 @@ class CoachNews(CoachEvent):
     wire_type = "streamer.coach"
     may_be_lost = True
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "t_s": round(self.t_s, 3),
-            "last": self.last.as_json(),
-            "learnt_s": round(self.learnt_s, 2),
-            "curve_s": round(self.curve_s, 3),
-            "pitch_hz": [None if hz is None else round(hz, 1) for hz in self.pitch_hz],
-            "level_dbfs": [round(level, 1) for level in self.level_dbfs],
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class BaselineKnown(CoachEvent):
@@ -74,9 +63,6 @@ class BaselineKnown(CoachEvent):
     t_s: float
     baseline: Baseline
     wire_type = "streamer.baseline"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"t_s": round(self.t_s, 3), "baseline": self.baseline.as_json()}
 
 
 class SessionCoach:

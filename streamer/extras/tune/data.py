@@ -75,36 +75,30 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     kept = work / "turns.json"
     if kept.exists():
         return [Turn(**turn) for turn in json.loads(kept.read_text("ascii"))]
-    heard = _heard(files, work / "turns")
+    heard: dict[str, list[Turn | None] | str] = {}
+    (work / "turns").mkdir(exist_ok=True)
+    hear = partial(listen, folder=work / "turns")
+    done = closing(each_done(min(num_cores(), len(files)), hear, iter(files), {}))
+    try:
+        with Bar("listening", len(files)) as bar, done as results:
+            for file, found in results:
+                heard[file] = found
+                bar.show(len(heard), f"{len(heard)} of {len(files)}")
+    except BrokenProcessPool:
+        told = "a listening process ended (too little memory?); run it again"
+        raise Failed(told) from None
     if broken := [f"{file}: {heard[file]}" for file in files if isinstance(heard[file], str)]:
         told = f"{len(broken)} of {len(files)} recordings cannot be read and are left out"
         fail(f"{told}; the first is {broken[0]}")
     turns = [turn for file in files for turn in heard[file] if not isinstance(turn, str)]
-    found = [turn for turn in turns if turn]
     if silent := turns.count(None):
         fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
-    if len(found) < LEAST:
-        told = f"{len(found)} turns with speech in {len(files)} recordings"
+    spoken = [turn for turn in turns if turn]
+    if len(spoken) < LEAST:
+        told = f"{len(spoken)} turns with speech in {len(files)} recordings"
         raise Failed(f"{told}: {LEAST} are needed, some hundred are useful; give more")
-    replace_text(kept, json.dumps([asdict(turn) for turn in found]))
-    return found
-
-
-def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | str]:
-    folder.mkdir(exist_ok=True)
-    jobs = min(num_cores(), len(files))
-    found: dict[str, list[Turn | None] | str] = {}
-    try:
-        hear = partial(listen, folder=folder)
-        heard = closing(each_done(jobs, hear, iter(files), {}))
-        with Bar("listening", len(files)) as bar, heard as results:
-            for file, turns in results:
-                found[file] = turns
-                bar.show(len(found), f"{len(found)} of {len(files)}")
-    except BrokenProcessPool:
-        told = "a listening process ended (too little memory?); run it again"
-        raise Failed(told) from None
-    return found
+    replace_text(kept, json.dumps([asdict(turn) for turn in spoken]))
+    return spoken
 
 
 def listen(file: str, folder: Path, turn_s: float = TURN_S) -> tuple[str, list[Turn | None] | str]:

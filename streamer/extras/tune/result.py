@@ -56,7 +56,14 @@ def learn_and_finish(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
     card = streamer_json(base, out.name)
-    state = _learn(base, learnt, held, options, work, made)
+    model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
+    dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
+    set_torch_threads(num_params_of(base.directory))
+    model = adapted(base.directory, options.device, dtype, RANK, options.seed)
+    sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
+    state = Training(model, sides[0], sides[1], options, work).run()
+    merge(base.directory, model, made)
+    model.save_pretrained(made / "adapter")
     for file in base.directory.iterdir():  # the base model, to speak under the new card
         if file.is_file() and file.name != FILE:
             (plain / file.name).symlink_to(file.resolve())
@@ -69,26 +76,6 @@ def learn_and_finish(
     (made / "MODEL_CARD.md").write_text(told, "utf-8")
     os.rename(made, out)
     return found
-
-
-def _learn(
-    base: Base,
-    learnt: Sequence[Turn],
-    held: Sequence[Turn],
-    options: TuneOptions,
-    work: Path,
-    made: Path,
-) -> State:
-    """The merged weights and the adapter go into `made`."""
-    model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
-    dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
-    set_torch_threads(num_params_of(base.directory))
-    model = adapted(base.directory, options.device, dtype, RANK, options.seed)
-    sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
-    state = Training(model, sides[0], sides[1], options, work).run()
-    merge(base.directory, model, made)
-    model.save_pretrained(made / "adapter")
-    return state
 
 
 def merge(directory: Path, model: Any, out: Path) -> None:
