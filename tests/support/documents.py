@@ -11,7 +11,7 @@ BESIDE = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 PAGES = [ROOT / name for name in BESIDE] + sorted((ROOT / "docs").glob("*.md"))
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<how>not run|run by): (?P<why>[^\n]+?) -->\n)?"
+    r"(?:^<!-- (?P<how>not run|run by): [^\n]+? -->\n)?"
     r"^```(?P<kind>[a-z]*)\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
@@ -26,19 +26,18 @@ def name_of(page):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, and what its marker says: `how` is "not run", "run by" or None."""
+    """A block of code; its marker says `how`: "not run", "run by" or None."""
 
     page: Path
     kind: str
     code: str
     how: str | None
-    why: str | None
 
 
 @cache
 def blocks_of(page):
     return [
-        Block(page, found["kind"], found["code"], found["how"], found["why"])
+        Block(page, found["kind"], found["code"], found["how"])
         for found in _BLOCK.finditer(page.read_text("utf-8"))
     ]
 

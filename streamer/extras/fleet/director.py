@@ -269,15 +269,8 @@ class Director(Service):
 
     def _list(self) -> list[dict[str, object]]:
         """Every address with its last status, for people."""
-        return [
-            {
-                "address": k.address,
-                "is_leaving": k.is_leaving,
-                "answers": k.answers,
-                "status": k.status,
-            }
-            for k in self._roster.known.values()
-        ]
+        names = ("address", "is_leaving", "answers", "status")
+        return [{n: getattr(k, n) for n in names} for k in self._roster.known.values()]
 
     def _targets(self) -> list[dict[str, object]]:
         """Prometheus' HTTP service discovery, with replicas that are gone for now."""
