@@ -33,9 +33,7 @@ except ImportError as missing:
 
 PORT = 8765
 PATH = "/v1/realtime"
-HERE = ("127.0.0.1", "::1", "localhost")
-PIECE_S = 0.02  # of the microphone
-BLOCK_S = 0.05  # of a recording
+BLOCK_S = 0.05  # of sound at once
 COMMIT = {"type": "input_audio_buffer.commit"}
 LAST = COMMIT | {"event_id": "last"}
 MAX_TRIES = 15  # to mend a broken link, within 36 s
@@ -52,12 +50,8 @@ class Gone(Failed):
     """The server does not know the session any more: it was restarted."""
 
 
-def tell(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def warn(text):
-    tell(f"{NAME}: {text}")
+    print(f"{NAME}: {text}", file=sys.stderr)
 
 
 def put(text, end="\n"):
@@ -104,7 +98,7 @@ class Link:
             "close_timeout": 2,
             "additional_headers": {"Authorization": f"Bearer {key}"} if key else {},
             # not the environment's proxy for a server on this machine
-            "proxy": None if urlsplit(self.url).hostname in HERE else True,
+            "proxy": None if urlsplit(self.url).hostname in ("127.0.0.1", "localhost") else True,
         }
         every_s = options.live_updates or None
         extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
@@ -212,25 +206,22 @@ class Link:
         """Show the event; True when every turn before LAST is answered. Raises Failed."""
         match event["type"]:
             case "session.created" if self.is_live:
-                tell("listening; speak, pause, read. Ctrl-C ends it.")
+                print("listening; speak, pause, read. Ctrl-C ends it.", file=sys.stderr)
             case "input_audio_buffer.committed":
                 self.num_open += 1
             case "streamer.live_update" if not self.as_json:
-                tell(f"  {event['heard_s']:.0f} s: {event['text']}")
+                print(f"  {event['heard_s']:.0f} s: {event['text']}", file=sys.stderr)
             case "streamer.delta" if not self.as_json:
                 put(event["text"], end="")
             case "streamer.description":
-                self._end(event["description"])
+                self.num_open -= 1
+                self.parts.append(event["description"])
+                put("", end="" if self.as_json else "\n")
+                if warning := event["description"].get("warning"):
+                    warn(self.told + warning)
             case "error":
                 self._error(**event["error"])
         return self.is_last_known and self.num_open <= 0
-
-    def _end(self, description):
-        self.num_open -= 1
-        self.parts.append(description)
-        put("", end="" if self.as_json else "\n")
-        if warning := description.get("warning"):
-            warn(self.told + warning)
 
     def _error(self, code, message, event_id, **_):
         self.is_last_known |= event_id == LAST["event_id"]
@@ -274,7 +265,7 @@ class Player(Link):
 
     def __init__(self, path, options):
         """Raises Failed, OSError and soundfile's errors."""
-        self.path, self.as_json, self.speed = path, options.json, options.speed
+        self.path, self.as_json, self.speed = path, options.json, max(options.speed, 0.01)
         self.energies, self.channel = 0.0, 0  # of the channels; the one that is heard
         with open(path, "rb"):  # it says why it cannot be opened
             self.file = soundfile.SoundFile(path)
@@ -290,8 +281,8 @@ class Player(Link):
             warn(f"{self.told}no speech was heard, so there is no sentence")
         if self.as_json:
             last = self.parts[-1] if self.parts else {"stop_reason": "no_speech"}
-            audio_s = round(sum(part["audio_s"] for part in self.parts), 3)
-            row = {"file": self.path, **last, "text": text, "audio_s": audio_s}
+            row = {"file": self.path, **last, "text": text}
+            row["audio_s"] = round(sum(part["audio_s"] for part in self.parts), 3)
             row["parts"] = self.parts if len(self.parts) > 1 else []
             put(json.dumps(row, ensure_ascii=False))
 
@@ -339,46 +330,36 @@ def describe_files(options):
     return status
 
 
-class Microphone(Link):
-    """Describes the microphone, until Ctrl-C."""
-
-    def __init__(self, options):
-        """Raises Failed."""
-        self.loop = asyncio.get_running_loop()
-        try:
-            import sounddevice
-        except (ImportError, OSError) as error:  # it, or the library that it loads, is missing
-            way_out = "pip install sounddevice, and PortAudio (Debian: libportaudio2)"
-            raise Failed(f"{error}; {way_out}") from None
-        try:
-            own = int(sounddevice.query_devices(options.device, "input")["default_samplerate"])
-            rate = min(max(own, 8_000), 48_000)
-            super().__init__(options, rate)
-            self.stream = sounddevice.RawInputStream(
-                rate, int(rate * PIECE_S), options.device, 1, "int16", callback=self._heard
-            )
-            self.stream.start()
-        except (sounddevice.PortAudioError, ValueError) as error:
-            why = str(error).partition("\n")[0]
-            way_out = "plug one in, name a --device, or end the program that uses it"
-            raise Failed(f"the microphone cannot be opened ({why}); {way_out}") from None
-
-    def _heard(self, data, *_):
-        """In PortAudio's thread."""
-        self.loop.call_soon_threadsafe(self.put, bytes(data))
-
-
 async def listen(options):
     """Describe the microphone until Ctrl-C. Raises Failed."""
-    microphone = Microphone(options)
-    describing = asyncio.create_task(microphone.run())
+    try:
+        import sounddevice
+    except (ImportError, OSError) as error:  # it, or the library that it loads, is missing
+        way_out = "pip install sounddevice, and PortAudio (Debian: libportaudio2)"
+        raise Failed(f"{error}; {way_out}") from None
+    loop = asyncio.get_running_loop()
+
+    def heard(data, *_):  # in PortAudio's thread
+        loop.call_soon_threadsafe(link.put, bytes(data))
+
+    try:
+        own = int(sounddevice.query_devices(options.device, "input")["default_samplerate"])
+        rate = min(max(own, 8_000), 48_000)
+        link, size, device = Link(options, rate), int(rate * BLOCK_S), options.device
+        stream = sounddevice.RawInputStream(rate, size, device, 1, "int16", callback=heard)
+        stream.start()
+    except (sounddevice.PortAudioError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        way_out = "plug one in, name a --device, or end the program that uses it"
+        raise Failed(f"the microphone cannot be opened ({why}); {way_out}") from None
+    describing = asyncio.create_task(link.run())
     try:
         await asyncio.shield(describing)
     except asyncio.CancelledError:  # the first Ctrl-C; asyncio.run raises at the second one
         asyncio.current_task().uncancel()
-        microphone.stream.close()
+        stream.close()
         await asyncio.sleep(0)  # for the pieces that PortAudio's thread has handed over
-        microphone.finish()
+        link.finish()
         await describing
 
 
@@ -387,38 +368,30 @@ def build_parser():
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     file = commands.add_parser("file", help="stream recordings as a microphone would")
     mic = commands.add_parser("mic", help="speak, pause, read")
-    for each, every_s in ((file, None), (mic, 3.0)):
-        url = f"ws://127.0.0.1:{PORT}{PATH}"
-        told = "of `streamer serve`; ws://HOST:PORT is enough, wss:// if it has --cert"
-        each.add_argument("--url", default=url, help=told)
+    for each, every_s in ((file, 0.0), (mic, 3.0)):
+        told = "of `streamer serve`; ws://HOST is enough, wss:// if it has --cert"
+        each.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}", help=told)
         each.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
-        told = f"a sentence every S seconds of speech; default {every_s or 'none'}, 0 for none"
+        told = f"a sentence every S seconds of speech; default {every_s:g}; 0: none"
         each.add_argument("--live-updates", type=float, default=every_s, metavar="S", help=told)
-        told = "of the sentences, such as zh or en; default the server's"
-        each.add_argument("--language", metavar="L", help=told)
+        each.add_argument("--language", metavar="L", help="of the sentences, such as zh or en")
     file.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
     file.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time")
     file.add_argument("--json", action="store_true", help="one JSON object per file on stdout")
-    mic.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
+    mic.add_argument("--device", metavar="D", help="a part of the microphone's name")
     file.set_defaults(run=describe_files)
     mic.set_defaults(run=lambda options: asyncio.run(listen(options)))
     return parser
 
 
 def main():
-    parser = build_parser()
-    options = parser.parse_args()
-    if getattr(options, "speed", 1.0) <= 0:
-        parser.error(f"--speed is {options.speed}; it may be above 0")
-    if (getattr(options, "device", None) or "").isdigit():
-        options.device = int(options.device)
+    options = build_parser().parse_args()
     try:
         return options.run(options) or 0
     except Failed as failed:
         warn(failed)
         return 1
-    except KeyboardInterrupt:  # the text so far stays on the screen
-        tell("")
+    except KeyboardInterrupt:
         return 130
 
 
