@@ -69,7 +69,7 @@ def tune(options: TuneOptions) -> Sequence[Score]:
     work = out.with_name(out.name + ".tuning")
     try:
         work.mkdir(exist_ok=True)
-        claim(work / "options.json", asdict(options) | {"out": None})
+        claim(work / "options.json", asdict(options) | {"out": None, "files": files})
         learnt, held = split(turns_of(files, work), who, HELD, options.seed)
         step = max(1.0, len(held) / MOST_HELD)
         held = [held[int(i * step)] for i in range(min(MOST_HELD, len(held)))]
@@ -84,12 +84,12 @@ def tune(options: TuneOptions) -> Sequence[Score]:
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:
-    """Write or compare the options of the run in this folder. Raises Failed, OSError."""
+    """Write or compare what the run in this folder is made with. Raises Failed, OSError."""
     text = json.dumps(now, indent=1) + "\n"
     if not file.exists():
         replace_text(file, text)
     elif file.read_text("utf-8") != text:
-        told = f"{file.parent} is of a run with other options"
+        told = f"{file.parent} is of a run with other options or recordings"
         raise Failed(f"{told}; give them as they were, another --out, or remove {file.parent}")
 
 
