@@ -74,20 +74,13 @@ async def created(ws):
     return json.loads(await ws.recv())["session"]["id"]
 
 
-def say_hello(base):
-    """The sync client, to its first event."""
-    with openai.OpenAI(api_key="bob", base_url=base).realtime.connect(model="streamer") as one:
-        return next(iter(one)).type
-
-
-async def test_the_official_clients_work_through_it(tmp_path):
+async def test_the_official_client_works_through_it(tmp_path):
     async with proxied(tmp_path) as (url, servers):
         base = url.replace("ws", "http", 1).removesuffix("/realtime")
         client = openai.AsyncOpenAI(api_key="alice", base_url=base)
         async with client.realtime.connect(model="streamer") as connection:
             assert json.loads(await connection.recv_bytes())["type"] == "session.created"
-        assert await asyncio.to_thread(say_hello, base) == "session.created"
-        assert sum(server._admission.num_admitted for server in servers) == 2
+        assert sum(server._admission.num_admitted for server in servers) == 1
 
 
 async def test_newcomers_spread_the_full_are_passed_over_and_ids_lead_back(tmp_path):

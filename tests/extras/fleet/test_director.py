@@ -15,19 +15,18 @@ from far import free_port
 from patience import PATIENCE_S, until
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
-from wire import http, running, session_update
+from wire import http, in_process, running, session_update
 
 from streamer.extras.fleet import director as of_roster
 from streamer.extras.fleet.director import Director, Roster
 from streamer.net.service.admission import incarnation_in, incarnation_of
 from streamer.net.service.http import HANDSHAKE_S
-from streamer.net.service.service import Address
 
 KEY = "alice,bob"
 
 
-@pytest.fixture
-def patient(monkeypatch):
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
     """A busy machine's silence is none."""
     monkeypatch.setattr(of_roster, "SILENCE_S", 10.0)
 
@@ -37,14 +36,8 @@ async def directing(*addresses, api_key=None):
     """A director over these: (its websocket address, its roster)."""
     roster = Roster()
     roster.set(a.removesuffix("/v1/realtime") for a in addresses)
-    port = asyncio.get_running_loop().create_future()
-    director = Director(roster, api_key, anyio.sleep_forever)
-    task = asyncio.create_task(director.run(Address(port=0), port.set_result))
-    try:
-        yield f"ws://127.0.0.1:{await port}/v1/realtime", roster
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with in_process(Director(roster, api_key, anyio.sleep_forever)) as port:
+        yield f"ws://127.0.0.1:{port}/v1/realtime", roster
 
 
 @asynccontextmanager
@@ -68,9 +61,6 @@ async def created(ws):
 
 async def fetched(*arguments):
     return await asyncio.to_thread(http, *arguments)
-
-
-pytestmark = pytest.mark.usefixtures("patient")
 
 
 async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
