@@ -20,7 +20,7 @@ from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, put_json, recordings_of
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
-from streamer.core.calibration import Branches, Certified, Paths, Uncertifiable, certify, num_needed
+from streamer.core.calibration import Branches, Certified, Paths, certify, num_needed
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
@@ -80,12 +80,11 @@ def calibrate(
     for preset, risk in risks.items():
         k = models.first.card.speaking(models.language).presets[preset].k
         turns = [clip[preset] for clip in clips]
-        try:
-            results.append(certify(turns, preset, k, risk, options.confidence))
-        except Uncertifiable as error:
-            raise Failed(
-                f"{error}; give a larger one, or use mode exact. Nothing was written"
-            ) from None
+        certified = certify(turns, preset, k, risk, options.confidence)
+        if certified is None:
+            told = f"no threshold keeps a risk of {risk:g} for preset {preset}; give a larger one"
+            raise Failed(f"{told}, or use mode exact. Nothing was written")
+        results.append(certified)
     return results, num_failed
 
 

@@ -194,10 +194,6 @@ Paths = Sequence[Path]  # of one turn at every threshold, falling (Branches.path
 Turns = Sequence[Paths]  # of one clip: a long recording has more than one
 
 
-class Uncertifiable(Exception):
-    """No threshold keeps the risk. Its text is one line."""
-
-
 @dataclass(frozen=True)
 class Certified:
     """One preset's threshold and what it did on the clips that certified it."""
@@ -245,17 +241,16 @@ def _losses(turns: Turns, thresholds: Floats) -> Floats:
 
 def certify(
     clips: Sequence[Turns], preset: str, k: int, risk: float, confidence: float
-) -> Certified:
-    """The largest threshold that keeps the promise. Raises Uncertifiable if even the surest block
-    is too unsure."""
+) -> Certified | None:
+    """The largest threshold that keeps the promise; None if even the surest block is too unsure."""
     # the betting bound takes clips one after the other: in an order blind to their losses
     clips = [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
     thresholds = thresholds_of(clips)
-    index = None
-    if len(thresholds):
-        index = safe_index(running_max(losses_of(clips, thresholds)), risk, confidence)
+    if not len(thresholds):
+        return None
+    index = safe_index(running_max(losses_of(clips, thresholds)), risk, confidence)
     if index is None:
-        raise Uncertifiable(f"no threshold keeps a risk of {risk:g} for preset {preset}")
+        return None
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS
     decisions = [
