@@ -165,7 +165,7 @@ class Rows:
     def _taken_up(self) -> dict[str, list[Row]]:
         """Rows of earlier runs. Raises ConfigError for a file that is no table or another run's."""
         try:
-            if is_ours(self._file) is False:
+            if not is_ours(self._file):
                 told = f"{self.path} is written by another run; wait for its end"
                 raise ConfigError(f"{told}, or give another --out")
             whole = self.path.read_bytes()

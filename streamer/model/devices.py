@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -34,13 +33,8 @@ def _cuda() -> Device:
         return Device("cuda", "", "torch is not installed")
     if torch.version.cuda is None:
         return Device("cuda", "", f"torch {torch.__version__} is a build without CUDA")
-    # torch warns of a driver that is too old, and says so
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        is_there = torch.cuda.is_available()
-    if not is_there:
-        why = str(told[0].message).split(". ")[0] if told else "its driver shows no GPU"
-        return Device("cuda", "", f"torch {torch.__version__}: {why}")
+    if not torch.cuda.is_available():
+        return Device("cuda", "", f"torch {torch.__version__}: the driver shows no GPU")
     gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
     return Device("cuda", f"{torch.cuda.get_device_name(0)}, {gigabytes:.0f} GB")
 
@@ -63,10 +57,9 @@ def set_switch_interval() -> None:
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
 
 
-def is_ours(file: int | TextIO) -> bool | None:
+def is_ours(file: int | TextIO) -> bool:
     """Take it until it is closed, which the end of a process does too, however it dies. False where
-    another process, or another open file of this one, has it. None where the file system knows no
-    locks: one may go on, but what lies there may be in another's hands."""
+    another process has it. Where the file system knows no locks it is ours."""
     import fcntl  # late: what only reads a model needs none
 
     try:
@@ -74,5 +67,5 @@ def is_ours(file: int | TextIO) -> bool | None:
     except BlockingIOError:
         return False
     except OSError:
-        return None
+        pass
     return True

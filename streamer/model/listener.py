@@ -47,11 +47,6 @@ class Listener:
         """The engine that must drive this listener's steps."""
         return self.thinker.engine
 
-    @property
-    def num_reencoded(self) -> int:
-        """Windows that were encoded again because the clip's maximum rose."""
-        return self._ledger.num_reencoded
-
     def hear(self, heard: Heard) -> Steps[None] | None:
         """Steps that prefill what is complete now: new windows, and those that a louder sound made
         stale. None where there is nothing to do."""
@@ -156,14 +151,11 @@ class Listener:
         yield from self._prefill()
 
 
-# 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded
-# again, all in the background; nothing was left to do after the last sample with 0-400 ms here,
-# one clip in 20 with 1 s.
+# 100 ms. On clips of 3-45 s 23 % of the windows are encoded again, all in the background. Nothing
+# is left to do after the last sample; with 1 s here, there was on one clip in 20 (2026-11).
 STABLE_SAMPLES = 1_600
 # After k windows were encoded again, the next redo waits for k seconds of audio: the background
-# never does more than twice the work of encoding once. On a 60 s fade-in of noise, which rises
-# in every block, it encodes 17 windows again instead of 551 (and 23 at the end either way); on
-# the clips above it changes nothing.
+# never does more than twice the work of encoding once, also in a fade-in, which rises all the time.
 REST_SAMPLES = WINDOW_SAMPLES // 2
 # 300 s, where the stock extractor cuts, and one for the silence around them (core/audio/trim.py);
 # a raw window is 102 kB, so at most 15 MB
@@ -194,7 +186,6 @@ class WindowLedger:
 
     def __init__(self, max_windows: int = MAX_WINDOWS) -> None:
         self.maximum = -np.inf
-        self.num_delivered = 0  # windows encoded for the first time
         self.num_reencoded = 0  # windows encoded again because their features changed
         self._max_windows = max_windows
         self._windows: list[MelWindow] = []
@@ -226,7 +217,6 @@ class WindowLedger:
         self.observe(window.maximum, window.end_samples)
         self._windows.append(window)
         self._floors.append(_floor(self.maximum))
-        self.num_delivered += 1
         return self.maximum
 
     def stale(self) -> int | None:

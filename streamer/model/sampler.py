@@ -23,8 +23,8 @@ from streamer.core.rules.settings import Rules, Sampling, gumbel
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
 BANNED = -math.inf
-END_BIAS = np.float32(8.0)  # under a sentence end that comes early; fix report 5
-LOOP_TOP, LOOP_TEMPERATURE = 5, 0.8  # of a draw in place of a local loop; fix report 3
+END_BIAS = np.float32(8.0)  # under a sentence end that comes early
+LOOP_TOP, LOOP_TEMPERATURE = 5, 0.8  # of a draw in place of a local loop
 LEAST_LOG = -1e4  # 0 * -inf is not a number
 Floats = NDArray[np.float32]
 
@@ -56,7 +56,7 @@ def ruled(raw: Floats, c: Constraint, vocabulary: Vocabulary, rules: Rules) -> F
             left[banned] = BANNED
         if left.max() > BANNED:
             return left
-    scores[c.fallback] = 0.0
+    scores[vocabulary.fallback] = 0.0
     return scores
 
 

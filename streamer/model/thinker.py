@@ -231,19 +231,12 @@ def _warn_of_phrases(directory: Path) -> None:
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
     """Raise ModelError unless both read ids the same way: by content, never by the size of the
-    vocabulary. Warn (ModelWarning) where they say different phrases."""
+    vocabulary."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
         raise ModelError(
             f"{edge.directory} and {cloud.directory}",
             "edge and cloud have different tokenizers; take two models of one family",
         )
-    shared = [each for each in edge.card.spoken if each in cloud.card.spoken]
-    words = [[each.card.speaking(name).phrases for name in shared] for each in (edge, cloud)]
-    if words[0] != words[1]:
-        why = "say different phrases, so their sentences have no fixed form"
-        way = "take two models that were trained together"
-        message = f"{edge.directory} and {cloud.directory}: {why}; {way}"
-        warnings.warn(message, ModelWarning, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)

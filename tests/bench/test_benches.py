@@ -47,7 +47,7 @@ MEASURED = {
 def test_a_sentence_is_measured(text):
     characters = sorted(set("".join(MEASURED)))
     end = len(characters)
-    vocabulary = Vocabulary.build([*(c.encode() for c in characters), b"<eos>"], [end], [end])
+    vocabulary = Vocabulary([*(c.encode() for c in characters), b"<eos>"], [end], [end])
     ids = [*(characters.index(c) for c in text), end]
     assert measure(vocabulary, ids) == Quality(*MEASURED[text])
 

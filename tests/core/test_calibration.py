@@ -89,7 +89,7 @@ def test_no_threshold_is_better_than_a_broken_promise():
 
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "高", "低"]
-VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
+VOCABULARY = Vocabulary([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
 RULES = Rules.off(min_new_tokens=4, max_new_tokens=24, loop_global=True)
 
 

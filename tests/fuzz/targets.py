@@ -72,7 +72,7 @@ def told(error: Exception) -> None:
 def vocabulary() -> Vocabulary:
     table = [*(bytes([i]) for i in range(32, 127)), "说".encode(), b"\xe9\xbe", b"\x98", b"\x1b"]
     n = len(table)
-    return Vocabulary.build([*table, b"<end>"], [n], [n], n + 1)
+    return Vocabulary([*table, b"<end>"], [n], [n], n + 1)
 
 
 @cache

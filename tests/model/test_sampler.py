@@ -23,7 +23,7 @@ TOKENS = [
 ]
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
 EOS = len(DATA) - 1
-VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
+VOCABULARY = Vocabulary(DATA, [EOS], [EOS], len(DATA) + 2)
 V = VOCABULARY.num_ids
 GREEDY = Sampling()
 
@@ -56,7 +56,7 @@ def by_hand(logits, constraint, rules):
         if max(result) > -math.inf:
             return result
         if not tiers:
-            result[constraint.fallback] = 0.0
+            result[VOCABULARY.fallback] = 0.0
             return result
         tiers.pop()
 

@@ -62,7 +62,7 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     wanted, got = drive(cloud.engine, one.feed(1)), drive(cloud.engine, many.feed(1))
     np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=1e-4)
     if seed % 2 == 0:
-        assert many.num_reencoded > 0, "the crescendo must have made windows stale"
+        assert many._ledger.num_reencoded > 0, "the crescendo must have made windows stale"
     stock = load_stock(tiny_pair[1])
     with torch.inference_mode():
         logits = stock(**inputs_of(one)).logits[0, -1]

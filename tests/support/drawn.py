@@ -32,6 +32,6 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
         st.sampled_from([[], SPLIT])
     )
     n = len(data)
-    return Vocabulary.build(
+    return Vocabulary(
         [*data, b"<eos>", b"<end>"], [n, n + 1], [n, n + 1], n + 2 + draw(st.integers(0, 3))
     )

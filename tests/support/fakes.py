@@ -25,7 +25,7 @@ WORDS = (
 def toy_vocabulary() -> Vocabulary:
     """27 words, a special id and an EOS."""
     table = [w.encode() for w in WORDS] + [b"<|AUDIO|>", b"<|im_end|>"]
-    return Vocabulary.build(table, special=[len(WORDS), len(WORDS) + 1], eos=[len(WORDS) + 1])
+    return Vocabulary(table, special=[len(WORDS), len(WORDS) + 1], eos=[len(WORDS) + 1])
 
 
 def toy_form(vocabulary: Vocabulary) -> SentenceForm:

@@ -16,7 +16,6 @@ from streamer.core.measures.frames import FRAMES_PER_S, Growing, runs, without_g
 from streamer.core.measures.track import Frames
 
 Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 
 # Chosen on read speech of 60 people in English and Mandarin, with filled pauses inserted; the fall
 # of the pitch after a look at the recall of bench/fillers.py, whose other languages were not used
@@ -90,9 +89,9 @@ class RecentFilledPauses:
 def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
     """(first frame, end) of each. change: of `Changes`, for the same frames."""
     is_voiced = frames.f0 > 0
-    semitones = 12 * np.log2(np.maximum(frames.f0, 1))
     if not (is_voiced.any() and frames.speech.any()):
         return []
+    semitones = 12 * np.log2(np.maximum(frames.f0, 1))
     usual = float(np.median(semitones[is_voiced]))
     loud_db = float(np.percentile(frames.level_db[frames.speech], 90))
     is_silent = (frames.level_db < loud_db - SILENT_DB) | ~frames.speech
@@ -102,14 +101,20 @@ def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
     is_near = np.abs(semitones[LAG:] - semitones[:-LAG]) < MOST_SLOPE
     steady[LAG:] &= is_near & is_voiced[:-LAG]
     found = []
-    for first, end in _stretches(steady):
+    for first, end in runs(without_gaps(steady, MAX_GAP + 1)):
         begin = first - LAG
-        voiced = is_voiced[begin:end]
-        inside = semitones[begin:end][voiced]
-        is_even = _is_even(np.flatnonzero(voiced), inside)
-        is_even &= bool(np.median(inside) <= usual + MOST_ABOVE)
+        if end - begin < MIN_FRAMES or steady[first:end].mean() < MIN_STEADY:
+            continue
+        at = begin + np.flatnonzero(is_voiced[begin:end])
+        is_even = (
+            _is_even(at - begin, semitones[at]) and np.median(semitones[at]) <= usual + MOST_ABOVE
+        )
         num = frames.density[max(0, begin - 6) : end + 6].sum()
-        if is_even and num <= MAX_SYLLABLES and _is_apart(is_silent, begin, end):
+        # silence, or the recording's edge, lies near on both sides
+        before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
+        after = is_silent[end : end + MAX_EDGE + 1]
+        is_apart = (begin <= MAX_EDGE or before.any()) and (len(after) <= MAX_EDGE or after.any())
+        if is_even and num <= MAX_SYLLABLES and is_apart:
             found.append((begin, end))
     return found
 
@@ -120,20 +125,3 @@ def _is_even(at: NDArray[np.int64], semitones: Floats) -> bool:
     low, high = np.percentile(semitones - (start + slope * at), (5, 95))
     way = slope * (at[-1] - at[0])
     return bool(high - low <= MOST_RANGE and -MOST_FALL <= way <= MOST_RISE)
-
-
-def _stretches(flags: Flags) -> list[tuple[int, int]]:
-    """(first, end) of each that is long enough with the LAG before it, short gaps filled."""
-    return [
-        (first, end)
-        for first, end in runs(without_gaps(flags, MAX_GAP + 1))
-        if end - first + LAG >= MIN_FRAMES and flags[first:end].mean() >= MIN_STEADY
-    ]
-
-
-def _is_apart(is_silent: Flags, begin: int, end: int) -> bool:
-    """Whether silence, or the recording's edge, lies near on both sides."""
-    before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
-    after = is_silent[end : end + MAX_EDGE + 1]
-    is_at_edge = begin <= MAX_EDGE, end + MAX_EDGE >= len(is_silent)
-    return bool((before.any() or is_at_edge[0]) and (after.any() or is_at_edge[1]))

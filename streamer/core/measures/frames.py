@@ -49,11 +49,9 @@ def decibel(power: Floats) -> Floats:
 
 def smoothed(power: Floats, num: int) -> Floats:
     """The mean of each frame [n] and `num` to each side; silence lies around them."""
-    padded = np.pad(power, num + 1, constant_values=0)
-    sums = np.cumsum(padded, dtype=np.float64)
     width = 2 * num + 1
-    found: Floats = ((sums[width:] - sums[:-width])[: len(power)] / width).astype(np.float32)
-    return found
+    around = np.convolve(power, np.full(width, 1 / width))
+    return around[num : num + len(power)].astype(np.float32)
 
 
 def level_of_speech(power: Floats, level_db: Floats) -> float:

@@ -34,7 +34,7 @@ from streamer.core.text.vocabulary import (
 # The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
-PENALTY_WINDOW = 128  # ids of the answer; fix report 4
+PENALTY_WINDOW = 128  # ids of the answer
 _MARKUP = re.compile(r"^[\W_]+")
 _TRIPLE = re.compile(r"(.)\1\1", re.DOTALL)
 
@@ -45,7 +45,7 @@ class Constraint:
 
     `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while
     every id is banned; `never` and the vocabulary's own mask are not. When nothing at all is left,
-    `fallback` is chosen.
+    an EOS id is chosen.
     """
 
     index: int  # of the id to be chosen, in the answer
@@ -56,7 +56,6 @@ class Constraint:
     penalised: Ids  # logits divided by the rules' penalty where positive, else multiplied
     lowered: Ids  # logits less END_BIAS
     recent: tuple[int, ...]  # the last `loop_window` answer ids
-    fallback: int  # an EOS id
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
@@ -80,7 +79,6 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         penalised=_array(penalised),
         lowered=marks["lowered"],
         recent=tuple(recent),
-        fallback=vocabulary.fallback,
     )
 
 

@@ -1,6 +1,6 @@
 """The settings of an answer: rules, repeatable chance, and weights of levels; and when it ends.
 
-Rules: docs/decoding.md tells what each is for. Comments name the fix report that asked for it.
+Rules: docs/decoding.md tells what each is for.
 
 The end is tested at every id before it is committed, inside a block too; nothing after it is
 committed.
@@ -40,33 +40,27 @@ _LEAST = {"max_new_tokens": 1, "loop_count": 1, "loop_min_ids": 2, "repetition_p
 class Rules:
     """The table of rules. A number of 0, a penalty of 1, "" or False switches a rule off."""
 
-    repetition_penalty: float = 1.22  # Report 5: on ids of pure Han; never on punctuation
-    # Report 5: no Han character twice in a row across ids, unless the double is a word
-    adjacency: bool = True
-    ngram: int = 3  # Reports 4, 5: no n-gram of content ids twice, punctuation left out
-    # Report 5: content characters since the last punctuation before a comma-like
-    comma_gap: int = 4
-    # Report 5: with fewer content characters since the last one a sentence end is lowered
-    end_gap: int = 8
-    # Report 5: the end of the sentence is at least this id; EOS may follow after as many
-    min_new_tokens: int = 16
+    repetition_penalty: float = 1.22  # on ids of pure Han; never on punctuation
+    adjacency: bool = True  # no Han character twice across ids, unless the double is a word
+    ngram: int = 3  # no n-gram of content ids twice, punctuation left out
+    comma_gap: int = 4  # content characters between a punctuation and a comma-like
+    end_gap: int = 8  # with fewer since the last one a sentence end is lowered
+    min_new_tokens: int = 16  # a sentence has as many ids; EOS may follow them
     max_new_tokens: int = 96
-    # Report 3: a candidate that stands `loop_count` times in the last `loop_window` ids is drawn
-    # again, as sampler.py says
+    # A candidate that stands `loop_count` times in the last `loop_window` ids is drawn again.
     loop_local: bool = True
-    loop_window: int = 4  # report 3
-    loop_count: int = 2  # report 3
-    # Report 3: stop when the last max(loop_min_ids, 2p) ids have period p ...
+    loop_window: int = 4
+    loop_count: int = 2
+    # Stop when the last max(loop_min_ids, 2p) ids have a period p, up to loop_max_period.
     loop_global: bool = True
-    loop_min_ids: int = 8  # report 3
-    loop_max_period: int = 8  # ... for some p up to this; its own test missed its own cycle
+    loop_min_ids: int = 8
+    loop_max_period: int = 8
     # never: specials, role words, line breaks, text after an end, ids that are no text
     clean: bool = True
     # Each sentence names these attributes once each, and no other, by the phrases of the model's
     # card: their names with commas between them, or "all" of the card; "" is any sentence
     form: str = ALL
-    # of the sentence: one that the model's card has; "" is the card's first
-    language: str = ""
+    language: str = ""  # of the sentence: one that the model's card has; "" is the card's first
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""

@@ -3,9 +3,8 @@
 Built once per tokenizer (0.6 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content, and a "letter" is
-any other one, which spells words. A word counts as WORD characters of content. Punctuation is the
-set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
-punctuation.
+any other one, which spells words. A word counts as WORD characters of content. Quotes, brackets
+and dashes are neither content nor punctuation.
 
 A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). Clean rules
 never choose one: a sentence about a voice needs no character that only they can spell. Of the 3,755
@@ -19,8 +18,6 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,17 +50,14 @@ REDUPLICATED = frozenset(
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_han(character: str) -> bool:
-    """A Han character: what the fix reports call Chinese content."""
     return IS_HAN.fullmatch(character) is not None
 
 
 def is_letter(character: str) -> bool:
-    """A letter that spells words, such as a Latin one."""
     return character.isalpha() and not is_han(character)
 
 
 def is_clean(text: str) -> bool:
-    """No control character, and nothing after a sentence end."""
     return not UNCLEAN.search(text)
 
 
@@ -106,62 +100,41 @@ MAX_CACHED = 512  # id sets: 0.1 MB each at most with clean rules, and one proce
 _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
     """One row per logits column; rows beyond the tokenizer are padding, never emitted."""
 
-    num_ids: int
-    eos: frozenset[int]
-    never: NDArray[np.bool_]  # [num_ids]: not to be emitted by clean rules; not EOS
-    ends: bytes  # [num_ids] 0/1: holds a sentence end
-    # [num_ids]: "" for special, padded and empty ids, and for those not valid UTF-8 alone
-    texts: tuple[str, ...]
-    # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
-    doubles: frozenset[str]
-    # of the tokenizer's content, whatever the padding: equal iff the tokenizers are
-    fingerprint: str
-    has_content: bytes  # [num_ids] 0/1: any letter or digit
-    is_pure_han: bytes  # [num_ids] 0/1
-    _bytes: tuple[bytes, ...]
-    _cache: dict[Hashable, Any] = field(default_factory=dict)
-
-    @classmethod
-    def build(
-        cls,
+    def __init__(
+        self,
         token_bytes: Sequence[bytes],
         special: Iterable[int],
         eos: Iterable[int],
         size: int | None = None,
-    ) -> Vocabulary:
+    ) -> None:
         """`size` is the number of logits columns, at least `len(token_bytes)`; there is an EOS."""
-        ends = frozenset(eos)
-        special = {*special, *ends}
-        num_ids = len(token_bytes) if size is None else size
+        self.eos = frozenset(eos)
+        self.fallback = min(self.eos)  # chosen when the rules leave nothing else
+        special = {*special, *self.eos}
+        # of the tokenizer's content, whatever the padding: equal iff the tokenizers are
+        self.fingerprint = _fingerprint(token_bytes, special, self.eos)
+        self.num_ids = len(token_bytes) if size is None else size
         plain = [b"" if i in special else data for i, data in enumerate(token_bytes)]
-        plain += [b""] * (num_ids - len(plain))
-        texts = [_text(data) for data in plain]
-        never = np.array([not text or not is_clean(text) for text in texts])
-        never[list(ends)] = False
-        return cls(
-            num_ids=num_ids,
-            eos=ends,
-            never=never,
-            ends=bytes(ENDED.search(text) is not None for text in texts),
-            texts=tuple(texts),
-            doubles=_doubles(texts),
-            fingerprint=_fingerprint(token_bytes, special, ends),
-            has_content=bytes(HAS_CONTENT.search(text) is not None for text in texts),
-            is_pure_han=bytes(IS_HAN.fullmatch(text) is not None for text in texts),
-            _bytes=tuple(plain),
-        )
+        self._bytes = plain + [b""] * (self.num_ids - len(plain))
+        # "" for special, padded and empty ids, and for those not valid UTF-8 alone
+        self.texts = tuple(map(_text, self._bytes))
+        # not to be emitted by clean rules; not EOS
+        self.never = np.array([not text or not is_clean(text) for text in self.texts])
+        self.never[list(self.eos)] = False
+        # [num_ids] 0/1: holds a sentence end, any letter or digit, Han characters alone
+        self.ends = bytes(ENDED.search(text) is not None for text in self.texts)
+        self.has_content = bytes(HAS_CONTENT.search(text) is not None for text in self.texts)
+        self.is_pure_han = bytes(IS_HAN.fullmatch(text) is not None for text in self.texts)
+        # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
+        doubles = {match[1] for match in _DOUBLE.finditer("\n".join(self.texts))}
+        self.doubles = REDUPLICATED.union(filter(is_han, doubles))
+        self._cache: dict[Hashable, Any] = {}
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.num_ids} ids, {self.fingerprint})"
-
-    @cached_property
-    def fallback(self) -> int:
-        """The EOS id that is chosen when the rules leave nothing else."""
-        return min(self.eos)
 
     def bytes_of(self, ids: Iterable[int]) -> bytes:
         """The ids' bytes, joined; special ids have none."""
@@ -201,12 +174,6 @@ def _text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return ""
-
-
-def _doubles(texts: Sequence[str]) -> frozenset[str]:
-    """Han characters that some id holds twice in a row (183 of Qwen's), and the table's."""
-    found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
-    return frozenset(c for c in found if is_han(c)) | REDUPLICATED
 
 
 class Emitter:

@@ -69,7 +69,7 @@ def _log_mel(samples: Floats) -> Floats:
     rows, on any machine and any number of threads.
     """
     frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES, axis=1)
-    spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * _hann())
+    spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * hann(FFT_SAMPLES))
     power = (spectrum.real**2 + spectrum.imag**2).reshape(-1)
     rows = len(samples) * BLOCK_FRAMES
     mels = np.zeros(rows * NUM_MELS, np.float32)
@@ -79,10 +79,9 @@ def _log_mel(samples: Floats) -> Floats:
 
 
 @functools.cache
-def _hann() -> Floats:
-    """The periodic window."""
-    turns = np.arange(FFT_SAMPLES) / FFT_SAMPLES
-    return (0.5 - 0.5 * np.cos(2.0 * np.pi * turns)).astype(np.float32)
+def hann(num: int) -> Floats:
+    """The periodic window [num]."""
+    return (0.5 - 0.5 * np.cos(2.0 * np.pi * (np.arange(num) / num))).astype(np.float32)
 
 
 @functools.cache

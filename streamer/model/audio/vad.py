@@ -25,6 +25,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
+from streamer.model.audio.mel import hann
 
 Floats = NDArray[np.float32]
 FRAME_SAMPLES = 512
@@ -57,13 +58,8 @@ class Frame:
 
 
 # A clip holds speech if one stretch of it is long enough. (A sum over the clip would grow with its
-# length.) Chosen on 1,040 clips of 1.5-30 s without speech (silence, coloured noise, hum, tones,
-# chirps, five synthetic instruments, clicks, typing, sirens) and 1,944 of espeak-ng (two languages,
-# 6 voices, 3 rates, 3 pitches, -38..-10 dBFS, also the first 1.5 s only, also with white and pink
-# noise at 10 dB SNR), 2026-11. Wrong were, of those without / with speech: 1 / 11 (0.6 %) by this
-# rule; 5 / 9 with 192 ms; 1 / 14 without the bridge; 1 / 9 at threshold .4; 1 / 19 at .6; 8 / 9 by
-# a sum of 250 ms. The 1 is a breathy bass flute, 10 of the 11 a squeaky voice at -38 dBFS. Below
-# -45 dBFS the network begins to miss speech; espeak-ng's whisper it hears 1 time in 3.
+# length.) Of 1,040 clips without speech 1 was judged wrongly, and of 1,944 of espeak-ng 11, most of
+# them a squeaky voice at -38 dBFS (2026-11). Below -45 dBFS the network begins to miss speech.
 SPEECH = 0.5  # probability from which a frame counts as speech
 MIN_RUN_MS = 256  # how long one stretch must be
 MAX_GAP_FRAMES = 1  # frames below SPEECH that do not end a stretch
@@ -225,7 +221,7 @@ def _probabilities(rows: Floats, hidden: Floats, cell: Floats) -> tuple[Floats, 
 def _features(rows: Floats) -> Floats:
     """The input of each row to the four gates [n, 4 * WIDTH]."""
     num, weights = len(rows), _weights()
-    spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * weights["window"]))  # [n, 4, 129]
+    spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * hann(WINDOW)))  # [n, 4, 129]
     padded = np.zeros((num, 6, 129), np.float32)
     padded[:, 1:-1] = spectra
     heard = np.zeros((num, 5, WIDTH), np.float32)
@@ -245,14 +241,12 @@ def _layer(inputs: Floats, index: int) -> Floats:
 @functools.cache
 def _weights() -> dict[str, Floats]:
     """kernel0 to kernel3 [inputs, outputs] with their biases, feed and recur [WIDTH, 4 * WIDTH] and
-    gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias, window [WINDOW]."""
+    gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias."""
     with np.load(WEIGHTS) as held:
         weights = {name: held[name] for name in held.files}
     halved = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), WIDTH)
     for name in ("feed", "recur", "gates"):
         weights[name] = weights[name] * halved
-    turn = 2 * np.pi * np.arange(WINDOW) / WINDOW
-    weights["window"] = (0.5 - 0.5 * np.cos(turn)).astype(np.float32)
     return weights
 
 

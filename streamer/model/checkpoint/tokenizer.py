@@ -176,4 +176,4 @@ def _built(
     """The latest two are kept for the process's life: an edge and its cloud have one tokenizer, and
     to take it apart is half of what loading the embedded pair costs (0.05 of 0.1 s each, 2026-11).
     So what is cached in one is no single model's."""
-    return Vocabulary.build(found, special, eos, size)
+    return Vocabulary(found, special, eos, size)

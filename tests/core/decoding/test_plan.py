@@ -20,7 +20,7 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
-VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
+VOCABULARY = Vocabulary([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
 CALM = Signal(entropy=0.1, log_prob=-0.05)
 ALL = Gate(entropy=2.0)
 ANSWER = (0, 1, 2, 4, 0)

@@ -204,7 +204,7 @@ def test_an_edge_that_does_not_fit_learns_why(told):
     assert len(str(broken.value)) <= 200, "it fits into a Rejected"
 
 
-TOLD = Vocabulary.build(
+TOLD = Vocabulary(
     ["音".encode(), "音\n".encode(), b"\x1b", b"\x9b", b"<eos>", b"<audio>"], [4, 5], [4]
 )
 

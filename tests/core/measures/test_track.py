@@ -125,26 +125,14 @@ def test_the_rate_is_of_what_is_said_in_frames_of_speech():
     assert frames(speech=speech).syllables().sum() == pytest.approx(0.05 * 240)
 
 
-def curves(num=1_000, **changed):
-    """Ten seconds of speech with a syllable each 250 ms."""
-    fields = {
-        "f0_hz": np.full(num, 200, np.float32),
-        "power": np.full(num, 0.01, np.float32),
-        "speech": np.ones(num, bool),
-        "syllables": 1.0 * (np.arange(num) % 25 == 12),
-    }
-    return Curves(0.01, **(fields | changed))
-
-
 def test_a_step_doubles_where_points_are_too_many():
-    f0 = np.zeros(1_000, np.float32)
-    f0[0], f0[2], f0[3] = 100, 150, 250
-    power = np.full(1_000, 0.01, np.float32)
-    power[:2] = 0.03, 0.01
-    found = curves(f0_hz=f0, power=power).thinned(600)
+    f0, power = np.zeros(1_000, np.float32), np.full(1_000, 0.01, np.float32)
+    f0[0], f0[2], f0[3], power[0] = 100, 150, 250, 0.03
+    whole = Curves(0.01, f0, power, np.ones(1_000, bool), np.full(1_000, 0.05))
+    found = whole.thinned(600)
     assert (found.step_s, len(found)) == (0.02, 500)
     assert found.f0_hz[:3].tolist() == [100, 200, 0]
     assert found.power[0] == pytest.approx(0.02)
-    assert found.syllables.sum() == pytest.approx(curves().syllables.sum())
-    assert curves().thinned(1_000).step_s == 0.01
-    assert len(Curves.joined([curves()] * 3)) == 3_000
+    assert found.syllables.sum() == pytest.approx(50)
+    assert whole.thinned(1_000).step_s == 0.01
+    assert len(Curves.joined([whole] * 3)) == 3_000

@@ -24,7 +24,7 @@ TOKENS = [
     *(w.encode() for w in WORDS + MORE),
     *(b"\xe9\xbe", b"\x98", b"\xe9", b"\xbe", "龙".encode(), b"<eos>"),
 ]
-VOCABULARY = Vocabulary.build(TOKENS, [len(TOKENS) - 1], [len(TOKENS) - 1], len(TOKENS) + 3)
+VOCABULARY = Vocabulary(TOKENS, [len(TOKENS) - 1], [len(TOKENS) - 1], len(TOKENS) + 3)
 EOS = len(TOKENS) - 1
 ID = {text: i for i, text in enumerate(WORDS + MORE)}
 
@@ -65,13 +65,6 @@ def test_loop_local_gets_the_last_four_ids():
     assert after("音", loop_window=0).recent == ()
     assert after("a", "，", "hu", "，").recent == tuple(ids("a", "，", "hu", "，"))
     assert after("a", "，", "hu").recent == tuple(ids("a", "hu")), "a comma may follow each word"
-
-
-def test_rules_off_bans_nothing():
-    rules = Rules.off()
-    constraint = constrain(VOCABULARY, rules, ids("音", "音", "，", "，", "音", "音", "，", "Hum"))
-    arrays = (constraint.never, constraint.commas, constraint.adjacency, constraint.ngram)
-    assert not any(map(len, (*arrays, constraint.penalised, constraint.lowered)))
 
 
 @pytest.mark.parametrize(

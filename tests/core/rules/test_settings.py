@@ -10,7 +10,6 @@ from scipy import stats
 
 from streamer.core.rules.settings import (
     FLOOR,
-    STOP_REASONS,
     UNITS_PER_NAT,
     Rules,
     Stop,
@@ -29,24 +28,12 @@ def uniform(seed, index, ids):
     return np.exp(-np.exp(-gumbel(seed, index, ids)))
 
 
-@given(
-    st.integers(0, 2**64 - 1),
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 200_000), min_size=1, max_size=20),
-)
-def test_an_ids_noise_does_not_depend_on_the_others(seed, index, ids):
-    together = gumbel(seed, index, np.array(ids))
-    assert together.dtype == np.float64
-    assert np.isfinite(together).all()
-    for i, value in zip(ids, together, strict=True):
-        assert gumbel(seed, index, np.array([i]))[0] == value
-
-
-@pytest.mark.parametrize(("seed", "index"), [(0, 0), (0, 1), (1, 0), (12345, 95), (2**64 - 1, 7)])
+@pytest.mark.parametrize(("seed", "index"), [(0, 0), (12345, 95), (2**64 - 1, 7)])
 def test_noise_over_ids_is_gumbel(seed, index):
-    assert stats.kstest(gumbel(seed, index, IDS), stats.gumbel_r.cdf).pvalue > 1e-3
-    counts = np.bincount((uniform(seed, index, IDS) * 256).astype(int), minlength=256)
-    assert stats.chisquare(counts).pvalue > 1e-3
+    """And an id's own does not depend on the others."""
+    noise = gumbel(seed, index, IDS)
+    assert stats.kstest(noise, stats.gumbel_r.cdf).pvalue > 1e-3
+    assert np.array_equal(gumbel(seed, index, IDS[::-7]), noise[::-7])
 
 
 def test_neighbouring_seeds_places_and_ids_are_independent():
@@ -99,7 +86,7 @@ def test_weights_from_elsewhere_are_checked(weights):
 TOKENS = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]
 EOS, ALSO_EOS = len(TOKENS), len(TOKENS) + 1
 DATA = [*(t.encode() for t in TOKENS), b"<im_end>", b"<endoftext>", b"\xe3\x80", b"\x82"]
-VOCABULARY = Vocabulary.build(DATA, [EOS, ALSO_EOS], [EOS, ALSO_EOS])
+VOCABULARY = Vocabulary(DATA, [EOS, ALSO_EOS], [EOS, ALSO_EOS])
 RULES = Rules()
 WORDS = [0, 1, 2, 4, 8, 9, 10, 11, 1, 0, 4, 2, 9, 8, 11]  # 15 ids without a period
 
@@ -123,7 +110,6 @@ def test_max_new_tokens_keeps_its_last_id():
     rules = Rules(max_new_tokens=4)
     assert stop(VOCABULARY, rules, WORDS[:2], 4) is None
     assert stop(VOCABULARY, rules, WORDS[:3], 4) == Stop("max_tokens", keep=True)
-    assert {"sentence", "eos", "loop", "max_tokens"} < set(STOP_REASONS)
 
 
 @given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))

@@ -9,7 +9,7 @@ from streamer.core.text.vocabulary import Emitter, Vocabulary
 def toy(*tokens, special=("<eos>",), size=None):
     data = [t if isinstance(t, bytes) else t.encode() for t in (*tokens, *special)]
     marks = range(len(tokens), len(data))
-    return Vocabulary.build(data, marks, [marks[0]], size)
+    return Vocabulary(data, marks, [marks[0]], size)
 
 
 def test_never_emitted_ids():
@@ -40,15 +40,12 @@ def test_text_of_shows_no_special_and_no_replacement_character():
 def test_fingerprint_is_of_content_and_not_of_padding():
     plain = toy("慢", "音")
     assert toy("慢", "音", size=64).fingerprint == plain.fingerprint
-    same = Vocabulary.build(["慢".encode(), "音".encode(), b"<eos>", b"", b""], [2], [2])
+    same = Vocabulary(["慢".encode(), "音".encode(), b"<eos>", b"", b""], [2], [2])
     assert same.fingerprint == plain.fingerprint
     others = [toy("慢", "色"), toy("慢音", ""), toy("音", "慢"), toy("慢", special=("音", "<eos>"))]
     assert len({v.fingerprint for v in [plain, *others]}) == 5
     tokens = [b"a", b"b", b"c"]
-    assert (
-        Vocabulary.build(tokens, [2], [1]).fingerprint
-        != Vocabulary.build(tokens, [2], [2]).fingerprint
-    )
+    assert Vocabulary(tokens, [2], [1]).fingerprint != Vocabulary(tokens, [2], [2]).fingerprint
 
 
 TOKENS = [
@@ -56,7 +53,7 @@ TOKENS = [
     *(b"\xf0\x9f", b"\x98\x80", b"\xff", "。"),
 ]
 DATA = [t if isinstance(t, bytes) else t.encode() for t in TOKENS]
-VOCABULARY = Vocabulary.build([*DATA, b"<eos>"], [len(DATA)], [len(DATA)])
+VOCABULARY = Vocabulary([*DATA, b"<eos>"], [len(DATA)], [len(DATA)])
 
 
 @given(st.lists(st.lists(st.integers(0, len(DATA)), max_size=5), max_size=12))

@@ -76,8 +76,6 @@ def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
     assert not Played([0.9, 0.1, 0.1] * 500).has_speech
     assert not Played([0.1] + [0.9] * 7).has_speech  # a gap before the stretch does not count
     assert Played([0.9] * 8 + [0.0] * 500).has_speech  # stays true
-    empty = Played([])
-    assert (empty.has_speech, empty.last_speech_sample) == (False, None)
 
 
 def turns(probabilities, rule=None):
