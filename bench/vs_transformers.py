@@ -64,7 +64,7 @@ def one_shot(thinker: Any, stock: Any, samples: np.ndarray) -> Timing:
     mel = StreamingLogMel()
     windows = [*mel.push(trimmed(samples)), *mel.finish()]
     features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
-    audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.n_frames) for w in windows)
+    audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.raw.shape[1]) for w in windows)
     prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffixes[""]]
     ids = torch.tensor([prompt])
     clock = Clock()

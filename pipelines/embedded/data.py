@@ -20,7 +20,7 @@ from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, frame_po
 from pipelines.embedded.mel import normalise
 from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
-from streamer.core.measures.frames import band_hz, decibel
+from streamer.core.measures.frames import BAND_HZ, decibel
 
 MAX_FRAMES = 6000
 SILENCE = -10.0  # log10 of the extractor's floor
@@ -151,7 +151,7 @@ def stretch(said: Joined, factor: float) -> Joined:
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
     """Tilt by dB per octave around 1 kHz, and gain; the floor stays. `mel` is [n, 128] or [n,
     256]."""
-    octaves = np.clip(np.log2(np.maximum(band_hz(), 30) / 1000), -3.5, 3)
+    octaves = np.clip(np.log2(np.maximum(BAND_HZ, 30) / 1000), -3.5, 3)
     change = np.tile((slope_db * octaves + gain_db).astype(np.float32) / 10, mel.shape[1] // 128)
     return np.maximum(mel + change, SILENCE)
 
@@ -300,7 +300,7 @@ class Composer:
                 power[at : at + len(breath)] += breath * gain
         if rng.random() < 0.1:
             low, high = rng.uniform(150, 350), rng.uniform(3200, 3900)
-            octaves = np.log2(np.maximum(band_hz(), 20))
+            octaves = np.log2(np.maximum(BAND_HZ, 20))
             outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high)).clip(0)
             narrow = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
             before, after = (frame_power(np.log10(p + 1e-12)).mean() for p in (power, narrow))

@@ -19,7 +19,7 @@ from pipelines.embedded.noise import recorded_noise
 from pipelines.embedded.phones import CLASSES, NUM_NUCLEI
 from streamer.core.measures import density
 from streamer.core.measures.density import FLOOR, NUM_BANDS, STEP_FRAMES, in_bands
-from streamer.core.measures.frames import band_hz, band_peak
+from streamer.core.measures.frames import BAND_HZ, BAND_PEAK
 
 CHANNELS = 160
 STRETCH = 0.28  # log of the tempo, at most
@@ -130,9 +130,9 @@ class Conditions:
             for kind in ("noise", "babble")
             if kind in banks
         }
-        peak = band_peak().reshape(NUM_BANDS, -1).mean(1)
+        peak = BAND_PEAK.reshape(NUM_BANDS, -1).mean(1)
         self.weights = (1.0 / peak).astype(np.float32)
-        self.octaves = np.log2(np.maximum(band_hz().reshape(NUM_BANDS, -1).mean(1), 20.0))
+        self.octaves = np.log2(np.maximum(BAND_HZ.reshape(NUM_BANDS, -1).mean(1), 20.0))
 
     def __call__(
         self, bands: np.ndarray, speech: np.ndarray

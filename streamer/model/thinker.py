@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,8 +71,7 @@ def resolve(spec: str, role: Role) -> Path:
         )
     if spec.startswith((".", "/", "~")) or spec.count("/") != 1:
         way = "give `embedded`, a directory or a hub id like owner/name"
-        if role == "cloud" and re.fullmatch(r"[^/]+:\d+", spec):
-            way += f", or ws://{spec} for a verifier there"
+        way += ", or ws://HOST:PORT for a verifier" if role == "cloud" else ""
         raise ModelError(spec, f"no such model directory; {way}")
     return _download(spec)
 

@@ -6,7 +6,6 @@ peak they are a partition of unity, so Parseval holds.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -31,14 +30,29 @@ _FFT_SAMPLES = 400
 _HANN_POWER = 150  # sum of the window's squares
 
 
+def _mel_edges_hz() -> NDArray[np.float64]:
+    """Edges of Slaney's mel bands [130]: 200/3 Hz per mel below 1 kHz, then 27 per factor of
+    6.4."""
+    step = np.log(6.4) / 27.0
+    mels = np.linspace(0.0, 15.0 + np.log(8000.0 / 1000.0) / step, NUM_MELS + 2)
+    return np.where(mels < 15.0, 200.0 * mels / 3.0, 1000.0 * np.exp(step * (mels - 15.0)))
+
+
+MEL_EDGES_HZ = _mel_edges_hz()
+BAND_HZ = MEL_EDGES_HZ[1:-1].astype(np.float32)  # the centre of each mel band [128]
+# the height of each triangle [128]: 2 / its width in Hz
+BAND_PEAK = (2.0 / (MEL_EDGES_HZ[2:] - MEL_EDGES_HZ[:-2])).astype(np.float32)
+
+
 def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
     """Mean squares of the signal in bands, [n_frames] each, of `raw` [n_frames, 128] log10 mel
     power. A frame's bits depend on that frame alone."""
     if len(raw) == 1:  # numpy adds up a lone row in another order
         return [both[:1] for both in frame_powers(np.repeat(raw, 2, 0), *bands_hz)]
-    mels = 10.0 ** raw.astype(np.float32) / band_peak()
+    mels = 10.0 ** raw.astype(np.float32) / BAND_PEAK
     scale = _FFT_SAMPLES * _HANN_POWER
-    return [2.0 * mels[:, _inside(low, high)].sum(1) / scale for low, high in bands_hz]
+    inside = [(low <= BAND_HZ) & (high > BAND_HZ) for low, high in bands_hz]
+    return [2.0 * mels[:, bands].sum(1) / scale for bands in inside]
 
 
 def decibel(power: Floats) -> Floats:
@@ -86,38 +100,6 @@ def without_gaps(flags: Flags, least: float) -> Flags:
         if begin - end < least:
             filled[end:begin] = True
     return filled
-
-
-@functools.cache
-def mel_edges_hz() -> NDArray[np.float64]:
-    """Edges of Slaney's mel bands [130]: 200/3 Hz per mel below 1 kHz, then 27 per factor of
-    6.4."""
-    step = np.log(6.4) / 27.0
-    mels = np.linspace(0.0, 15.0 + np.log(8000.0 / 1000.0) / step, NUM_MELS + 2)
-    edges = 200.0 * mels / 3.0
-    upper = mels >= 15.0
-    edges[upper] = 1000.0 * np.exp(step * (mels[upper] - 15.0))
-    return edges
-
-
-@functools.cache
-def _inside(low_hz: float, high_hz: float) -> Flags:
-    """Which mel bands have their centre between the two [128]."""
-    found: Flags = (band_hz() >= low_hz) & (band_hz() < high_hz)
-    return found
-
-
-@functools.cache
-def band_hz() -> Floats:
-    """Centre of each mel band [128]."""
-    return mel_edges_hz()[1:-1].astype(np.float32)
-
-
-@functools.cache
-def band_peak() -> Floats:
-    """Height of each triangle [128]: 2 / its width in Hz."""
-    edges = mel_edges_hz()
-    return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
 
 
 class Growing:

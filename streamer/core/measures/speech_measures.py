@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any, Literal
@@ -80,12 +80,28 @@ class SpeechMeasures:
 
     def warnings_in(self, language: str) -> tuple[str, ...]:
         """The same in the language of a sentence."""
-        return tuple(told(language, *warning) for warning in _warnings(self))
+        found = []
+        if self.speech_s < MIN_SPEECH_S:
+            found.append(told(language, SHORT, self.speech_s, MIN_SPEECH_S))
+        elif self.pitch_median_hz is None:
+            found.append(told(language, WHISPERED))
+        return (*found, *self._faults(language))
 
     @property
     def faults(self) -> tuple[str, ...]:
         """Those of the warnings that blame the recording: its words suffer from them, too."""
-        return tuple(told("en", *fault) for fault in _faults(self))
+        return self._faults("en")
+
+    def _faults(self, language: str) -> tuple[str, ...]:
+        found = []
+        if self.clipped_share > MAX_CLIPPED:
+            found.append(told(language, CLIPPED, 100 * self.clipped_share))
+        if self.snr_db is not None and self.snr_db < MIN_SNR_DB:
+            # floor: never "only 10 dB, 10 are needed"
+            found.append(told(language, NOISY, math.floor(self.snr_db), MIN_SNR_DB))
+        elif self.crowd_db > MAX_CROWD_DB:
+            found.append(told(language, CROWDED))
+        return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded to 4 decimals."""
@@ -95,7 +111,6 @@ class SpeechMeasures:
         return row | {"warnings": list(self.warnings)}
 
 
-Form = tuple[str, *tuple[float, ...]]  # a text, and the values that it takes
 SHORT = "only {:.1f} s of speech: under {:.1f} s nothing holds"
 WHISPERED = "no pitch: the voice is whispered, so nothing is said about pitch and melody"
 CLIPPED = (
@@ -109,23 +124,6 @@ NOISY = (
 CROWDED = (
     "crowded: other voices or an echo fill the gaps between syllables; go nearer to the microphone"
 )
-
-
-def _warnings(found: SpeechMeasures) -> Iterator[Form]:
-    if found.speech_s < MIN_SPEECH_S:
-        yield SHORT, found.speech_s, MIN_SPEECH_S
-    elif found.pitch_median_hz is None:
-        yield (WHISPERED,)
-    yield from _faults(found)
-
-
-def _faults(found: SpeechMeasures) -> Iterator[Form]:
-    if found.clipped_share > MAX_CLIPPED:
-        yield CLIPPED, 100 * found.clipped_share
-    if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
-        yield NOISY, math.floor(found.snr_db), MIN_SNR_DB  # never "only 10 dB, 10 are needed"
-    elif found.crowd_db > MAX_CROWD_DB:
-        yield (CROWDED,)
 
 
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:

@@ -152,7 +152,7 @@ def _turn(
         part=closed.turn,
         sound=str(path),
         seconds=len(samples) / SAMPLE_RATE_HZ,
-        num_embeddings=sum(num_embeddings(w.n_frames) for w in windows),
+        num_embeddings=sum(num_embeddings(w.raw.shape[1]) for w in windows),
         levels=levels_of(measures),
     )
 

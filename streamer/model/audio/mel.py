@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
-from streamer.core.measures.frames import HOP_SAMPLES, NUM_MELS, mel_edges_hz
+from streamer.core.measures.frames import HOP_SAMPLES, MEL_EDGES_HZ, NUM_MELS
 from streamer.model.kernels.library import PANEL, kernel
 
 Floats = NDArray[np.float32]
@@ -95,7 +95,7 @@ def _panels() -> Floats:
 def mel_filters() -> Floats:
     """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
     The triangles have area 1."""
-    edges = mel_edges_hz()
+    edges = MEL_EDGES_HZ
     slopes = (
         edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
     )
@@ -113,18 +113,16 @@ CLAMP = 8.0  # log10 of power: features end 80 dB below the clip's loudest cell
 class MelWindow:
     """Up to 2 s of log-mel before the clip-wide clamp.
 
-    raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; where
-    `final`, also over the frames after the clip's end that the stock extractor computes and drops.
-    minimum: over raw. final: the clip ends in this window (in a provisional one: would end).
-    end_samples: how many of the clip's samples lie before the end of this window.
+    raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; in the clip's
+    last window also over the frames after its end that the stock extractor computes and drops.
+    minimum: over raw. end_samples: how many of the clip's samples lie before the end of this
+    window.
     """
 
     index: int
     raw: Floats
     maximum: float
     minimum: float
-    n_frames: int
-    final: bool
     end_samples: int
 
     def features(self, clip_max: float) -> Floats:
@@ -189,24 +187,16 @@ class StreamingLogMel:
             return []
         # With 1..39 samples after a boundary the window before it is still here, and the rest
         # is 201 frames.
-        return [self._window(min(rest, WINDOW_FRAMES), final=True)]
+        return [self._window(min(rest, WINDOW_FRAMES), is_last=True)]
 
-    def _window(self, num: int, final: bool = False) -> MelWindow:
+    def _window(self, num: int, is_last: bool = False) -> MelWindow:
         """The next `num` frames."""
         raw = np.ascontiguousarray(self._frames[:num].T)
-        heard = self._frames if final else raw
+        maximum = float(self._frames.max()) if is_last else float(raw.max())
         self._frames = self._frames[num:]
-        window = MelWindow(
-            index=self._index,
-            raw=raw,
-            maximum=float(heard.max()),
-            minimum=float(raw.min()),
-            n_frames=raw.shape[1],
-            final=final,
-            end_samples=min(self.num_samples, (self._index + 1) * WINDOW_SAMPLES),
-        )
         self._index += 1
-        return window
+        end_samples = min(self.num_samples, self._index * WINDOW_SAMPLES)
+        return MelWindow(self._index - 1, raw, maximum, float(raw.min()), end_samples)
 
     def _hear(self, samples: Floats) -> None:
         """Append the frames of every block that is complete with them."""
