@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from streamer.recording import chunks_of
 
 KINDS = (".srt", ".vtt", ".textgrid", ".json")
 NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
-MAX_BYTES = 64 << 20
 MOST_S = 1e7  # 115 days: longer ones are no times of a recording
 MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ  # before the first speech
 CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
@@ -108,27 +106,21 @@ def read_intervals(path: str | Path) -> list[Interval]:
     if kind not in KINDS:
         raise ConfigError(f"intervals {path}: give a file in {NAMES}")
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe beside a recording would be waited for
-            raise ConfigError(f"intervals {path}: is no regular file")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ConfigError(f"intervals {path}: larger than {MAX_BYTES >> 20} MiB")
-        # Praat writes UTF-16 by default where a text is not ASCII
-        encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-        text = data.decode(encoding, errors="replace").replace("\r\n", "\n")
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"intervals {path}: {error.strerror}") from None
+    # Praat writes UTF-16 by default where a text is not ASCII
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    text = data.decode(encoding, errors="replace").replace("\r\n", "\n")
+    read = {".textgrid": _of_textgrid, ".json": _of_whisper}.get(kind, _of_cues)
     try:
-        read = {".textgrid": _of_textgrid, ".json": _of_whisper}.get(kind, _of_cues)
         found = read(text)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
         raise ConfigError(f"intervals {path}: holds no interval")
     try:
-        for each in found:
-            _span(each)
+        list(map(_span, found))
     except ValueError as error:
         raise ConfigError(f"intervals {path}: {error}; mend it there") from None
     return found
@@ -166,10 +158,7 @@ def _of_whisper(text: str) -> list[Interval]:
     words = [word for word in words if {"start", "end"} <= word.keys()]  # else it was not aligned
     return [
         Interval(
-            float(row["start"]),
-            float(row["end"]),
-            # strict readers of JSON take no half of a surrogate pair
-            row.get("word", row.get("text", "")).strip().encode(errors="replace").decode(),
+            float(row["start"]), float(row["end"]), row.get("word", row.get("text", "")).strip()
         )
         for row in words or segments
     ]

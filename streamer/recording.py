@@ -96,8 +96,8 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
         has = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
         raise AudioError(audio.path, f"{has}; there is no channel {channel!r}")
     which = slice(None) if channel is None else slice(channel, channel + 1)
-    chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
     try:
+        chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
         for block in audio:
             if len(chunk := chunker.push(block[:, which])):
                 yield on_grid(chunk)

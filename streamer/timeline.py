@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,27 +50,11 @@ def check_target(path: str | Path) -> None:
     path = Path(path)
     if path.suffix.lower() not in KINDS:
         raise ConfigError(f"timeline is {path}; give a name in {NAMES}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"timeline {path}: there is no directory {path.parent}; make it first")
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError(f"timeline {path} cannot be written there; give another place")
-    if path.suffix.lower() == ".png":
-        _load_matplotlib()
-        if (why := missing("a timeline in .png", "matplotlib")) is not None:
-            raise ConfigError(f"{why}; or give another ending")
-
-
-def _load_matplotlib() -> None:
-    """Import matplotlib, which then does not read `./matplotlibrc`: nothing of the working
-    directory configures us, and the file might be a pipe that never ends. matplotlib has no option
-    against it, so the file is not there while it looks."""
-    exists = os.path.exists
-    os.path.exists = lambda path: path != "matplotlibrc" and exists(path)
-    try:
-        with suppress(ImportError):  # of a package that it needs; the next import says so
-            import matplotlib  # noqa: F401
-    finally:
-        os.path.exists = exists
+    is_picture = path.suffix.lower() == ".png"
+    if is_picture and (why := missing("a timeline in .png", "matplotlib")) is not None:
+        raise ConfigError(f"{why}; or give another ending")
 
 
 def _write(found: Sequence[Description], path: Path, kind: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import textwrap
 import warnings
@@ -86,13 +85,8 @@ def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | N
 
 def chinese_fonts() -> list[str]:
     """The names of those that are here."""
-    manager = font_manager.fontManager
-    if not set(CHINESE) & set(manager.get_font_names()):
-        known = {font.fname for font in manager.ttflist}
-        for file in set(font_manager.findSystemFonts()) - known:  # newer than matplotlib's list
-            with contextlib.suppress(OSError, RuntimeError):  # one that FreeType cannot read
-                manager.addfont(file)
-    return [name for name in CHINESE if name in manager.get_font_names()]
+    known = font_manager.fontManager.get_font_names()
+    return [name for name in CHINESE if name in known]
 
 
 def _figure(

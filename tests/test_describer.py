@@ -69,7 +69,7 @@ async def test_samples_in_memory_are_described_as_the_file_is(edge, tmp_path):
             for bad in (whole[:0], [1, 2], whole.T)
         ),
         ((whole.astype(np.int32), RATE_HZ), TypeError, "give"),
-        ((whole, 1), AudioError, "samples: its sample rate of 1 Hz"),
+        ((whole, 1), AudioError, "samples: sample rate 1 Hz is outside"),
         (whole, TypeError, "sample_rate"),
         ((whole, "16000"), TypeError, "the sample rate is '16000'; give Hz as a number"),
         ((whole, float("nan")), TypeError, "the sample rate is nan; give Hz as a number"),

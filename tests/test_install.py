@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from places import ROOT, SAMPLES
 from processes import ended, started
 
-MOST_PACKAGES = 15  # that `pip install .` brings
+MOST_PACKAGES = 13  # that `pip install .` brings
 # Refuses every module of another distribution, as if it were not installed.
 REFUSE = """
 import sys

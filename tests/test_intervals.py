@@ -1,10 +1,8 @@
 """Measures of stretches of a recording, and the files that name them."""
 
 import json
-import os
 import shutil
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ VTT = "WEBVTT\n\nNOTE x\n\nid\n00:00.500 --> 00:01.250 align:start\na b\nc\n\n01
 TIMED = [{"start": 0.5, "end": 1.25, "word": " a b c"}]
 TIMED += [{"start": 3602, "end": 3603.5, "word": "d"}]
 WHISPER = {"text": "x", "segments": [{"start": 0.5, "end": 3600, "text": " x", "words": TIMED}]}
-HUGE = "9" * 400  # a whole number that no float holds
 WANTED = [Interval(0.5, 1.25, "a b c"), Interval(3602, 3603.5, "d")]
 
 
@@ -35,7 +32,6 @@ def spoken():
 # as whisperX writes words that it could not align
 UNALIGNED = [{"word": "2024"}, {"word": "a", "start": 1, "end": 2}]
 UNALIGNED = {"segments": [{"start": 0, "end": 3, "words": UNALIGNED}]}
-HALF_A_PAIR = r'{"segments": [{"start": 0, "end": 1, "text": "a\ud800\u001b"}]}'
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,6 @@ HALF_A_PAIR = r'{"segments": [{"start": 0, "end": 1, "text": "a\ud800\u001b"}]}'
         ("s.VTT", VTT, WANTED),
         ("s.json", json.dumps(WHISPER), WANTED),
         ("s.json", json.dumps(UNALIGNED), [Interval(1, 2, "a")]),
-        ("s.json", HALF_A_PAIR, [Interval(0.0, 1.0, "a?\x1b")]),  # no surrogate in strict JSON
     ],
 )
 def test_files_are_read(name, text, wanted, tmp_path):
@@ -81,12 +76,8 @@ def test_textgrids_of_praat_are_read(command, words, tmp_path):
         ("s.json", '{"segments": 3}', "cannot be read as .json"),
         ("s.json", "[" * 100_000, "cannot be read as .json"),
         ("s.json", '{"segments": [{"start": 0, "end": 1e999}]}', "to inf s .* is no time"),
-        ("s.json", '{"segments": [{"start": 0, "end": 1e308}]}', "is no time"),
         ("s.srt", SRT.replace("00:00:01,250", "00:00:00,250"), "ends before it begins"),
         ("s.TextGrid", 'class = "PointTier"', "cannot be read as .TextGrid"),
-        ("s.TextGrid", '"IntervalTier" "w" 0 2 1e999', "cannot be read as .TextGrid"),
-        ("s.srt", SRT.replace("00:", f"{HUGE}:", 1), "cannot be read as .srt"),
-        ("s.json", f'{{"segments": [{{"start": 0, "end": {HUGE}}}]}}', "cannot be read as .json"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
@@ -94,28 +85,6 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
     with pytest.raises(ConfigError, match=told) as found:
         read_intervals(tmp_path / name)
     assert "\n" not in str(found.value)
-
-
-def test_open_tags_take_no_time(tmp_path):
-    """Not the square of their number: a minute for these."""
-    (tmp_path / "a.srt").write_text(SRT + "<" * 200_000)
-    begun = time.process_time()
-    assert read_intervals(tmp_path / "a.srt")[-1].text.count("<") == 200_000
-    assert time.process_time() - begun < 10
-
-
-def test_a_file_without_end_is_one_line(tmp_path):
-    (tmp_path / "a.srt").symlink_to("/dev/zero")
-    os.mkfifo(tmp_path / "b.srt")
-    with open(tmp_path / "c.srt", "wb") as large:
-        large.truncate((64 << 20) + 1)
-    for name, why in (
-        ("a", "no regular file"),
-        ("b", "no regular file"),
-        ("c", "larger than 64 MiB"),
-    ):
-        with pytest.raises(ConfigError, match=rf"{name}\.srt: (is )?{why}"):
-            read_intervals(tmp_path / f"{name}.srt")
 
 
 def test_the_whole_recording_is_one_interval(spoken):

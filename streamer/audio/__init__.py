@@ -1,4 +1,4 @@
-"""Recordings as blocks of samples: from a file, through ffmpeg, or from an array in memory.
+"""Recordings as blocks of samples: from a file, a pipe, or an array in memory.
 
 Imports nothing else of ours but core.
 """

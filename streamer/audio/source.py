@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,7 @@ from streamer.core.audio.pcm import PCM16_SCALE
 Block = NDArray[np.float32]  # [n, channels], full scale 1.0
 MOST = 4.0  # 12 dB over full scale: beyond it, the samples are no audio of full scale 1.0
 ROUNDING = 1.0 + 1 / 32768
-# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
-# still has.
 BLOCK_FRAMES = 8192
-# Names of formats that libsndfile reads, and of containers that ffmpeg opens.
 SUFFIXES = frozenset(
     (
         *(".wav", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),
@@ -40,29 +37,26 @@ class AudioError(Exception):
         return type(self), (self.path, self.reason)  # pickled as it was made
 
 
+def line_of(error: Exception) -> str:
+    """The reason alone, on one line."""
+    told = getattr(error, "strerror", None) or error
+    return " ".join(str(told).split()).rstrip(".")
+
+
 class Audio(ABC):
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
-    happens.
-
-    num_frames: as far as header and size tell; is_guess where nothing in the file says it.
+    happens. duration_s: as far as its head tells, perhaps a guess, and 0 where it is unknown.
     """
 
-    def __init__(
-        self, path: str, sample_rate: int, channels: int, num_frames: int, is_guess: bool = False
-    ) -> None:
+    def __init__(self, path: str, sample_rate: int, channels: int, duration_s: float) -> None:
         self.path = path
         self.sample_rate = sample_rate
         self.channels = channels
-        self.num_frames = num_frames
-        self.is_guess = is_guess
+        self.duration_s = duration_s
         self.cut: str | None = None  # one line, where the recording ends early
         self.mixed: str | None = None  # one line, where not every channel is heard
         self._num_over = 0  # samples beyond full scale
         self._peak = 0.0
-
-    @property
-    def duration_s(self) -> float:
-        return self.num_frames / self.sample_rate
 
     @property
     def warning(self) -> str | None:
@@ -128,35 +122,34 @@ class AudioArray(Audio):
         if not (isinstance(sample_rate, int | float | np.number) and np.isfinite(sample_rate)):
             raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)
-        super().__init__("samples", int(sample_rate), self._samples.shape[1], len(samples))
+        rate = int(sample_rate)
+        super().__init__("samples", rate, self._samples.shape[1], len(samples) / max(rate, 1))
 
     def close(self) -> None:
         """It holds nothing that was opened."""
 
     def __iter__(self) -> Iterator[Block]:
-        for at in range(0, self.num_frames, BLOCK_FRAMES):
+        for at in range(0, len(self._samples), BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]
             samples: Block = block.astype(np.float32)
             is_int = block.dtype.kind == "i"  # of either byte order
             yield samples / PCM16_SCALE if is_int else self._in_range(samples, at)
 
 
-def recordings_in(path: str, on_other: Callable[[str], None] = lambda path: None) -> list[str]:
+def recordings_in(path: str) -> list[str]:
     """`path` itself unless it is a directory; else the recordings in it and below, sorted.
 
-    Names that begin with a dot are left out, and pipes and devices, which might never end:
-    `on_other` gets their paths. A directory without a recording stays, and is refused when it is
-    opened.
+    Names that begin with a dot are left out, and pipes and devices, which might never end. A
+    directory without a recording stays, and is refused when it is opened.
     """
     if not os.path.isdir(path):
         return [path]
     found = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        shown = [name for name in sorted(names) if not name.startswith(".")]
-        for name in shown:
+        for name in sorted(names):
             file = os.path.join(folder, name)
-            if Path(name).suffix.lower() in SUFFIXES:
-                is_other = os.path.exists(file) and not os.path.isfile(file)
-                on_other(file) if is_other else found.append(file)
+            is_named = Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+            if is_named and (os.path.isfile(file) or not os.path.exists(file)):
+                found.append(file)
     return found or [path]

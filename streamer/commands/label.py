@@ -59,14 +59,6 @@ class Work:
     reference: PitchReference
     made_with: str
 
-    @classmethod
-    def of(cls, options: LabelOptions, config: Config) -> Work:
-        reference, kind = reference_of(options.pitch_reference), options.intervals
-        made = made_with(config) if kind is None else f"intervals {kind}"
-        if reference is not None:
-            made += f", pitch_reference {options.pitch_reference}"
-        return cls(config, kind, reference, made)
-
     def __call__(self, file: str) -> Labelled:
         """Its rows, or one with its error. Raises Failed if none can be described."""
         with warnings.catch_warnings(record=True) as warned:
@@ -74,11 +66,10 @@ class Work:
                 rows = self._described(file) if self.kind is None else self._measured(file)
             except Failed:
                 raise
+            except (AudioError, ConfigError) as error:  # of an AudioError: without its file
+                rows = [{"file": file, "error": getattr(error, "reason", str(error))}]
             except Exception as error:
-                reason = getattr(error, "reason", str(error))  # of an AudioError: without its file
-                is_told = isinstance(error, AudioError | ValueError)
-                told = reason if is_told else f"{type(error).__name__}: {error}"
-                rows = [{"file": file, "error": told}]
+                rows = [{"file": file, "error": f"{type(error).__name__}: {error}"}]
         return rows, [str(each.message) for each in warned]
 
     def _described(self, file: str) -> Sequence[Row]:
@@ -100,20 +91,18 @@ class Work:
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 if a recording failed, or the work cannot go on. Raises ConfigError."""
-    if options.intervals is not None and (unused := [*given, *filter(None, [options.pipeline])]):
-        name = "pipeline" if options.pipeline else unused[0].replace("_", "-")
-        why = "whose rows are measures alone"
-        raise ConfigError(f"--{name} has no effect with --intervals, {why}; leave it out")
     config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
         raise Failed(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(recordings_of(options.files)))
-    names = (
-        *(NAMES if options.intervals is None else INTERVAL_NAMES),
-        *(OF_VOICE if options.pitch_reference else ()),
-    )
-    rows = Rows(Path(options.out), names)
-    work, jobs = Work.of(options, config), options.jobs or num_cores()
+    kind, reference = options.intervals, reference_of(options.pitch_reference)
+    names = NAMES if kind is None else INTERVAL_NAMES
+    made = made_with(config) if kind is None else f"intervals {kind}"
+    if reference is not None:
+        names = (*names, *OF_VOICE)
+        made += f", pitch_reference {options.pitch_reference}"
+    work, rows = Work(config, kind, reference, made), Rows(Path(options.out), names)
+    jobs = options.jobs or num_cores()
     todo = rows.left_of(files, work.made_with)
     if num_other := sum(map(rows.has, todo)):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
@@ -131,8 +120,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
         raise
     except OSError as error:
-        told = f"{options.out} cannot be written ({error.strerror})"
-        raise Failed(f"{told}; make room, run it again to go on") from None
+        told = f"{options.out} cannot be written ({error.strerror}); make room, run it again"
+        raise Failed(told) from None
     finally:
         rows.close()
     return _report(rows, files, options.out)
@@ -146,10 +135,6 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
     if rows.path.name != Path(out).name:
         told += f" (a later run goes on from {rows.path.name} beside it)"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
-    num_single = sum(rows.lacks_voice(file) for file in files)
-    if OF_VOICE[0] in rows.names and num_single:
-        why = "auto needs two turns or more (a recording over 60 s, or --intervals)"
-        tell(f"{num_single} have no voice_pitch: {why}, or give HZ")
     return 1 if failed else 0
 
 

@@ -145,37 +145,30 @@ class Rows:
     def __init__(self, out: Path, names: Sequence[str] = NAMES) -> None:
         """names: the columns. Raises ConfigError if the table cannot be made, or belongs to another
         run or program."""
-        self.names = names
+        self._names = names
         self._out = out = Path(os.path.realpath(out))  # a link stays a link
-        is_grown = out.suffix.lower() == ".jsonl"
-        self.path = out if is_grown else out.with_name(out.name + ".rows.jsonl")
-        if out.is_dir():
-            raise ConfigError(f"--out {out} is a directory; give a file")
+        self._kind = out.suffix.lower()
+        self.path = out if self._kind == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
         if out.exists() and not out.is_file():  # a device would be replaced by the table
             raise ConfigError(f"--out {out} is no regular file; give another one")
-        if out.suffix.lower() == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
+        if self._kind == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
             raise ConfigError(why)
         try:
             self._file = self.path.open("a+", **TEXT)
-            self.done = self._taken_up()
         except OSError as error:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
-
-    def _taken_up(self) -> dict[str, list[Row]]:
-        """Rows of earlier runs. Raises ConfigError for a file that is no table or another run's."""
         try:
             if not is_ours(self._file):
                 told = f"{self.path} is written by another run; wait for its end"
                 raise ConfigError(f"{told}, or give another --out")
             whole = self.path.read_bytes()
             whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
-            found = _read(whole, self.path)
+            self.done = _read(whole, self.path)
             self._file.truncate(len(whole))
         except BaseException:
             self._file.close()
             raise
-        return found
 
     def add(self, *rows: Row) -> None:
         """All rows of one recording. Raises OSError if the disk is full."""
@@ -190,15 +183,10 @@ class Rows:
         """Why the recording has no labels; None if it has some."""
         return self.done[plain(file)][0].get("error")
 
-    def lacks_voice(self, file: str) -> bool:
-        """Whether its pitch is known, and not where that lies for its voice."""
-        rows = [row for row in self.done[plain(file)] if row.get("pitch_median_hz") is not None]
-        return bool(rows) and all(row.get(OF_VOICE[0]) is None for row in rows)
-
     def _told(self, row: Row) -> Row:
         """The columns of this table; names that are not UTF-8 are escaped."""
         known = row | tags_of(row)
-        return {name: plain(known.get(name)) for name in self.names}
+        return {name: plain(known.get(name)) for name in self._names}
 
     def close(self) -> None:
         with suppress(OSError):  # reported when the row was added
@@ -206,9 +194,8 @@ class Rows:
 
     def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
         """Those without a row, with an error, or with a row that was made with other options."""
-        known = {None, made_with}  # None: of an older version
         rows = {file: self.done.get(plain(file)) for file in files}
-        return [f for f, had in rows.items() if not had or had[0].get("made_with") not in known]
+        return [f for f, had in rows.items() if not had or had[0].get("made_with") != made_with]
 
     def publish(self, files: Sequence[str]) -> None:
         """Write the table: rows of earlier runs, then `files` in their order. Raises OSError."""
@@ -216,12 +203,12 @@ class Rows:
         order = [*(f for f in self.done if f not in now), *now]
         rows = [self._told(row) for file in order for row in self.done[file]]
         new = self._out.with_name(self._out.name + ".new")
-        if self._out.suffix.lower() == ".parquet":
-            _write_parquet(rows, self.names, new)
+        if self._kind == ".parquet":
+            _write_parquet(rows, self._names, new)
         else:
             with new.open("w", newline="", **TEXT) as file:
-                if self._out.suffix.lower() == ".csv":
-                    table = csv.DictWriter(file, self.names)
+                if self._kind == ".csv":
+                    table = csv.DictWriter(file, self._names)
                     table.writeheader()
                     table.writerows(rows)
                 else:
@@ -241,17 +228,13 @@ def _read(whole: bytes, path: Path) -> dict[str, list[Row]]:
     for number, line in enumerate(whole.decode("utf-8", errors="replace").split("\n")[:-1], 1):
         try:
             row: Row = json.loads(line)
-            row.setdefault(RATE, row.get("speaking_rate"))  # its name before 0.2
-            file = plain(row["file"])
-            assert isinstance(file, str)
-        except (ValueError, AttributeError, LookupError, AssertionError):
+            file = row["file"]
+        except (ValueError, TypeError, LookupError):
             told = f"line {number} of {path} is no row of ours; give another --out, or move it away"
             raise ConfigError(told) from None
         if row.get("error") is None:
             found[file] = [*(found.get(file, ()) if row.get("interval") else ()), row]
-    return {
-        f: rows for f, rows in found.items() if len(rows) == (rows[0].get("num_intervals") or 1)
-    }
+    return {f: had for f, had in found.items() if len(had) == (had[0].get("num_intervals") or 1)}
 
 
 def _write_parquet(rows: Sequence[Row], names: Sequence[str], path: Path) -> None:

@@ -100,13 +100,10 @@ def fail(message: str) -> None:
 
 
 def recordings_of(paths: Iterable[str]) -> list[str]:
-    """The recordings of all paths, which may be directories; reports files that are passed over."""
+    """The recordings of all paths, which may be directories."""
     from streamer.audio.source import recordings_in
 
-    def pass_over(path: str) -> None:
-        fail(f"{path}: is a pipe or a device, and passed over; name it by itself")
-
-    return [file for path in paths for file in recordings_in(path, pass_over)]
+    return [file for path in paths for file in recordings_in(path)]
 
 
 def put_json(row: Mapping[str, Any], indent: int | None = None) -> None:

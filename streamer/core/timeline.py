@@ -190,13 +190,10 @@ class Timeline:
             ],
         }
 
-    def as_vtt(self) -> str:
-        """WebVTT: a cue for each turn with speech, its sentence above its measures."""
-        return captions([self])
-
 
 def captions(channels: Sequence[Timeline]) -> str:
-    """WebVTT of the channels of a recording; of several, a cue's voice is its channel."""
+    """WebVTT of the channels of a recording: a cue for each turn with speech, its sentence above
+    its measures; of several, a cue's voice is its channel."""
     cues = ["WEBVTT\n"]
     turns = [(turn, each.channel) for each in channels for turn in each.turns]
     for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):

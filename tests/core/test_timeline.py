@@ -6,7 +6,7 @@ import numpy as np
 import webvtt
 
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.timeline import Curves, TimedTurn, Timeline
+from streamer.core.timeline import Curves, TimedTurn, Timeline, captions
 
 MEASURES = SpeechMeasures(5.06, 210.4, 2.31, 8.0, -23.2, 20.0, 0.118, 2, 0.5, speech_s=3.0)
 
@@ -25,7 +25,7 @@ def timeline(*texts, num=400):
 
 
 def test_captions_are_read_by_a_parser():
-    text = timeline("说话人语速适中。", "", "a & b --> <i>\n\nc").as_vtt()
+    text = captions([timeline("说话人语速适中。", "", "a & b --> <i>\n\nc")])
     first, third = webvtt.from_string(text).captions
     assert (first.start, first.end) == ("00:00:00.000", "00:01:00.000")
     assert first.raw_text == (
@@ -36,6 +36,6 @@ def test_captions_are_read_by_a_parser():
 
 
 def test_captions_go_on_past_an_hour_and_nothing_has_none():
-    long = timeline(*["x"] * 62).as_vtt()
+    long = captions([timeline(*["x"] * 62)])
     assert webvtt.from_string(long).captions[-1].start == "01:01:00.000"
-    assert not webvtt.from_buffer(io.StringIO(timeline().as_vtt())).captions
+    assert not webvtt.from_buffer(io.StringIO(captions([timeline()]))).captions

@@ -13,8 +13,7 @@ import soundfile
 
 from streamer.audio.file import AudioError, open_audio
 
-# ffmpeg is asked where it is installed, and named where it is not
-UNREADABLE = re.compile(r"is no recording that libsndfile (or ffmpeg )?can read \((?!/dev).+\)")
+UNREADABLE = re.compile(r"is no recording that can be read \((?!/dev).+\)")
 
 
 def noise(n: int, channels: int = 1) -> np.ndarray:

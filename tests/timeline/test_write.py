@@ -15,7 +15,7 @@ from places import ROOT
 from speech import RATE_HZ, speech
 
 import streamer
-from streamer import timeline_plot, write_timeline
+from streamer import write_timeline
 from streamer.config import ConfigError
 from streamer.timeline_plot import chinese_fonts
 
@@ -37,7 +37,6 @@ def without_chinese(monkeypatch):
     """As on a machine whose fonts have no Chinese characters."""
     kept = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
-    monkeypatch.setattr(font_manager, "findSystemFonts", list)
 
 
 def test_json_and_captions_of_a_recording(found, tmp_path):
@@ -121,17 +120,6 @@ def test_a_font_is_missed_only_by_sentences_that_need_it(without_chinese, tmp_pa
     silent = streamer.describe(tmp_path / name, **options)
     assert silent.text == ""
     assert write_timeline(silent, tmp_path / "s.png") is None
-
-
-def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
-    """matplotlib keeps its list of fonts for good."""
-    file = font_manager.findfont("DejaVu Sans")
-    (tmp_path / "broken.ttf").write_bytes(b"no font")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
-    files = [str(tmp_path / "broken.ttf"), file]
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    monkeypatch.setattr(timeline_plot, "CHINESE", ("DejaVu Sans",))
-    assert chinese_fonts() == ["DejaVu Sans"]
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, found):

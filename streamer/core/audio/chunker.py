@@ -31,14 +31,7 @@ QUALITY = "MQ"
 
 
 class BadAudio(ValueError):
-    """Samples that are no audio (NaN, infinite, absurdly large); says where, in seconds."""
-
-    def __init__(self, at_seconds: float, what: str) -> None:
-        super().__init__(f"bad audio at {at_seconds:.3f} s: {what}")
-        self.at_seconds, self.what = at_seconds, what
-
-    def __reduce__(self) -> tuple[type[BadAudio], tuple[float, str]]:
-        return type(self), (self.at_seconds, self.what)  # pickled as it was made
+    """A rate, a channel count, or samples (NaN, infinite, absurdly large) that are no audio."""
 
 
 class Chunker:
@@ -49,16 +42,15 @@ class Chunker:
     and 30 ms for what is guessed. Feed one kind of input per clip, bytes or frames. `finish` ends
     the clip and leaves the chunker ready for the next.
 
-    Raises ValueError for a rate outside 1..384 kHz or a channel count outside 1..1024.
+    Raises BadAudio for a rate outside 1..384 kHz or a channel count outside 1..1024.
     """
 
     def __init__(self, sample_rate: int, channels: int = 1) -> None:
         if not MIN_RATE_HZ <= sample_rate <= MAX_RATE_HZ:
-            raise ValueError(
-                f"sample rate {sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
-            )
+            rates = f"{MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
+            raise BadAudio(f"sample rate {sample_rate} Hz is outside {rates}")
         if not 1 <= channels <= MAX_CHANNELS:
-            raise ValueError(f"{channels} channels: there must be 1..{MAX_CHANNELS}")
+            raise BadAudio(f"{channels} channels: there must be 1..{MAX_CHANNELS}")
         self.sample_rate = sample_rate
         self.channels = channels
         self.num_frames = 0  # input frames taken since the clip began
@@ -125,7 +117,8 @@ class Chunker:
         row, column = np.argwhere(~good)[0]
         at_seconds = (self.num_frames + int(row)) / self.sample_rate
         where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0, as asked for
-        raise BadAudio(at_seconds, f"sample value {frames[row, column]}{where}; give finite ones")
+        what = f"sample value {frames[row, column]}{where}; give finite ones"
+        raise BadAudio(f"bad audio at {at_seconds:.3f} s: {what}")
 
     def _resample(self, frames: Samples) -> Samples:
         self.num_frames += len(frames)

@@ -273,7 +273,7 @@ def syllable_rate(samples: NDArray[np.float32], rate: int) -> float | None:
     """Syllables per second of speech, without its pauses of at least 180 ms.
 
     samples: [n] float32 of one channel, full scale 1.0; rate: in Hz. Returns None where nobody
-    speaks. Raises ValueError for a rate outside 1..384 kHz, and BadAudio (a ValueError) for samples
+    speaks. Raises BadAudio (a ValueError) for a rate outside 1..384 kHz, and for samples
     that are no audio. docs/measures.md says how far the rate is from that of the text.
     """
     chunker = Chunker(rate)

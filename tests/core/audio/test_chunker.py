@@ -84,7 +84,6 @@ def test_bad_samples_are_refused_with_their_place(value, cuts):
     chunker = Chunker(48_000, 2)
     with pytest.raises(BadAudio, match=r"bad audio at 0\.500 s: .* channel 1") as caught:
         hear(chunker, pieces(x, cuts))
-    assert caught.value.at_seconds == 0.5
     assert isinstance(caught.value, ValueError)
     assert "\n" not in str(caught.value)
 

@@ -59,12 +59,12 @@ async def test_tools_say_what_the_api_says(folder):
 
 
 async def test_nothing_outside_is_heard_and_each_error_is_one_line(folder):
-    """ffmpeg would decode the recording outside that a playlist names."""
+    """FFmpeg could decode the recording outside that a playlist names."""
     outside = "no recording in the allowed folders"
     for path, told in {
         **dict.fromkeys(("out.wav", str(SAMPLES[0]), "../x.wav", "", ".", "a\0b.wav"), outside),
         "notes.wav": "notes.wav",
-        "list.m3u8": "it names other files, which are not opened",
+        "list.m3u8": "no recording that can be read",
     }.items():
         async with opened(folder) as client:
             refused = await client.call_tool("describe", {"path": path})

@@ -29,8 +29,7 @@ DOORS = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_of_the_working_directory_is_read(door, tmp_path):
-    """No settings of numba or matplotlib, and no module."""
-    os.mkfifo(tmp_path / "matplotlibrc")
+    """No settings of numba, and no module."""
     (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
     for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):
         (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
