@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,21 @@ ENDS_SHORT = ("caf", "w64", "wav")
 DEFAULT = 1  # FFmpeg's flag of a track
 LEFT_OUT_S = 0.1  # a container counts what its decoder leaves out
 READ_BYTES = 1 << 17
+
+
+class Reader:
+    """What PyAV reads from. It would print what a seek raises, as to a place before the begin, and
+    judge a file by its name."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self.read, self.tell = handle.read, handle.tell
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """The new place, or -1."""
+        with suppress(OSError, ValueError):
+            return self._handle.seek(offset, whence)
+        return -1
 
 
 class AudioFile(Audio):
@@ -175,7 +191,11 @@ def _opened(path: str, handle: IO[bytes]) -> InputContainer:
 
     try:
         return av.open(
-            handle, "r", container_options=CLOSED, metadata_errors="replace", buffer_size=READ_BYTES
+            Reader(handle),
+            "r",
+            container_options=CLOSED,
+            metadata_errors="replace",
+            buffer_size=READ_BYTES,
         )
     except (av.FFmpegError, OSError) as error:
         is_left_out = error.errno == errno.EINVAL  # its format is not among FORMATS

@@ -23,22 +23,17 @@ LOOK_MS = 100  # how often a reader of a silent pipe looks whether it is still w
 def open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
     """A file that can seek. Raises AudioError."""
     try:
-        # A named pipe opens at once, and waits for its writer where a reader can be ended. The file
-        # has no name: FFmpeg judges its content alone.
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.set_blocking(number, True)
-        handle = open(number, "rb")  # noqa: SIM115 - AudioFile closes it
+        handle = open(path, "rb", opener=_opened_at_once)  # noqa: SIM115 - AudioFile closes it
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:
-        os.close(number)
         told = "is a directory; name the files in it, e.g. DIRECTORY/*.wav"
         if recordings_in(path) == [path]:  # a command has looked into it, and found none
             told = "is a directory that holds no recording by name, such as *.wav or *.mp3"
         raise AudioError(path, told) from None
     except (OSError, ValueError) as error:
         raise AudioError(path, f"cannot be opened ({line_of(error)})") from None
-    status = os.fstat(number)
+    status = os.fstat(handle.fileno())
     if not stat.S_ISREG(status.st_mode):
         with handle:
             return spooled(path, handle, is_over)
@@ -46,6 +41,13 @@ def open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
         handle.close()
         raise AudioError(path, "is empty (0 bytes)")
     return handle
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    """A named pipe opens at once, and waits for its writer where a reader can be ended."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(number, True)
+    return number
 
 
 def open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
