@@ -133,7 +133,7 @@ def test_the_command_shows_a_row_for_each(tmp_path):
     _, yes, no = run_here("describe", *words)[1].splitlines()
     assert (yes.startswith("  0.00-1.50 s"), no.endswith("no")) == (True, True)
     status, _, err = run_here("describe", SAMPLES[1], *words)
-    assert (status, "belongs to one recording" in err) == (2, True)
+    assert (status, "is of one recording; 2 are given" in err) == (2, True)
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
