@@ -32,7 +32,7 @@ FORMATS = (
     *("ogg", "pvf", "sds", "tta", "voc", "w64", "wav", "wv"),
 )
 CLOSED = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": "none"}
-# Of these the head says how long the sound is; of others FFmpeg may have guessed it by a bit rate.
+# The head of these says how long the sound is; in others FFmpeg may have guessed it by a bit rate.
 TELLING = ("aiff", "flac", "matroska,webm", "mov,mp4,m4a,3gp,3g2,mj2", "nistsphere")
 # The last packet of these may be short: their sizes can be left open.
 ENDS_SHORT = ("caf", "w64", "wav")
@@ -42,8 +42,7 @@ READ_BYTES = 1 << 17
 
 
 class Reader:
-    """What PyAV reads from. It would print what a seek raises, as to a place before the begin, and
-    judge a file by its name."""
+    """A nameless file for PyAV, which would judge it by its name, and print what a seek raises."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle

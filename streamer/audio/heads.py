@@ -1,4 +1,4 @@
-"""What the head or the end of a file says about its length: cut WAV, MP3 and Ogg, joined WAV.
+"""The length of a file by its head or its end: cut WAV, MP3 and Ogg, joined WAV.
 
 FFmpeg hears such a file as far as it goes, and says nothing.
 """
