@@ -17,9 +17,9 @@ from torch import Tensor
 from streamer.extras.large.layers import PHASES, feed
 from streamer.extras.large.matrix import Matrix, by_all, num_threads, room_for
 from streamer.model.checkpoint.layout import EMBEDDING, TextShape
-from streamer.model.engines.engine import KVSlots, Span, kv_sizes, rotary
+from streamer.model.engines.engine import KVSlots, Span
 from streamer.model.engines.models import AudioTower, TextModel
-from streamer.model.kernels.library import PANEL
+from streamer.model.kernels.models import slots_of
 
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
 REST = "rest"  # the part without matrices: embedding, convolutions, the tower's ends
@@ -45,10 +45,7 @@ class FewBitsText(TextModel):
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in float32, as the compiled attention reads it."""
-        keys, values = kv_sizes(self.shape, num_slots, max_len, PANEL)
-        angles = rotary(max_len, self.shape.head_dim, self.shape.rope_theta)
-        kept = np.zeros(keys, np.float32), np.zeros(values, np.float32)
-        return KVSlots(*kept, angles, num_slots, max_len, PANEL)
+        return slots_of(self.shape, num_slots, max_len)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] float32 of `ids`."""

@@ -62,10 +62,7 @@ class FastText:
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `step` reads."""
-        sizes = kv_sizes(self.shape, num_slots, max_len, PANEL)
-        keys, values = (np.zeros(size, np.float32) for size in sizes)
-        angles = rotary(max_len, self.shape.head_dim, self.shape.rope_theta)
-        return KVSlots(keys, values, angles, num_slots, max_len, PANEL)
+        return slots_of(self.shape, num_slots, max_len)
 
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are wanted.
@@ -121,6 +118,13 @@ class FastText:
         self._work = work_of(*self._parts, s.head_dim)
 
 
+def slots_of(shape: TextShape, num_slots: int, max_len: int) -> KVSlots:
+    """KV memory in float32, as the compiled attention reads it."""
+    keys, values = (np.zeros(n, np.float32) for n in kv_sizes(shape, num_slots, max_len, PANEL))
+    angles = rotary(max_len, shape.head_dim, shape.rope_theta)
+    return KVSlots(keys, values, angles, num_slots, max_len, PANEL)
+
+
 def kernel_for(name: str, weights: NDArray[Any]) -> Kernel:
     """The kernel for weights of this type."""
     return kernel(name if weights.dtype == np.uint16 else f"{name} of float32")
@@ -149,21 +153,16 @@ def panels(matrix: NDArray[Any]) -> NDArray[Any]:
     """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends. A convolution [out, in, 3] is
     the product with three frames in a row, `in` padded."""
     if matrix.ndim == 3:
-        out, depth, span = matrix.shape
-        rows = np.zeros((out, span, up(depth)), matrix.dtype)
-        rows[:, :, :depth] = matrix.transpose(0, 2, 1)
-        matrix = rows.reshape(out, -1)
+        frames = np.pad(matrix.transpose(0, 2, 1), ((0, 0), (0, 0), (0, -matrix.shape[1] % PANEL)))
+        matrix = frames.reshape(len(matrix), -1)
     out, depth = matrix.shape
-    padded = np.zeros((up(out), depth), matrix.dtype)
-    padded[:out] = matrix
-    return np.ascontiguousarray(padded.reshape(-1, PANEL, depth).transpose(0, 2, 1)).reshape(-1)
+    padded = np.pad(matrix, ((0, -out % PANEL), (0, 0))).reshape(-1, PANEL, depth)
+    return np.ascontiguousarray(padded.transpose(0, 2, 1)).reshape(-1)
 
 
 def padded(vector: NDArray[Any]) -> Floats:
     """The vector as float32, with zeros after it up to a whole panel."""
-    padded = np.zeros(up(len(vector)), np.float32)
-    padded[: len(vector)] = vector
-    return padded
+    return np.pad(vector, (0, -len(vector) % PANEL)).astype(np.float32)
 
 
 def bits_of(matrices: NDArray[Any]) -> NDArray[Any]:
@@ -196,9 +195,9 @@ class FastTower:
                 yield weights[f"{shape.prefix}{name}.bias"]
 
         begin, end = named("conv1", "conv2"), named("ln_post", "proj")
-        places = np.zeros((shape.n_window, self._wide), np.float32)
-        places[:, : shape.width] = sinusoids(shape.n_window, shape.width)
-        self._tables = (*tables_of([*begin, *layers_of(weights, shape), *end]), places.reshape(-1))
+        places = sinusoids(shape.n_window, shape.width)
+        places = np.pad(places, ((0, 0), (0, -shape.width % PANEL))).reshape(-1)
+        self._tables = (*tables_of([*begin, *layers_of(weights, shape), *end]), places)
         self._run = kernel_for("tower", self._tables[0])
 
     def encode(self, features: Floats) -> Floats:
