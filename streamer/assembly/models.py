@@ -17,15 +17,7 @@ from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
 from streamer.model.offline import warm_up
-from streamer.model.thinker import (
-    Role,
-    Thinker,
-    check_pair,
-    check_torch,
-    load,
-    resolve,
-    set_threads,
-)
+from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
 from streamer.stages.answer import CREDITS, DRAFT_AHEAD
 
@@ -50,8 +42,6 @@ class Models:
         is_away = self.verifier_url is not None
         edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
-        directories = [at for at in (edge_at, cloud_at) if at is not None]
-        set_threads(directories, c.device, c.engine)
         loaded: list[Thinker | None] = []
         roles: tuple[tuple[Path | None, Role], ...] = ((edge_at, "edge"), (cloud_at, "cloud"))
         for at, role in roles:

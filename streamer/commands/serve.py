@@ -26,7 +26,7 @@ from streamer.core.link import wire
 from streamer.extras import load as load_extra
 from streamer.extras import missing
 from streamer.model.offline import warm_up
-from streamer.model.thinker import Thinker, load, resolve, set_threads
+from streamer.model.thinker import Thinker, load
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
@@ -134,10 +134,8 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     """Load the model and make its server, which does not run yet. Raises ModelError."""
 
     def load_cloud() -> Thinker:
-        directory = resolve(options.cloud, "cloud")
-        set_threads([directory], options.device, options.engine)
         num_slots = options.max_sessions + 1
-        cloud = load(str(directory), "cloud", num_slots, options.device, options.engine)
+        cloud = load(options.cloud, "cloud", num_slots, options.device, options.engine)
         warm_up(cloud)
         return cloud
 

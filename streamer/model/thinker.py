@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,6 +107,7 @@ def load(
     ids alone, for large ones too, where it costs time; "int8", "int4": so, too, with 8 or 4 bits
     per weight. told: hears how far it is.
     """
+    set_switch_interval()
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
@@ -161,18 +162,6 @@ def check_torch(directory: Path, *more: str) -> None:
     """Raise ModelError if torch, or one of `more` packages, is not installed."""
     if (why := missing("this model", "torch", *more)) is not None:
         raise ModelError(directory, why)
-
-
-def set_threads(directories: Iterable[Path], device: str, engine: EngineName) -> None:
-    """How threads share the cores, before these models are loaded. Raises ModelError."""
-    set_switch_interval()
-    sizes = {directory: num_params_of(directory) for directory in directories}
-    if not all(runs_compiled(size, device, engine) for size in sizes.values()):
-        largest = max(sizes, key=sizes.__getitem__)
-        check_torch(largest)
-        from streamer.model.engines.load import set_torch_threads
-
-        set_torch_threads(sizes[largest])
 
 
 def shapes_of(directory: Path) -> Shapes:
