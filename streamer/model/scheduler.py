@@ -136,7 +136,7 @@ class StepScheduler:
         wanted.sort(key=lambda one: not one[1].is_urgent)
         length = wanted[0][1].features.shape[-1]
         chosen = [one for one in wanted if one[1].features.shape[-1] == length][
-            : self._engine.windows_at_once
+            : self._engine.tower.windows_at_once
         ]
         try:
             found = list(self._engine.encode(np.stack([window.features for _, window in chosen])))

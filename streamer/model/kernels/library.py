@@ -146,7 +146,8 @@ def kernel(name: str) -> Kernel:
         on_compiling[-1](is_kept)
         why = _compile(name, directory)
         if not (code := _read(file)):
-            raise KernelError(f"kernels cannot be compiled: {why}")
+            way = "make room there, or set NUMBA_CACHE_DIR to another directory"
+            raise KernelError(f"kernels cannot be compiled in {directory} ({why}); {way}")
     return Kernel(name, code)
 
 

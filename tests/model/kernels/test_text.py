@@ -25,7 +25,7 @@ KINDS = [*((FastText, sizes) for sizes in ODD), (StableText, ODD[0]), (StableTex
 
 
 def engine_of(text, num_slots=5, length=500):
-    return Engine(text, text.slots(num_slots, length), PROMPT)
+    return Engine(text, text.slots(num_slots, length), PROMPT, tower=None)
 
 
 def ids_of(n, seed, vocab):
