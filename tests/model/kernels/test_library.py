@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from processes import ended
 
-from streamer import __main__
 from streamer.model.kernels.library import KernelWarning, kernel_directory
 
 STREAMER = Path(sys.executable).with_name("streamer")
@@ -160,16 +159,3 @@ text = FastText({name: weight.half() for name, weight in weights.items()}, shape
 def step():
     return text.step(list(range(7)), [], [Span(0, 0, 0, 7, 3)], text.slots(1, 64))
 """
-
-
-def test_a_processor_that_numpy_cannot_use_is_one_line(tmp_path, monkeypatch, capsys):
-    """QEMU's default has neither of them. An ARM processor has other names."""
-    told = "processor\t: 0\nflags\t\t: fpu sse sse2 ssse3 sse4_1 popcnt lm\n\nflags\t\t: fpu\n"
-    (tmp_path / "old").write_text(told)
-    (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
-    for name, missing in {"old": ["sse4_2"], "arm": [], "none": []}.items():
-        monkeypatch.setattr(__main__, "CPU_INFO", tmp_path / name)
-        assert __main__.missing_instructions() == missing
-    monkeypatch.setattr(__main__, "CPU_INFO", tmp_path / "old")
-    assert __main__.main() == 1
-    assert "has no sse4_2, which NumPy needs" in capsys.readouterr().err
