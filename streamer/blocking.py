@@ -159,7 +159,7 @@ class BlockingDescriber:
     def _call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
         """The result of `work`, which is cancelled when the caller is interrupted. A daemon thread
         ends here at the end of the program."""
-        if not self._thread.is_alive():  # nor is it in a fork
+        if not self._thread.is_alive():  # a fork has no such thread either
             raise RuntimeError(f"{CLOSED}; a fork needs one of its own")
         is_idle = threading.Event()
 
@@ -224,8 +224,8 @@ def _usual_of(config: Config) -> Iterator[BlockingDescriber]:
 
 
 def _end() -> None:
-    """At the end of the program, where daemon threads may be in calls: one that ends inside a
-    model's native code aborts the process. Waits for END_S at most."""
+    """End all calls at the end of the program, and wait for END_S at most: a daemon thread that
+    is killed inside a model's native code aborts the process."""
     global _is_over
     _is_over, until = True, time.monotonic() + END_S
     calls = dict(_calls)
@@ -236,7 +236,7 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    """In a fork, which has none of these threads."""
+    """Forget all in a fork, which has none of these threads."""
     global _usual, _lock
     _usual, _lock = None, threading.Lock()
     _calls.clear()

@@ -113,7 +113,7 @@ class Describer:
         track: int | None = None,
         pitch_reference: PitchReference = None,
     ) -> Description:
-        """Describe a recording: a path (any common format), "-" for one on stdin, or
+        """Describe a recording: a path (any common format), "-" for stdin, an open binary file, or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
         scale 1.0 or int16.
 

@@ -216,8 +216,8 @@ def _show(bar: Bar, done: int, total: int) -> None:
 
 
 def doubts_of(config: Config, card: ModelCard, said: str) -> list[str]:
-    """A line where the preset's promise was made for something else. said: as Rules.form has the
-    attributes."""
+    """A line if the preset's promise does not cover these options. said: the attributes, as in
+    Rules.form."""
     promise = card.promises.get(config.preset)
     if promise is None:
         return []

@@ -1,7 +1,6 @@
-"""A path comes in ("-" for stdin); float32 blocks [n, channels] at its own rate go out.
+"""Open a recording: a path ("-" for stdin) in, float32 blocks [n, channels] at its own rate out.
 
-FFmpeg's libraries, which PyAV brings along, decode what a path, a pipe or an open file holds. Only
-one block is in memory at a time.
+PyAV decodes with FFmpeg's libraries, which it contains. Only one block is in memory at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 # a path, an open binary file, or samples and their rate in Hz
 Source = str | os.PathLike[str] | IO[bytes] | tuple[NDArray[Any], int]
-# Demuxers that open nothing but the file itself: a playlist, a manifest or a script names others.
+# Demuxers that open only the file itself. A playlist, a manifest or a script names other files.
 FORMATS = (
     *("aac", "ac3", "aiff", "amr", "ape", "asf", "au", "avi", "avr", "caf", "dsf", "eac3", "flac"),
     *("flv", "iff", "ircam", "loas", "matroska", "mov", "mp3", "mpeg", "mpegts", "nistsphere"),
@@ -37,12 +36,12 @@ TELLING = ("aiff", "flac", "matroska,webm", "mov,mp4,m4a,3gp,3g2,mj2", "nistsphe
 # The last packet of these may be short: their sizes can be left open.
 ENDS_SHORT = ("caf", "w64", "wav")
 DEFAULT = 1  # FFmpeg's flag of a track
-LEFT_OUT_S = 0.1  # a container counts what its decoder leaves out
+LEFT_OUT_S = 0.1  # a container's length counts samples that decoders leave out
 READ_BYTES = 1 << 17
 
 
 class Reader:
-    """A nameless file for PyAV, which would judge it by its name, and print what a seek raises."""
+    """A file without a name: PyAV would judge by the name, and print what `seek` raises."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle
@@ -62,7 +61,7 @@ class AudioFile(Audio):
         """wanted: the sound track, from 0; None: by its flags. Raises AudioError."""
         self._handle = handle
         self._container = _opened(path, handle)
-        self._damage: str | None = None  # the first one, as FFmpeg tells it
+        self._damage: str | None = None  # the first fault, in FFmpeg's words
         self.cut: str | None = None
         try:
             self._stream = _track(path, self._container, wanted)
@@ -96,7 +95,7 @@ class AudioFile(Audio):
         stream, container = self._stream, self._container
         if stream.duration is not None and stream.time_base is not None:
             return max(0.0, float(stream.duration * stream.time_base))
-        is_alone = len(container.streams) == 1  # else it is that of the longest one
+        is_alone = len(container.streams) == 1  # else the length is that of the longest stream
         return max(0.0, (container.duration or 0) / 1e6) if is_alone else 0.0
 
     def _judge(self, heard_s: float) -> None:
@@ -154,7 +153,7 @@ class AudioFile(Audio):
             try:
                 yield from packet.decode()
             except (FFmpegError, ValueError) as error:
-                if kind != "mp3":  # there a tag between or after recordings is one
+                if kind != "mp3":  # in an MP3, a tag between recordings is such a packet
                     self._damage = self._damage or line_of(error)
 
 

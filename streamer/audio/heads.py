@@ -1,6 +1,6 @@
-"""The length of a file by its head or its end: cut WAV, MP3 and Ogg, joined WAV.
+"""Tell by its head or end whether a WAV, MP3 or Ogg file is cut short, or holds more than it says.
 
-FFmpeg hears such a file as far as it goes, and says nothing.
+FFmpeg decodes what there is of such a file, and reports nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import IO
 MOST_CHUNKS = 1000
 LEAST_BYTES = 1024  # fewer are padding
 TAGS = (b"ID3", b"TAG", b"APETAGEX")
-PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe promise about the most that fits
+PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe state about the largest size
 OGG_PAGE_BYTES = 1 << 16  # at most
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 
@@ -30,7 +30,7 @@ def judged(handle: IO[bytes]) -> tuple[float, str | None]:
 
 
 def _wav(fd: int, size: int) -> tuple[float, str | None]:
-    """A size of 0, or about the most that fits, was never written."""
+    """The share and the line of a WAV. A size of 0, or about the largest, was never filled in."""
     at, share, has_data = 12, 1.0, False
     for _ in range(MOST_CHUNKS):
         name, length = struct.unpack("<4sI", os.pread(fd, 8, at).ljust(8, b"\0"))
@@ -52,7 +52,7 @@ def _wav(fd: int, size: int) -> tuple[float, str | None]:
 
 
 def _ogg(fd: int, size: int) -> str | None:
-    """The last page is marked as the end."""
+    """A line if the last page is not whole, or not marked as the end."""
     begin = max(0, size - 2 * OGG_PAGE_BYTES)
     tail = os.pread(fd, size - begin, begin)
     page = tail[max(0, tail.rfind(b"OggS")) :]
@@ -61,7 +61,7 @@ def _ogg(fd: int, size: int) -> str | None:
 
 
 def _mp3_share(fd: int, size: int) -> float:
-    """By its first frame, which says how many bytes follow. A tag may stand before it."""
+    """The share by the first frame, which states the number of bytes. A tag may precede it."""
     tag = os.pread(fd, 10, 0)
     begin = 0
     if tag[:3] == b"ID3":  # its size has 7 bits in each byte

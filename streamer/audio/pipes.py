@@ -44,7 +44,7 @@ def open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
 
 
 def _opened_at_once(path: str, flags: int) -> int:
-    """A named pipe opens at once, and waits for its writer where a reader can be ended."""
+    """Open a named pipe without waiting for its writer: the reader waits, and can be ended."""
     number = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(number, True)
     return number
@@ -98,10 +98,10 @@ def _no_room(path: str, error: OSError) -> AudioError:
 
 
 def _reader_of(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Callable[[int], bytes]:
-    """`stream.read`; of a pipe one that waits for data as long as it is wanted. A thread that
-    blocks inside a read cannot be ended, and the end of the program would wait for it."""
+    """`stream.read`, or for a pipe a `read` that stops waiting when `is_over` says so. A thread
+    that blocks inside a read cannot be ended, so the program's end would wait for it."""
     raw = getattr(stream, "raw", stream)
-    if not isinstance(raw, io.FileIO):  # others may hold data that their descriptor no longer has
+    if not isinstance(raw, io.FileIO):  # another stream may hold data in a buffer
         return stream.read
     if stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
         return stream.read

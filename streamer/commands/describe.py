@@ -57,7 +57,7 @@ class _Batch:
     bar: Bar
     num_done: int = 0
     has_failed: bool = False
-    shares: dict[str, float] = field(default_factory=dict)  # heard, of recordings in hand
+    shares: dict[str, float] = field(default_factory=dict)  # heard, of each recording in progress
 
     async def run(self, files: Sequence[str]) -> int:
         todo = iter(files)
@@ -134,7 +134,7 @@ class _Batch:
             self.has_failed |= not _write(channels, options.timeline)
 
     def show_progress(self, where: str = "") -> None:
-        """Over all recordings; of a single one, how far it is heard."""
+        """Progress over all recordings, or within a single one."""
         if where or self.num_files > 1:
             many = f"{self.num_done} of {self.num_files}"
             done = self.num_done + sum(self.shares.values())

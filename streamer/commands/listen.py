@@ -35,7 +35,7 @@ NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
 
 def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
-    """Until Ctrl-C. Raises ConfigError, ModelError, Failed."""
+    """Run until Ctrl-C. Raises ConfigError, ModelError, Failed."""
     config = combined(None, given)
     if (why := missing("streamer listen", "rich", "sounddevice")) is not None:
         raise ConfigError(f"{why}; {NO_PORTAUDIO}" if "cannot be loaded" in why else why)

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 END_S = 3.0  # for a command to end by itself after Ctrl-C
-# For a service: a full collection looks at 600 objects of each session, 0.2 s with a thousand, and
-# many came while they connect. So it comes after 1,000,000 new objects, not 70,000, and one of the
-# young after 20,000, in 12 ms. Only sockets wait for them: a session leaves no cycles.
+# Garbage collection of a service. A full one visits 600 objects per session, 0.2 s with a thousand
+# sessions, and by default many ran while clients connected. Here one runs after 1,000,000 new
+# objects, not 70,000, and one of the young after 20,000, in 12 ms. Only sockets leave cycles.
 COLLECTS = (2_000, 10, 50)
 COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-AHEAD = 2  # items for each process that wait for it
+AHEAD = 2  # items handed over for each process
 _cancel: Callable[[], object] | None = None  # the work of `run_async`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -200,7 +200,7 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
         fail(COMPILING + (", once" if is_kept else ", at every start"))
 
     libc = ctypes.CDLL(None)
-    if is_glibc := hasattr(libc, "malloc_trim"):  # what loading frees goes back: 10 MB (2026-11)
+    if is_glibc := hasattr(libc, "malloc_trim"):  # give back what loading frees: 10 MB (2026-11)
         libc.mallopt(M_MMAP_THRESHOLD, 128 << 10)
     gc.disable()
     on_compiling.append(compiles)
@@ -212,7 +212,7 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
         if is_service:
             gc.set_threshold(*COLLECTS)
         gc.enable()
-        if is_glibc:  # steps need no pages, as before by itself
+        if is_glibc:  # keep freed memory from here on, so that steps need no new pages
             libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
             libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
             libc.malloc_trim(0)

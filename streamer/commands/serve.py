@@ -48,7 +48,7 @@ HEARING_THREADS = 2  # of a verifier
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
-    """Until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
+    """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
     # A session has up to two turns: one that is heard and one that is answered. Most of many
     # sessions are idle, and have none.
     num_slots = min(2 * options.max_sessions, MAX_SLOTS)
@@ -59,7 +59,7 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
 
 
 def run_verifier(options: VerifierOptions) -> int:
-    """Until SIGTERM. Raises ConfigError, ModelError, and Failed if the port is taken."""
+    """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
     model = "{server.model_name}, fingerprint {server.fingerprint}"
     told = f"listening on ws{{s}}://{{at}} ({model})"
     tls, key = door_of(options)

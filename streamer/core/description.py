@@ -83,15 +83,15 @@ class Description:
     # where a pitch reference was given; the sentence's pitch is absolute
     voice_pitch: VoicePitch | None = None
     # attribute -> the chance that its level is right (core/attributes.py), None where it is not
-    # said; None as a whole: the models have no curves for it, or there is no speech
+    # said; None as a whole: with words="models", or without speech
     confidence: dict[str, float | None] | None = None
-    # one line: the file is cut short or too short, blocks went unverified, or the recording is
-    # clipped or noisy and `measures`, which tell it, were not asked for
+    # one line: the file is cut short or quiet, blocks went unverified, or, if `measures` were not
+    # asked for, one of their warnings
     warning: str | None = None
     audio_s: float
     language: str = "zh"  # of the sentence
     file: str
-    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
+    channel: int | None = None  # of the recording, from 0; None: the loudest at each time
     turn: int = 0  # of a live session
     is_cut: bool = False  # the file is cut short; what there is was described
     # the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty

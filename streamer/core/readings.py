@@ -37,8 +37,7 @@ class Reading:
     language. value, error: in `unit`, the error as expected on average. chance: that the level is
     right. certainty: that in a word, "sure", "likely" or "unsure"; also "unsure" where a warning
     says that the measure cannot be relied on, or the number lies in another level; "" if it is
-    unknown. None: not said, not known, or
-    not measured; arousal has no number of its own.
+    unknown. None: not said, not known, or not measured; arousal has no number of its own.
     """
 
     attribute: str

@@ -226,7 +226,7 @@ class Parts:
         if stop_reason == "no_speech":
             return "; ".join(faults) or None
         speech_s = closed.num_samples / SAMPLE_RATE_HZ
-        if measures is not None and closed.shows_measures:  # they tell these themselves
+        if measures is not None and closed.shows_measures:  # they have warnings of their own
             speech_s = math.inf
         elif measures is not None:
             faults += measures.faults

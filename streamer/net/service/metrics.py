@@ -23,7 +23,7 @@ from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
-REFUSALS = ("epoch", "number", "prefix", "stale")  # reasons, see core/decoding/plan.py
+REFUSALS = ("number", "prefix", "stale")  # reasons, see core/decoding/plan.py
 
 
 class ServiceMetrics:
