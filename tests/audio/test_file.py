@@ -26,12 +26,9 @@ TONES = [
 OGG, OPUS = {"format": "OGG", "subtype": "VORBIS"}, {"format": "OGG", "subtype": "OPUS"}
 MP3 = {"format": "MP3", "subtype": None}
 KINDS = [
-    *(("WAV", f"PCM_{bits}", near) for bits, near in (("U8", 1e-2), (16, 1e-4), (24, 1e-6))),
-    *(("WAV", kind, near) for kind, near in (("PCM_32", 1e-6), ("FLOAT", 0), ("DOUBLE", 0))),
-    *((name, "PCM_16", 1e-4) for name in ("WAVEX", "RF64", "FLAC", "AU", "CAF", "W64", "NIST")),
-    ("FLAC", "PCM_24", 1e-6),
-    ("AIFF", "PCM_24", 1e-6),
-    ("WAV", "ULAW", 2e-2),
+    *(("WAV", kind, near) for kind, near in (("PCM_U8", 1e-2), ("PCM_24", 1e-6), ("FLOAT", 0))),
+    *((name, "PCM_16", 1e-4) for name in ("WAV", "RF64", "FLAC", "CAF", "W64")),
+    *(("AIFF", "PCM_24", 1e-6), ("WAV", "ULAW", 2e-2)),
 ]
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 
@@ -150,11 +147,6 @@ def test_no_recording_at_all(tmp_path, content):
 LISTS = {
     "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{path}\n#EXT-X-ENDLIST\n",
     "concat": "ffconcat version 1.0\nfile '{path}'\n",
-    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=a\nc=IN IP4 127.0.0.1\nm=audio 9 RTP/AVP 0\n",
-    "dash": "<?xml version='1.0'?><MPD xmlns='urn:mpeg:dash:schema:mpd:2011' type='static' "
-    "mediaPresentationDuration='PT3S'><Period><AdaptationSet mimeType='audio/mp4'>"
-    "<Representation id='a' bandwidth='1'><BaseURL>{path}</BaseURL></Representation>"
-    "</AdaptationSet></Period></MPD>",
 }
 
 
@@ -194,24 +186,10 @@ def test_a_file_cut_short_is_read_as_far_as_it_goes(heard, container, size):
         np.testing.assert_allclose(found, NOISE[: len(found)], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [OGG, OPUS])
-@pytest.mark.parametrize("share", [0.4, 0.9])
-def test_a_cut_ogg_is_told(heard, kind, share):
-    data = encoded(NOISE, **kind)
-    assert heard(data[: int(share * len(data))])[1] == "is cut short: its last part is missing"
-
-
 @needs_ffmpeg
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("a.webm", ()),
-        ("a.aac", ()),
-        ("a.mp4", ("-movflags", "frag_keyframe+empty_moov", "-frag_duration", "200000")),
-    ],
-)
-def test_a_cut_file_of_another_kind_is_told(heard, made, name, options):
-    data = made(name, *options).read_bytes()
+@pytest.mark.parametrize("name", ["a.webm", "a.aac", "a.ogg", "a.opus"])
+def test_a_cut_file_of_another_kind_is_told(heard, made, name):
+    data = made(name).read_bytes()
     assert heard(data)[1] is None
     assert "is cut short" in heard(data[: len(data) * 3 // 5 + 301])[1]
 
@@ -260,29 +238,7 @@ def test_a_wav_whose_sizes_were_never_written_is_heard(heard, riff, data):
     assert warning is None
 
 
-def test_a_header_from_the_middle_of_a_recording_is_told(heard):
-    """Recorders write it again from time to time, until they lose their power."""
-    whole = encoded(TONES[0])
-    at = whole.index(b"data")
-    early = whole[:4] + struct.pack("<I", at + 2000) + whole[8 : at + 4] + struct.pack("<I", 2000)
-    assert "holds 62000 bytes after" in heard(early + whole[at + 8 :])[1]
-
-
-def without_frame_count(data):
-    """An MP3 as sox writes it: the first frame, which only says how many there are, is gone."""
-    assert b"Xing" in data[:40]
-    kbit = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)[data[2] >> 4]
-    rate = (22_050, 24_000, 16_000)[data[2] >> 2 & 3]
-    return data[72_000 * kbit // rate + (data[2] >> 1 & 1) :]
-
-
-def test_files_that_do_not_say_how_long_they_are_are_whole(heard):
-    """An MP3 of a bit rate that varies, whose length FFmpeg guesses; a FLAC written to a pipe."""
-    x = NOISE.copy()
-    x[:120_000] = 0
-    mp3 = encoded(x, **MP3, bitrate_mode="VARIABLE")
-    found, warning = heard(without_frame_count(mp3))
-    assert (len(found) >= 160_000, warning) == (True, None)
+def test_a_flac_that_was_written_to_a_pipe_is_whole(heard):
     flac = bytearray(encoded(NOISE, format="FLAC"))
     flac[21] &= 0xF0  # the count of samples, 36 bits: 0 is unknown
     flac[22:26] = bytes(4)
@@ -306,25 +262,15 @@ def test_integers_as_floats_are_refused_with_the_way_out(tmp_path, kind):
     assert str(caught.value).endswith("32768 if they are int16's, else by the loudest")
 
 
-@pytest.mark.parametrize("is_file", [True, False])
-def test_a_little_over_full_scale_is_clipped_with_a_warning(tmp_path, is_file):
+def test_a_little_over_full_scale_is_clipped_with_a_warning(tmp_path):
     x = noise(20_000) * np.float32(2.5)
-    wav(tmp_path / "over.wav", x, subtype="FLOAT")
-    with open_audio(tmp_path / "over.wav" if is_file else (x, 16_000)) as audio:
+    with open_audio(wav(tmp_path / "over.wav", x, subtype="FLOAT")) as audio:
         found = np.concatenate(list(audio))
     np.testing.assert_array_equal(found, np.clip(x, -1, 1))
     num_over = int((np.abs(x) > 1.0 + 1 / 32_768).sum())
     told = "samples beyond full scale were clipped; divide all by the loudest"
     assert audio.warning == f"{num_over} {told}, 1.25, to keep them"
     assert audio.cut is None
-
-
-@pytest.mark.parametrize("kind", ["<i2", ">i2", "<f4", ">f4", "<f8", ">f8"])
-def test_samples_of_either_byte_order_are_the_same(kind):
-    whole = np.rint(TONES[0] * 32768)
-    told = whole.astype(kind) if kind.endswith("i2") else (whole / 32768).astype(kind)
-    found = np.concatenate(list(open_audio((told, RATE))))[:, 0]
-    assert np.array_equal(found, whole.astype(np.float32) / 32768)
 
 
 # Pipes and open files
@@ -360,16 +306,6 @@ def test_nothing_or_nonsense_on_stdin():
 def test_a_pipe_without_end_is_cut_off(monkeypatch):
     monkeypatch.setattr("streamer.audio.pipes.MAX_SPOOL_BYTES", 10 << 20)
     assert refusal("/dev/zero").startswith("brings more than 0 GiB")
-
-
-def test_a_full_directory_for_temporary_files_is_named(monkeypatch):
-    def full():
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", full)
-    told = r"cannot be kept in a temporary file \(No space left on device\); make room, or set"
-    with pytest.raises(AudioError, match=told):
-        open_audio(io.BytesIO(b"RIFF"))
 
 
 def test_an_open_binary_file_is_a_source(tmp_path):
