@@ -6,18 +6,15 @@ import json
 import os
 import pty
 import re
-import signal
 import socket
 import subprocess
 import sys
-from urllib.request import urlopen
 
 import msgspec
 import numpy as np
 import pytest
 import soundfile
-from patience import PATIENCE_S, wait_for
-from processes import ENVIRONMENT, WITHIN_S, begin, ended, started, streamer
+from processes import ENVIRONMENT, WITHIN_S, begin, ended, streamer
 from processes import run_here as here
 
 from streamer.cli import main
@@ -175,29 +172,6 @@ def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words
     assert (done.returncode, lines) == (1, [f"streamer: {told}"])
 
 
-def test_a_service_whose_address_nobody_reads_serves():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = free.getsockname()
-    with started("serve", "--port", address[1], "--mode", "edge") as process:
-        process.stdout.close()
-
-        def listens():
-            assert process.poll() is None, process.stderr.read()
-            with contextlib.suppress(OSError):
-                return urlopen("http://{}:{}/healthz".format(*address)).status == 200
-
-        wait_for(listens)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-        assert len(process.stderr.read().splitlines()) == 1  # that it loads
-
-
-def test_a_language_that_no_model_speaks_is_bad_usage(samples):
-    status, out, err = here("describe", samples[0], "--language", "fr", "--mode", "edge")
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "language is 'fr', but this model speaks zh and en; leave it out" in err
-
-
 @pytest.mark.parametrize("command", ["serve", "verifier"])
 def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(command):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -272,14 +246,3 @@ def test_a_bar_leaves_stdout_alone(models, samples, tmp_path, on_a_terminal):
     assert "\x1b" not in out
     assert re.search(r"describing .*0:\d\d of 0:20 .*left", shown)
     assert out.strip() not in shown
-
-
-def test_errors_and_warnings_stand_on_lines_of_their_own(models, samples, tmp_path, on_a_terminal):
-    """No bar stands before them."""
-    soundfile.write(tmp_path / "silent.wav", np.zeros(16_000, np.int16), 16_000)
-    files = [tmp_path / "gone.wav", tmp_path / "silent.wav", samples[0]]
-    status, _, shown = on_a_terminal("describe", *files, "--mode", "edge", *models)
-    assert status == 1
-    told = [line for line in re.split(r"\r\n|\r\x1b\[K", shown) if "streamer: " in line]
-    assert [line.partition(" ")[0] for line in told] == ["streamer:"] * 2
-    assert "describing" in shown

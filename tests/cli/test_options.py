@@ -125,6 +125,7 @@ CALLS = [
     ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer --help"),
     ("descibe a.wav", 2, "invalid choice: 'descibe'"),
     ("describe a.wav --mode gatd", 2, "--mode is 'gatd'; choose one of gated, exact,"),
+    ("describe here.wav --language fr", 2, "'fr', but this model speaks zh and en; leave it out"),
     ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
     ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
     ("describe a.wav --timeline nowhere/s.json", 2, "cannot be written there"),

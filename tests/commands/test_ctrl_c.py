@@ -40,29 +40,7 @@ def test_while_modules_are_imported(module):
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def is_spooling(process):
-    """Whether it has a temporary file, as it does just before it reads a pipe."""
-    with contextlib.suppress(OSError):
-        fds = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
-        return any(name.endswith("(deleted)") for name in fds)
-
-
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
-
-
-@needs_proc
-@pytest.mark.parametrize("is_stdin", [True, False])
-def test_a_silent_pipe_holds_nothing_up(is_stdin, tmp_path):
-    fifo = tmp_path / "speech.wav"
-    os.mkfifo(fifo)
-    writer = os.open(fifo, os.O_RDWR)
-    source = "-" if is_stdin else fifo
-    with started("describe", source, "--mode", "edge", stdin=writer) as process:
-        wait_for(lambda: is_spooling(process))
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-    os.close(writer)
-    assert (process.returncode, err) == (130, "")
 
 
 @pytest.fixture
@@ -88,19 +66,6 @@ def test_what_never_returns_holds_nothing_up(waiting, times):
         assert waiting.wait(END_S - 1) == 130
     assert waiting.wait(PATIENCE_S) == 130
     assert "Traceback" not in waiting.stderr.read()
-
-
-@needs_proc
-def test_compiling_ends_with_it(tmp_path):
-    """Ctrl-C at a terminal reaches the compiler, too: it is not started once more."""
-    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    with started("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
-        wait_for(lambda: any("kernels.build" in line for line in children(process.pid)))
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert err.startswith("streamer: compiling kernels for this processor")
-    assert err.count("\n") == 1
 
 
 @pytest.fixture(scope="module")
@@ -172,15 +137,6 @@ def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
 def children_of(parent):
     lists = Path(f"/proc/{parent}/task").glob("*/children")
     return " ".join(each.read_text() for each in lists).split()
-
-
-def children(parent):
-    """The command lines of its processes."""
-    found = []
-    for child in children_of(parent):
-        with contextlib.suppress(OSError):
-            found.append(Path(f"/proc/{child}/cmdline").read_bytes().decode())
-    return found
 
 
 def reading(parent, name):

@@ -172,12 +172,3 @@ def test_intervals_beside_each_recording_become_rows(tmp_path):
     assert status == 0
     assert "already" not in err
     assert rows_of(out)[2:] == [yes, no]
-
-
-def test_a_device_is_not_replaced_by_a_table(tmp_path):
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "pipe.csv")
-    for name in ("pipe.csv", "link.csv"):
-        status, _, err = run_here("label", SAMPLES[0], "--out", tmp_path / name)
-        assert (status, "is no regular file; give another one" in err) == (2, True)
-    assert not (tmp_path / "pipe.csv").is_file()

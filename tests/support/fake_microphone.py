@@ -21,8 +21,6 @@ def query_devices(device, kind):
 
 class RawInputStream:
     def __init__(self, rate, size, device, channels, kind, callback):
-        if os.environ.get("BUSY"):
-            raise PortAudioError("Device unavailable")
         self.size, self.callback, self.open = size, callback, True
     def start(self):
         self.thread = threading.Thread(target=self.play, daemon=True)
