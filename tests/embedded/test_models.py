@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 
 from pipelines.embedded.batches import batch_of
@@ -13,9 +12,7 @@ from pipelines.embedded.export import export
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.model import SIZES, create, in_windows, tower
 from pipelines.embedded.prompted import Prompted, logits
-from pipelines.embedded.rate_net import Net
 from pipelines.embedded.sentences import LANGUAGES, MARKS, no_speech, sentence
-from streamer.core.measures import density
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load, resolve
 
@@ -122,17 +119,3 @@ def test_a_sentence_reads_back_and_says_no_word_twice(language):
         said = [word for word in words if word not in MARKS]
         assert len(set(said)) == len(said), text
         assert text.index(LANGUAGES[language].end) == len(text) - 1
-
-
-def test_edge_and_cloud_ship_one_tokenizer():
-    folders = [resolve("embedded", role) for role in ("edge", "cloud")]
-    edge, cloud = (tokenizers.Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders)
-    assert edge.get_vocab() == cloud.get_vocab()
-
-
-def test_the_syllable_network_goes_on_from_the_one_that_ships():
-    arrays, shipped = Net.shipped().arrays(), density.learnt()
-    for i, (kernel, bias) in enumerate(zip(shipped.kernels, shipped.biases, strict=True)):
-        np.testing.assert_array_equal(arrays[f"kernel{i}"], kernel)
-        np.testing.assert_array_equal(arrays[f"bias{i}"], bias)
-    np.testing.assert_array_equal(arrays["head"], shipped.head)

@@ -1,19 +1,16 @@
 """No sentence leaves with an attribute missing, twice or of mixed phrases, whatever chance draws."""
 
-import json
 import random
-import shutil
 
 import pytest
 from speech import recording
 
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import Rules, Sampling, stop
-from streamer.model.checkpoint.weights import ModelWarning
 from streamer.model.decoding import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
-from streamer.model.thinker import EMBEDDED, load
+from streamer.model.thinker import load
 
 RULES = Rules()
 
@@ -101,23 +98,3 @@ def test_the_rule_is_what_does_it(thinker):
     assert spoilt
     assert [a for a, b in zip(free, held, strict=True) if a != b] == spoilt
     assert said(thinker, 0.0, 1, Rules(form="")) == said(thinker, 0.0, 1)
-
-
-def unsayable(into, phrase):
-    """The directory of a model whose card has this phrase alone for the rate."""
-    mine = shutil.copytree(EMBEDDED / "edge", into / "mine")
-    card = json.loads((mine / "streamer.json").read_text("utf-8"))
-    del card["languages"]
-    card["attributes"]["rate"] = [{"name": "none", "phrases": [phrase]}]
-    (mine / "streamer.json").write_text(json.dumps(card), "utf-8")
-    return str(mine)
-
-
-@pytest.mark.parametrize("phrase", ["龘龘", "快，很快"])
-def test_phrases_that_cannot_be_said_hold_nothing(tmp_path, phrase):
-    """No token has the character, or a comma ends the clause: answers would be empty."""
-    thinker = load(unsayable(tmp_path, phrase), "edge")
-    with pytest.warns(ModelWarning, match="spells no phrase of some attribute"):
-        held = said(thinker, 0.0, 1)
-    assert held == said(thinker, 0.0, 1, Rules(form=""))
-    assert held[0].endswith("。")

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from drawn import rules_of_any_kind, vocabularies
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +97,7 @@ def readable(vocabulary, rules, said, logits, sampling):
 @given(st.data(), st.sampled_from([GREEDY, Sampling(0.9, 0.8, 4)]))
 def test_a_draft_is_judged_at_once_as_id_by_id(data, sampling):
     """After other answers in between, too: up to the first id that differs."""
-    vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
+    vocabulary, rules = VOCABULARY, data.draw(settings_of_rules)
     seed = data.draw(st.integers(0, 2**32))
     noise = np.random.default_rng(seed).standard_normal((12, vocabulary.num_ids), np.float32) * 4
     sampler, said = Sampler(vocabulary, rules, sampling), list[int]()

@@ -122,16 +122,6 @@ def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band()
     assert narrow.outside_db < -40 < clean.outside_db - 8
 
 
-@pytest.mark.parametrize("index", range(4))
-def test_noise_under_the_speech_is_no_part_of_its_timbre(index):
-    """With the noise, a dark voice would be 3 dB brighter."""
-    voice = recording(index)
-    hiss = np.random.default_rng(index).standard_normal(len(voice))
-    found = heard(voice + 0.15 * voice.std() * hiss)
-    assert found.snr_db < 20
-    assert found.timbre_db == pytest.approx(heard(voice).timbre_db, abs=0.5)
-
-
 @pytest.mark.parametrize("seconds", [0.37, 5.0137])
 @pytest.mark.parametrize("index", range(4))
 def test_silence_around_a_recording_changes_no_measure(index, seconds):

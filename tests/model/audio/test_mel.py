@@ -100,26 +100,6 @@ def test_close_to_the_stock_extractor(n, kind, seed, cuts):
     check_close(signal(n, kind, seed), cuts)
 
 
-def test_filters_equal_the_stock_bank():
-    assert np.array_equal(mel_frames.mel_filters(), stock().mel_filters.astype(np.float32))
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(0, 70_000), kind=st.sampled_from(KINDS))
-def test_provisional_is_what_finish_would_give_and_changes_nothing(n, kind):
-    x, more = signal(n, kind, n), signal(5_000, kind, n + 1)
-    log_mel, untouched = StreamingLogMel(), StreamingLogMel()
-    windows = log_mel.push(x)
-    untouched.push(x)
-    provisional = log_mel.provisional()
-    ended = [w.raw for w in hear(x)[0][len(windows) :]]
-    assert np.array_equal([provisional.raw] if provisional else [], ended)
-    rest = [[*each.push(more), *each.finish()] for each in (log_mel, untouched)]
-    for a, b in zip(*rest, strict=True):
-        assert np.array_equal(a.raw, b.raw)
-    assert log_mel.maximum == untouched.maximum
-
-
 def test_embedding_counts_follow_the_audio_tower():
     for n_frames in range(1, 450):
         towers = Qwen2_5OmniAudioEncoder._get_feat_extract_output_lengths(

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import pwd
 import resource
 import shutil
 import stat
@@ -84,15 +83,6 @@ def test_what_others_could_have_written_is_not_used(spoiler, places):
         assert not kernel_directory.__wrapped__()[1]
 
 
-def test_without_a_home_one_line_says_so(monkeypatch):
-    """As of a container's user without a name."""
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
-    with pytest.warns(KernelWarning, match=r"are not kept in \S+ \(a relative path\)") as told:
-        assert not kernel_directory.__wrapped__()[1]
-    assert len(told) == 1
-
-
 NUMBERS = """
 import numpy as np
 from streamer.model.kernels.library import kernel
@@ -128,34 +118,3 @@ def test_an_empty_file_is_made_anew_and_a_full_disk_is_one_line(tmp_path):
     with contextlib.redirect_stdout(found):
         exec(NUMBERS, {})
     assert run(tmp_path) == (found.getvalue().strip(), "")
-
-
-def test_compiling_loads_no_blas_that_loops_for_ever_without_memory():
-    """scipy's, which numba looks for. With `ulimit -v 400000` a start hung in it."""
-    code = "import sys, streamer.model.kernels.build as _; print('scipy.linalg' in sys.modules)"
-    done = ended(sys.executable, "-c", code)
-    assert (done.stdout, done.stderr) == ("False\n", "")
-
-
-def test_a_processor_without_half_floats_computes_the_same_bits(tmp_path):
-    """It has neither F16C nor FMA: LLVM would call a function that this process does not have."""
-    code = HALVES + "print(step().tobytes().hex())"
-    more = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    here = {}
-    exec(HALVES, here)
-    out, told = run(tmp_path, code, **more)
-    assert out == here["step"]().tobytes().hex(), told
-
-
-HALVES = """
-import sys
-sys.path.insert(0, "tests/support")
-import torch, tiny_text
-from streamer.model.engines.engine import Span
-from streamer.model.kernels.models import FastText
-shape = tiny_text.shape_of(40, 1, 2, 1, 16, 48, 61)
-weights = tiny_text.random_weights(shape, dtype=torch.float16)
-text = FastText({name: weight.half() for name, weight in weights.items()}, shape)
-def step():
-    return text.step(list(range(7)), [], [Span(0, 0, 0, 7, 3)], text.slots(1, 64))
-"""
