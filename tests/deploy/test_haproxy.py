@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
-import openai
 import pytest
 from fake_session import opening
 from far import free_port
@@ -72,15 +71,6 @@ def keyed(url, key="alice"):
 
 async def created(ws):
     return json.loads(await ws.recv())["session"]["id"]
-
-
-async def test_the_official_client_works_through_it(tmp_path):
-    async with proxied(tmp_path) as (url, servers):
-        base = url.replace("ws", "http", 1).removesuffix("/realtime")
-        client = openai.AsyncOpenAI(api_key="alice", base_url=base)
-        async with client.realtime.connect(model="streamer") as connection:
-            assert json.loads(await connection.recv_bytes())["type"] == "session.created"
-        assert sum(server._admission.num_admitted for server in servers) == 1
 
 
 async def test_newcomers_spread_the_full_are_passed_over_and_ids_lead_back(tmp_path):

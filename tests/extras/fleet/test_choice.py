@@ -10,7 +10,6 @@ from processes import streamer
 
 from streamer.cli import build_parser
 from streamer.config import ConfigError
-from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.command import plan_of
 from streamer.extras.fleet.director import Known, choose
 from streamer.extras.fleet.manager import Scaler
@@ -58,18 +57,6 @@ def replicas(*taken, lag_s=0.0):
     ]
 
 
-def test_it_adds_what_is_needed_at_once_and_never_beyond_its_bound(monkeypatch):
-    def added(least, most, *taken):
-        return Scaler(least, most).decide(replicas(*taken), 0, 100.0)[0]
-
-    assert added(1, 8, LIMIT, LIMIT) == 1
-    assert added(3, 8, 0) == 2
-    monkeypatch.setattr(of_manager, "UP_AT", 0.25)
-    assert added(1, 8, LIMIT) == 3  # 16 taken, at 4 for each
-    assert added(1, 2, LIMIT) == 1
-    assert added(1, 1, LIMIT) == 0
-
-
 def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
     policy = Scaler(1, 8)
     late = replicas(1, 1, lag_s=2.0)
@@ -77,14 +64,6 @@ def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
     assert policy.decide(late, 1, 105.0)[0] == 0, "the pause is not over"
     assert policy.decide(late, 1, 110.0)[0] == 1
     assert policy.decide([], 2, 111.0)[0] == 0
-
-
-def test_one_goes_when_the_others_had_places_to_spare_for_long_enough():
-    policy = Scaler(1, 8)
-    for now in range(100, 160):
-        assert policy.decide(replicas(3, 1, 5), 0, float(now)) == (0, "")
-    assert policy.decide(replicas(3, 1, 5), 0, 160.0)[0] == -1
-    assert policy.decide(replicas(3, 5), 0, 161.0)[0] == 0, "the wait begins anew"
 
 
 def test_an_hour_up_and_down_again():
@@ -118,14 +97,6 @@ def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
     assert plan.address == "ws://127.0.0.1:9101"
     assert plan.keys == {"STREAMER_API_KEY": "alice,bob", "STREAMER_CLOUD_KEY": "alice"}
     assert "alice" not in " ".join(plan.words), "others see a command"
-
-
-def test_a_list_is_an_option_many_times():
-    origins = ["https://a.org", "https://b.org"]
-    config = of({"server": {"allow_origin": origins}, "director": {"host": "::1"}})
-    plan = plan_of(config, None, "", "server", 1)
-    found = vars(build_parser(["serve"]).parse_args(plan.words))
-    assert (found["allow_origin"], plan.address, plan.keys) == (origins, "ws://[::1]:9100", {})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """A director before real servers: where it sends clients, and what it says of replicas."""
 
 import asyncio
-import contextlib
 import json
-import socket
-import threading
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -172,51 +169,3 @@ async def test_a_session_outlives_its_director_and_another_one_sends_clients_on(
         assert await (await ws.ping()) >= 0  # the session never notices
         async with connect(second) as other:
             assert incarnation_in(await created(other)) == "one.1"
-
-
-def answering(with_bytes):
-    """(socket, address) of a port that answers with these bytes, or never accepts (None)."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        with contextlib.suppress(OSError):  # until it is closed
-            while with_bytes is not None:
-                found, _ = listening.accept()
-                with found:
-                    found.recv(4096)
-                    found.sendall(with_bytes)
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listening, f"ws://127.0.0.1:{listening.getsockname()[1]}"
-
-
-OTHERS = (None, b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-
-async def test_one_that_speaks_something_else_gets_no_client_and_is_reported_once(
-    monkeypatch, caplog
-):
-    """Other programs have the ports of replicas, or nothing listens: the rest goes on."""
-    monkeypatch.setattr(of_roster, "GONE_S", 0.5)
-    monkeypatch.setattr(of_roster, "SILENCE_S", 1.0)
-    with contextlib.ExitStack() as stack:
-        there = []
-        for told in OTHERS:
-            listening, address = answering(told)
-            stack.enter_context(listening)
-            there.append(address)
-        bad = [*there, "ws://h:port", "ws://127.0.0.1:1"]
-        async with (
-            running(opening(), 8, name="one.1") as (address, _),
-            directing() as (url, roster),
-        ):
-            good = address.removesuffix("/v1/realtime")
-            roster.set([*bad, good])
-            await until(lambda: len(caplog.messages) == len(bad))
-            await until(lambda: roster.answering)
-            assert [known.address for known in roster.answering] == [good]
-            async with connect(url) as ws:
-                assert incarnation_in(await created(ws)) == "one.1"
-            await anyio.sleep(1.0)
-    told = sorted(line.partition(" does not answer as a replica (")[0] for line in caplog.messages)
-    assert told == sorted(bad)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -181,15 +180,10 @@ def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address(monkeypa
 
 
 def test_one_that_cannot_start_says_why():
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        for wrong, told in (
-            ({"cloud": "/nowhere/at/all"}, "no such model directory"),
-            ({"port": other.getsockname()[1]}, r"cannot listen on .+; choose another --port"),
-        ):
-            host = ReplicaHost(plan_of(**wrong))
-            with pytest.raises(RuntimeError, match=told):
-                wait_for(host.address)
-            host.drain()
+    host = ReplicaHost(plan_of(cloud="/nowhere/at/all"))
+    with pytest.raises(RuntimeError, match="no such model directory"):
+        wait_for(host.address)
+    host.drain()
 
 
 def test_nothing_is_left_of_a_host_that_is_killed():

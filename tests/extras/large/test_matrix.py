@@ -1,7 +1,6 @@
 """Weights of 8 and 4 bits: as close as can be, and the same bits in any company."""
 
 import os
-import threading
 
 import llvmlite.binding
 import numpy as np
@@ -68,17 +67,6 @@ def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
     matrix = pack(drawn(out, inner), *form)
     assert torch.equal(matrix.times(x, bias), product(matrix, form, x, bias))
-
-
-@FORM
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_row_that_is_no_number_leaves_the_others_alone(form, value):
-    matrix, x = pack(drawn(20, 200), *form), drawn(3, 200, seed=1)
-    alone = matrix.times(x)
-    x[1, 5] = value
-    found = matrix.times(x)
-    assert torch.isnan(found[1]).all()
-    assert torch.equal(found[::2], alone[::2])
 
 
 PRODUCT = """import sys, llvmlite.binding
@@ -155,26 +143,3 @@ async def test_exact_equals_the_cloud_on_the_shipped_pair(samples, temperature, 
             said[mode] = [(await describer.describe(clip)).ids for clip in samples]
     assert said["exact"] == said["cloud"]
     assert all(said["cloud"])
-
-
-def test_callers_at_once_get_what_each_gets_alone(monkeypatch):
-    """Products of several sizes, from four threads with two helpers each."""
-    sizes = [(1_000, 96, "int8"), (70, 1_300, "int4"), (16, 40, "int8"), (3, 64, "int4")]
-    cases = [(pack(drawn(n, k), *BITS[f]), drawn(i + 1, k)) for i, (n, k, f) in enumerate(sizes)]
-    monkeypatch.setattr(kernel, "num_threads", lambda: 1)
-    alone = [matrix.times(x) for matrix, x in cases]
-    monkeypatch.setattr(kernel, "num_threads", lambda: 3)
-    monkeypatch.setattr(kernel, "WORTH", 1)
-    right = []
-
-    def ask():
-        for _ in range(200):
-            found = [matrix.times(x) for matrix, x in cases]
-            right.append(all(map(torch.equal, found, alone)))
-
-    asking = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join()
-    assert right == [True] * 800
