@@ -1,6 +1,5 @@
 """One thread for many streams: results and errors reach their callers."""
 
-import atexit
 import threading
 import time
 
@@ -75,21 +74,3 @@ async def test_a_cancelled_caller_waits_until_its_steps_are_let_go():
             group.cancel_scope.cancel()
         assert (len(rounds.dropped), len(rounds)) == (1, 0)
         assert await batcher.submit((1, "lives")) == "lives"
-
-
-async def test_a_batcher_that_nobody_closes_ends_with_the_process(monkeypatch):
-    """Its thread would come back from torch when Python is gone, and abort the process."""
-    at_exit = []
-    monkeypatch.setattr(atexit, "register", at_exit.append)
-    async with Batcher(CountingRounds(), "test") as batcher, anyio.create_task_group() as group:
-
-        async def call():
-            with pytest.raises(RuntimeError, match="the describer was closed"):
-                await batcher.submit((10**9, None))
-
-        group.start_soon(call)
-        await anyio.wait_all_tasks_blocked()
-        (end,) = at_exit
-        end()
-        assert "test" not in [thread.name for thread in threading.enumerate()]
-        await call()  # later ones raise, too

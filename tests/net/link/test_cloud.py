@@ -44,23 +44,6 @@ async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake
             assert not server._turns, "its slot is free at once"
 
 
-async def test_a_verifier_that_drops_every_connection_is_not_stormed():
-    """However many turns wait for it."""
-    opened = []
-
-    async def handle(websocket):
-        opened.append(anyio.current_time())
-        websocket.transport.abort()
-
-    async with answering(handle) as port, linked(port) as link:
-        started = anyio.current_time()
-        for _ in range(8):
-            await hear(link.listen(), sound(0.1))
-        await anyio.sleep(6.0)
-    assert 1 < sum(at < started + 3.0 for at in opened) <= 4 * 9  # a few for each turn
-    assert sum(at >= started + 3.0 for at in opened) <= 3
-
-
 ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
 
 
@@ -78,32 +61,6 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
         await link.settled(5.0)
         assert link.lost.isprintable()
         assert "401" in link.lost
-
-
-@pytest.mark.parametrize(("status", "is_final"), [(404, True), (401, True), (503, False)])
-async def test_an_address_that_was_right_is_tried_again(status, is_final):
-    """404 and 400 are final at first only: the address may be that of a proxy."""
-    is_refusing, open_ones = True, []
-
-    async def decide(websocket, request):
-        return websocket.respond(status, "no\n") if is_refusing else None
-
-    async def handle(websocket):
-        open_ones.append(websocket)
-        await websocket.wait_closed()
-
-    async with answering(handle, decide) as port, linked(port) as link:
-        await until(lambda: f"HTTP {status}" in link.trouble)
-        assert (link.lost is not None) == is_final
-        is_refusing = False
-        await until(lambda: link.is_up)
-        assert link.lost is None
-        is_refusing = True
-        link.trouble = ""  # the old one stays until there is another
-        for websocket in open_ones:
-            websocket.transport.abort()
-        await until(lambda: f"HTTP {status}" in link.trouble)
-        assert (link.lost is not None) == (status == 401)
 
 
 async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():

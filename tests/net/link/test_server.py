@@ -7,7 +7,7 @@ import signal
 import anyio
 import msgspec
 import pytest
-from far import QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
+from far import Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
 from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
@@ -151,27 +151,6 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
             over.set()
     assert all(judge.is_closed for judge in judges)
     assert server._admission.num_sessions == 0
-
-
-async def test_a_key_has_its_share_of_places():
-
-    def by(key):
-        headers = {"Authorization": f"Bearer {key}"}
-        return connect(url_of(port) + wire.PATH + QUERY, additional_headers=headers)
-
-    async with (
-        serving_judges(api_key="a,b", max_per_key=1) as (port, _),
-        by("a") as one,
-        by("a") as two,
-        by("b") as three,
-    ):
-        await say(one, opening())
-        await told(one, wire.Opened)
-        await say(two, opening(b"t" * 16))
-        rejected = await told(two)
-        assert (rejected.is_final, "of this key" in rejected.reason) == (False, True)
-        await say(three, opening(b"b" * 16))
-        await told(three, wire.Opened)
 
 
 async def test_health_and_a_clean_end(wanted):

@@ -91,15 +91,6 @@ async def test_a_turn():
         assert len({e["event_id"] for e in events}) == len(events)
 
 
-async def test_an_item_goes_where_the_client_says():
-    """At the end, at the beginning, or after an item that it names."""
-    after = [("a", None), ("b", None), ("c", "root"), ("d", "a"), ("e", None), ("f", "b")]
-    async with talking() as talk:
-        events = await talk.say(*(item(id=name) | {"previous_item_id": at} for name, at in after))
-        added = [e for e in events if e["type"] == "conversation.item.added"]
-        assert [e["previous_item_id"] for e in added] == [None, "a", None, "a", "b", "b"]
-
-
 async def test_a_response_without_a_turn():
     """It is empty, as clients' loops end with any error; after a forgotten commit it fails."""
     async with talking() as talk:

@@ -1,33 +1,25 @@
 """Clients that mean harm, or are lost: they cost neither the others, nor the log, nor the memory."""
 
-import asyncio
 import contextlib
 import json
-import logging
 import os
 import resource
 import socket
-import struct
-from collections import Counter
 
 import anyio
 import pytest
 from fake_session import opening
 from patience import until as wait_until
-from raw import BINARY, TEXT, Raw, frame, request
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire import COMMIT, http, running, serving, session_update, text_of, until
 
 from streamer.net.realtime import journal, session
-from streamer.net.realtime.server import PATH
 from streamer.net.service.service import MAX_WAITING
 
 UPDATE = session_update(binary=True)
 SESSION = {"audio": {"input": {"turn_detection": None}}, "streamer": {"live_update_s": 1}}
 OTHER_OPTIONS = json.dumps({"type": "session.update", "session": SESSION})
-RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: gone without a goodbye
-FLOOD = frame(TEXT, b"{}") * 5_000
 
 
 @pytest.fixture
@@ -85,38 +77,6 @@ async def test_a_client_that_is_pushed_back_is_not_cut_off():
         assert slow_readers(server) == 0
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_large_message_that_arrives_slowly_is_waited_for():
-    """The pong can come only after it."""
-    data = frame(BINARY, bytes(1 << 20))
-    async with running(opening()) as (url, server):
-        port = int(url.split(":")[2].partition("/")[0])
-        async with Raw.to(port, request(PATH)) as raw:
-            assert (await raw.head())[0] == 101
-            raw.writer.write(data[:600_000])
-            for at in range(
-                600_000, 640_000, 1_000
-            ):  # 5 times the patience, and no wait for anything
-                raw.writer.write(data[at : at + 1_000])
-                await anyio.sleep(session.PATIENCE_S / 8)
-            raw.writer.write(data[640_000:])
-            while b"binary_not_enabled" not in await raw.until(TEXT):
-                pass
-        assert slow_readers(server) == 0
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_client_that_vanishes_in_a_large_message_is_cut_off():
-    sessions = []
-    async with running(opening(sessions), hold_s=0) as (url, server):
-        port = int(url.split(":")[2].partition("/")[0])
-        async with Raw.to(port, request(PATH)) as raw:
-            assert (await raw.head())[0] == 101
-            raw.writer.write(frame(BINARY, bytes(1 << 20))[:600_000])
-            await until_gone(server, sessions)
-        assert slow_readers(server) == 1
-
-
 async def test_a_session_that_breaks_ends_alone(caplog):
     sessions = []
     async with running(opening(sessions, fails=True)) as (url, server):
@@ -132,24 +92,6 @@ async def test_a_session_that_breaks_ends_alone(caplog):
         assert "streamer_sessions 0.0" in server.metrics.text().decode()
     told = [record.getMessage() for record in caplog.records if record.name == "streamer"]
     assert told == ["connection.failed"]
-
-
-async def test_clients_that_vanish_do_not_fill_the_log(caplog):
-    """They ask for thousands of answers, and are gone before the first one."""
-    sessions = []
-    caplog.set_level(logging.WARNING)
-    async with running(opening(sessions, num_said=1_000), hold_s=0) as (url, server):
-        ws = await connect(url, compression=None, max_queue=None)
-        raw = ws.transport.get_extra_info("socket")
-        ws.transport.pause_reading()
-        ws.transport.write(FLOOD)
-        while ws.transport.get_write_buffer_size() and raw.fileno() >= 0:
-            await asyncio.sleep(0)
-        if raw.fileno() >= 0:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        ws.transport.abort()
-        await until_gone(server, sessions)
-    assert len(caplog.records) <= 1, Counter(caplog.messages).most_common(3)
 
 
 @pytest.fixture

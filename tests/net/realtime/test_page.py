@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import soundfile
-from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
+from browser import LOOP, replay, save_speech, taken, visiting
 from fake_session import opening
 from patience import PATIENCE_S
 from speech import SAMPLES, recording, speech
@@ -152,18 +152,6 @@ async def test_parts_have_their_times_and_a_recording_can_be_cancelled(page, sou
             assert "two.wav" not in await guest.text("#history")
         await guest.page.set_input_files("#file", sound("three.wav", 1))
         await guest.until_said("#facts", "three.wav")
-
-
-@LOOP
-async def test_a_server_that_is_gone_is_not_called_a_broken_microphone(browser):
-    async with contextlib.AsyncExitStack() as stack, contextlib.AsyncExitStack() as server:
-        url, _ = await server.enter_async_context(running(opening()))
-        visit = visiting(url, tolerates=LINK_ERRORS, browser=browser)
-        guest = await stack.enter_async_context(visit)
-        await server.aclose()
-        await guest.page.click("#mic")
-        await guest.until_said("#problem", "The server cannot be reached.")
-        assert await guest.text("#mic") == "Speak"
 
 
 @LOOP

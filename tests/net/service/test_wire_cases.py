@@ -66,21 +66,6 @@ async def test_a_head_has_five_seconds(monkeypatch):
             assert await raw.until(PONG) == b"there?", "an upgraded one stays"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/"])
-async def test_an_offer_of_http_2_is_ignored(path):
-    """Java's HttpClient, Ktor and curl --http2 make one; HEAD is a GET without a body."""
-    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAA"}
-    async with realtime() as port:
-        found = {}
-        for method in ("GET", "HEAD"):
-            async with Raw.to(port, request(path, offer, method)) as raw:
-                status, headers = await raw.head()
-                found[method] = (status, headers["content-length"], await raw.reader.read())
-    status, length, body = found["GET"]
-    assert (status, int(length)) == (200, len(body))
-    assert found["HEAD"] == (200, length, b"")
-
-
 OFFERS = {  # what is offered -> what is chosen
     None: None,
     "realtime": "realtime",
