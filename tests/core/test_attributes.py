@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamer.core.attributes import (
     ATTRIBUTES,
@@ -108,30 +106,11 @@ def sure(level, mass, chances, opinion, is_greedy=False):
     return fused_confidence(pieces, LEVELS, measured, opinions, is_greedy)["rate"]
 
 
-@given(st.integers(0, 2), st.floats(1e-6, 0.999999), st.floats(0, 2))
-def test_it_is_a_chance_that_grows_with_the_model_s_mass(level, mass, opinion):
-    chances = [0.2, 0.5, 0.3]
-    found = sure(level, mass, chances, opinion)
-    assert 0 < found < 1
-    assert found <= sure(level, min(0.999999, 1.01 * mass), chances, opinion) + 1e-12
-
-
-def test_without_an_opinion_it_is_the_measures_chance():
-    for level, chance in enumerate([0.2, 0.5, 0.3]):
-        assert sure(level, 0.01, [0.2, 0.5, 0.3], 0.0) == pytest.approx(chance)
-
-
 def test_a_greedy_choice_was_the_most_likely_level():
     """The measures are all but sure of another level; the model gave that one almost nothing."""
     chances = [0.001, 0.998, 0.001]
     assert sure(0, 0.9, chances, 1.0) < 0.02
     assert sure(0, 0.9, chances, 1.0, is_greedy=True) == pytest.approx(0.487, abs=0.01)
-
-
-def test_other_levels_than_the_card_s_say_nothing():
-    pieces = [SaidToken("rate a", -0.5)]
-    assert fused_confidence(pieces, LEVELS, {"rate": np.full(4, 0.25)}, {"rate": 1.0}, True) == {}
-    assert fused_confidence(pieces, LEVELS, {}, {}, True) == {}
 
 
 def pieces(*told):

@@ -26,25 +26,16 @@ def test_two_take_turns():
     assert found.dead_air_count == 1
 
 
-def test_who_takes_the_floor_interrupts():
-    found = of([(0, 5)], [(4, 8)])
-    assert found.interruptions == (0, 1)
-    assert found.overlap_s == pytest.approx(1)
-    assert found.overlap_share == pytest.approx(1 / 8)
-    assert found.gap_median_s is None
-
-
-def test_a_yes_during_talk_is_no_turn():
-    found = of([(0, 10)], [(4, 4.5)])
-    assert (found.turns, found.interruptions) == ((1, 0), (0, 0))
-
-
-def test_a_short_pause_ends_no_talk():
-    found = of([(0, 2), (2.5, 4)], [(2.1, 2.4), (6, 8)])
-    assert found.turns == (1, 1)
-    assert found.gap_median_s == pytest.approx(2)
-
-
-def test_silence_at_the_ends_is_no_dead_air():
-    found = of([(10, 12)], [(12.5, 14)])
-    assert (found.dead_air_s, found.dead_air_count) == (0, 0)
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ([(0, 5)], [(4, 8)], {"interruptions": (0, 1), "overlap_s": 1, "gap_median_s": None}),
+        ([(0, 10)], [(4, 4.5)], {"turns": (1, 0), "interruptions": (0, 0)}),  # a yes
+        ([(0, 2), (2.5, 4)], [(2.1, 2.4), (6, 8)], {"turns": (1, 1), "gap_median_s": 2}),
+        ([(10, 12)], [(12.5, 14)], {"dead_air_s": 0, "dead_air_count": 0}),
+    ],
+)
+def test_what_is_a_turn_an_interruption_and_dead_air(first, second, wanted):
+    found = of(first, second)
+    for name, value in wanted.items():
+        assert getattr(found, name) == pytest.approx(value), name

@@ -1,7 +1,5 @@
 """A turn's two ends, message by message, and when a link tries again."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 from msgspec import structs
@@ -10,8 +8,6 @@ from toy_parts import MODEL, VOCABULARY
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import (
-    MAX_UNHEARD_SAMPLES,
-    PIECE_SAMPLES,
     VERDICT_PAUSES_S,
     Backoff,
     DecodingTerms,
@@ -20,7 +16,6 @@ from streamer.core.link.edge_turn import (
 )
 from streamer.core.link.verifier_turn import Broken, VerifierTurn
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.core.text.vocabulary import Vocabulary
 
 TERMS = DecodingTerms(VOCABULARY, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
@@ -58,23 +53,6 @@ def connect(turn, served=None):
                 continue
         turn.receive(wire.Heard(served.num_samples, served.is_finished))
     return served, said
-
-
-def test_what_is_unheard_is_bounded():
-    turn = edge_with(sound(3 * MAX_UNHEARD_SAMPLES), {})
-    turn.connect()
-    num_heard = num_sent = 0
-    while num_heard < turn.num_samples:
-        while isinstance(message := turn.next_message(), wire.Audio):
-            assert message.start == num_sent
-            assert message.num_samples <= PIECE_SAMPLES
-            num_sent += message.num_samples
-        assert num_sent == min(turn.num_samples, num_heard + MAX_UNHEARD_SAMPLES)
-        num_heard = min(num_heard + 20_000, num_sent)
-        turn.receive(wire.Heard(num_heard, False))
-        assert not turn.is_ready
-    turn.receive(wire.Heard(num_heard, True))
-    assert turn.is_ready
 
 
 @pytest.mark.parametrize("kept", [0, 5_000, 20_000])
@@ -127,18 +105,6 @@ def test_what_cannot_be_is_the_verifiers_fault():
     list(iter(runs_on.next_message, None))
     with pytest.raises(RemoteFault, match="3 of 0 ids accepted"):
         runs_on.receive(Verdict(2, 3, 5))
-
-
-def test_verdicts_of_a_verifier_that_decodes_alone_wait_for_their_requests():
-    turn = edge_with(sound(320), {})
-    served, _ = connect(turn)
-    assert turn.ask(RUNS_ON) is None
-    assert [*iter(turn.next_message, None)] == [RUNS_ON]
-    served.check(RUNS_ON)
-    assert turn.receive(Verdict(1, 0, 9)) == Verdict(1, 0, 9)
-    assert turn.receive(Verdict(2, 0, 7)) is None, "nothing has asked for it yet"
-    assert turn.ask(VerifyRequest(2, 1, prefix_hash((9,)), (), ())) == Verdict(2, 0, 7)
-    assert turn.next_message() is None
 
 
 def test_a_resumed_turn_has_the_same_weights():
@@ -204,22 +170,6 @@ def test_an_edge_that_does_not_fit_learns_why(told):
     assert len(str(broken.value)) <= 200, "it fits into a Rejected"
 
 
-TOLD = Vocabulary(
-    ["音".encode(), "音\n".encode(), b"\x1b", b"\x9b", b"<eos>", b"<audio>"], [4, 5], [4]
-)
-
-
-@pytest.mark.parametrize("chosen", range(6))
-def test_an_id_that_clean_rules_never_choose_is_the_verifiers_fault(chosen):
-    """Terminals show it: a line break, an escape code or half of one, a special id."""
-    for rules, is_fault in ((Rules(), chosen in (1, 2, 3, 5)), (Rules(clean=False), False)):
-        turn = EdgeTurn(bytes(16), DecodingTerms(TOLD, rules, Sampling()))
-        turn.connect()
-        turn.ask(FIRST)
-        with pytest.raises(RemoteFault) if is_fault else nullcontext():
-            assert turn.receive(Verdict(1, 0, chosen)) == Verdict(1, 0, chosen)
-
-
 def test_pauses_grow_until_a_success():
     backoff, pauses = Backoff(VERDICT_PAUSES_S), []
     for now in range(9):
@@ -229,12 +179,3 @@ def test_pauses_grow_until_a_success():
     assert [backoff.pause_s(9.0, chance) for chance in (0.0, 1.0)] == [22.5, 37.5]
     backoff.succeeded()
     assert backoff.pause_s(9.0) == 0.0
-
-
-def test_attempts_that_miss_one_outage_count_once():
-    backoff = Backoff(VERDICT_PAUSES_S)
-    for i in range(8):
-        backoff.failed(5.0 + 0.01 * i, began_at=0.01 * i)
-    assert backoff.num_failures(5.1) == 1
-    backoff.failed(12.0, began_at=7.0)
-    assert backoff.num_failures(12.0) == 2, "one that was asked since is another failure"

@@ -40,14 +40,6 @@ def test_a_verdict_is_a_few_bytes_and_2_for_each_id_that_stands():
     assert over_the_wire(verdict).log_probs == tuple(told.tolist())
 
 
-@pytest.mark.parametrize("told", [[-1.0], [-1.0, 0.5], [-1.0, np.nan], [-np.inf, 0.0], [0.0] * 3])
-def test_log_probabilities_that_cannot_be_are_garbage(told):
-    data = msgspec.msgpack.encode([3, 20, 1, 9, np.array(told, "<f2").tobytes()])
-    with pytest.raises(wire.WireError, match="log-probabilities"):
-        wire.decode_down(data)
-    assert over_the_wire(Verdict(20, 1, 9)).log_probs == ()
-
-
 @settings(max_examples=300)
 @given(st.binary(max_size=300))
 def test_garbage_is_refused(data):
@@ -59,20 +51,23 @@ def test_garbage_is_refused(data):
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        "text",
-        b"\x91" * 5_000,
-        wire.encode(wire.Finish(4, {})) + b"1",
-        b"\x94\x04\x00\x01",
-        msgspec.msgpack.encode([4, 1, 0, bytes(9), [], []]),
-        msgspec.msgpack.encode([4, 1, 0, bytes(8), [1 << 24], []]),
-        msgspec.msgpack.encode([4, 1, 0, bytes(8), [-1], []]),
-        msgspec.msgpack.encode([4, 1, 0, bytes(8), [], [0] * 321]),
+        *(b"", "text", b"\x91" * 5_000, wire.encode(wire.Finish(4, {})) + b"1", [4, 0, 1]),
+        *([4, 1, 0, bytes(9), [], []], [4, 1, 0, bytes(8), [1 << 24], []]),
+        *([4, 1, 0, bytes(8), [-1], []], [4, 1, 0, bytes(8), [], [0] * 321]),
+        *([3, 16_000, {"rate": weights}] for weights in ((0, 1), (-1024, 0), (0,) * 33)),
+        *([3, 16_000, {"x" * 201: (0, -1)}], [3, 16_000, {str(i): (0, -1) for i in range(17)}]),
     ],
 )
-def test_known_garbage(data):
+def test_known_garbage_of_an_edge(data):
     with pytest.raises(wire.WireError):
-        wire.decode_up(data)
+        wire.decode_up(msgspec.msgpack.encode(data) if isinstance(data, list) else data)
+
+
+@pytest.mark.parametrize("told", [[-1.0], [-1.0, 0.5], [-1.0, np.nan], [-np.inf, 0.0], [0.0] * 3])
+def test_log_probabilities_that_cannot_be_are_garbage(told):
+    data = msgspec.msgpack.encode([3, 20, 1, 9, np.array(told, "<f2").tobytes()])
+    with pytest.raises(wire.WireError, match="log-probabilities"):
+        wire.decode_down(data)
 
 
 @given(st.lists(st.integers(-32_768, 32_767), max_size=50), st.booleans())
@@ -86,19 +81,3 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
     assert message.num_samples == len(samples)
     assert len(message.data) == (4 if is_loud else 2) * len(samples)
     assert np.array_equal(over_the_wire(message).samples(), samples)
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        {"rate": (0, 1)},
-        {"rate": (-1024, 0)},
-        {"rate": (0,) * 33},
-        {"x" * 201: (0, -1)},
-        {str(i): (0, -1) for i in range(17)},
-    ],
-)
-def test_weights_out_of_bounds_are_garbage(weights):
-    data = msgspec.msgpack.encode([3, 16_000, weights])
-    with pytest.raises(wire.WireError):
-        wire.decode_up(data)

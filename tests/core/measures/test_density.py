@@ -1,7 +1,5 @@
 """Syllables in pieces equal those of the whole; NumPy's network equals the trained one."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -57,12 +55,3 @@ def test_numpy_counts_as_the_trained_network_does(monkeypatch, tmp_path):
             assert density_of(raw) == pytest.approx(frames, abs=1e-4)
     finally:
         learnt.cache_clear()
-
-
-def test_it_takes_no_threads():
-    """They wait for each other: on a busy machine counting took 20 times as long."""
-    raw = noise(6_000)
-    density_of(raw)
-    wall, own = time.process_time(), time.thread_time()
-    density_of(raw)
-    assert time.process_time() - wall < 1.2 * (time.thread_time() - own) + 0.01
