@@ -119,18 +119,6 @@ async def test_a_turn_without_a_frame_is_none(spoken):
                 assert await voice.end() is None
 
 
-async def test_a_turn_ends_where_end_is_called(spoken):
-    """Not where its description is awaited."""
-    async with running() as voice:
-        waiting = []
-        for _ in range(2):
-            voice.begin()
-            say(voice, spoken)
-            waiting.append(voice.end())
-        seconds = [(await each).audio_s for each in waiting]
-        assert seconds == pytest.approx(2 * [len(spoken) / 16_000], abs=0.1)
-
-
 async def test_calls_in_hand_return_when_the_session_ends(spoken):
     """The end of an open turn waits for its description when `run` is cancelled."""
     voice = BackgroundSession(EDGE)

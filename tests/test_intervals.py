@@ -1,8 +1,6 @@
 """Measures of stretches of a recording, and the files that name them."""
 
 import json
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -134,18 +132,3 @@ def test_the_command_shows_a_row_for_each(tmp_path):
     assert (yes.startswith("  0.00-1.50 s"), no.endswith("no")) == (True, True)
     status, _, err = run_here("describe", SAMPLES[1], *words)
     assert (status, "is of one recording; 2 are given" in err) == (2, True)
-
-
-@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
-def test_the_track_of_a_film_is_measured_too(tmp_path):
-    """Its first track is silent, and the other one speaks."""
-    film = str(tmp_path / "film.mka")
-    silence = ("-f", "lavfi", "-t", "3", "-i", "anullsrc")
-    maps = ("-map", "0", "-map", "1", "-c:a", "pcm_s16le")
-    made = ("ffmpeg", "-v", "fatal", *silence, "-i", SAMPLES[0], *maps, film)
-    subprocess.run(made, check=True)
-    (tmp_path / "s.srt").write_text(SRT.replace("01:00:", "00:00:"))
-    more = ("--intervals", tmp_path / "s.srt", "--filled-pauses")
-    _, (_, rows, filled), _ = describe(film, "--mode", "edge", "--track", 1, *more)
-    assert rows["intervals"][0]["measures"]["pitch_median_hz"] > 0
-    assert filled["filled_pauses"]["filled_pauses_per_min"] is not None

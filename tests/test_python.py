@@ -11,7 +11,7 @@ from places import ROOT
 from processes import ended
 
 import streamer
-from streamer import AudioError, Config, ConfigError, Description, blocking
+from streamer import AudioError, Config, ConfigError, Description
 from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.measures.levels import MEASURES
@@ -58,16 +58,6 @@ def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
         found, missing = describer.describe_many([PLAIN, "none.wav"], jobs=2)
     assert (first.mode, found.ids) == ("edge", first.ids)
     assert isinstance(missing, AudioError)
-
-
-def test_many_come_from_a_generator_that_describes(options, samples, monkeypatch):
-    """It waited for ever. It is read, and refused, before the describer is taken."""
-    monkeypatch.setattr(blocking, "_usual_of", lambda config: pytest.fail("too early"))
-    with pytest.raises(TypeError, match=r"write \[.a.wav.\]"):
-        streamer.describe_many("a.wav")
-    monkeypatch.undo()
-    chosen = (file for file in samples[:2] if streamer.describe(file, **options).text)
-    assert len(streamer.describe_many(chosen, **options)) == 2
 
 
 def test_impossible_calls_raise(options, samples, tmp_path):

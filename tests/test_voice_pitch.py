@@ -103,15 +103,3 @@ def test_the_command_tells_it_beside_the_sentence(usual, higher, tmp_path):
     for wrong in ("high", "5", "nan"):
         status, _, err = told("--pitch-reference", wrong)
         assert (status, err.count("\n"), "pitch_reference is" in err) == (2, 1, True)
-
-
-def test_labels_have_it_where_asked(usual, higher, tmp_path):
-    for name, samples in (("low", usual[0]), ("high", higher)):
-        soundfile.write(tmp_path / f"{name}.wav", samples, RATE_HZ)
-    words = ("label", tmp_path, "--out", tmp_path / "rows.jsonl", "--mode", "edge")
-    assert run_here(*words, "--jobs", 1, "--pitch-reference", f"{usual[1]:.2f}")[0] == 0
-    rows = map(json.loads, (tmp_path / "rows.jsonl").read_text("utf-8").splitlines())
-    found = {row["file"].rpartition("/")[2]: row for row in rows}
-    assert [found[f"{name}.wav"]["voice_pitch_level"] for name in ("low", "high")] == [2, 3]
-    assert found["high.wav"]["voice_pitch_semitones"] == pytest.approx(2.4, abs=0.3)
-    assert f"pitch_reference {usual[1]:.2f}" in found["low.wav"]["made_with"]

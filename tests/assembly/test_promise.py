@@ -64,12 +64,6 @@ def test_attributes_of_a_turn_warn_once():
     assert [str(one.message).split()[8] for one in caught] == ["rate;", "timbre;"]
 
 
-def test_another_cloud_warns_once(another_cloud):
-    (line,) = warned(cloud=str(another_cloud))
-    assert re.fullmatch(ANOTHER, line)
-    assert warned(cloud=str(another_cloud), mode="exact") == []
-
-
 async def test_another_cloud_elsewhere_warns_once(another_cloud, caplog):
     with verifying("--cloud", another_cloud) as (url, _):
         with warnings.catch_warnings(record=True) as caught:

@@ -7,7 +7,6 @@ import jsonschema
 import numpy as np
 import parselmouth
 import pytest
-import soundfile
 import webvtt
 from matplotlib import font_manager, image
 from parselmouth.praat import call
@@ -111,15 +110,6 @@ def test_a_picture_has_the_sentence_if_a_font_has_it_else_a_line_says_so(
     none, with_sentence = dark("The speaker is slow, deep and calm.")
     assert none is None
     assert with_sentence > without + 200
-
-
-@pytest.mark.parametrize("name", ["plain.wav", "привет.wav", "中文 😀.wav", "a$b_{x}$.wav"])
-def test_a_font_is_missed_only_by_sentences_that_need_it(without_chinese, tmp_path, name, options):
-    """Not without speech, whatever the file is called; no glyph is missing (warnings are errors)."""
-    soundfile.write(tmp_path / name, np.zeros(RATE_HZ), RATE_HZ)
-    silent = streamer.describe(tmp_path / name, **options)
-    assert silent.text == ""
-    assert write_timeline(silent, tmp_path / "s.png") is None
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, found):
