@@ -111,6 +111,7 @@ class Link:
         self.kept = collections.deque()  # the messages from number num_taken on
         self.has_more = asyncio.Event()
         self.num_tries = 0  # that are left
+        self.is_losing = False  # audio that comes while the link is full
         self.anew()
 
     def anew(self):
@@ -129,13 +130,16 @@ class Link:
     def put(self, message):
         """Queue bytes of audio, or an event (a dict). Audio is left out while the link is full."""
         is_audio = isinstance(message, bytes)
-        if not (is_audio and self.is_full):
+        is_lost = is_audio and self.is_full
+        if is_lost and not self.is_losing:
+            warn("the server takes no audio, and what is said now is lost")
+        self.is_losing = is_lost
+        if not is_lost:
             self.kept.append(message if is_audio else json.dumps(message))
             self.has_more.set()
 
     def finish(self):
-        """End the last turn. The first commit gets no answer if voice activity has just ended the
-        turn; the second one then says that nothing is left."""
+        """End the last turn. If voice activity has ended it, the second commit gets a reply."""
         self.put(COMMIT)
         self.put(LAST)
 
@@ -310,8 +314,7 @@ class Player(Link):
 
 
 def describe_files(options):
-    """Describe each file; begin again once if the server has lost the session. Returns the exit
-    status."""
+    """Describe each file, a second time if the server lost the session; return the exit status."""
     status = 0
     for path in options.files:
         try:

@@ -1,5 +1,5 @@
-"""`streamer listen`: the microphone in this terminal. Gauges while somebody speaks, the sentence at
-each pause."""
+"""`streamer listen`: the microphone in this terminal. Gauges and the coach's word while somebody
+speaks, the sentence at each pause."""
 
 from __future__ import annotations
 
@@ -24,12 +24,21 @@ from streamer.core.measures.speech_measures import Measures, SpeechMeasures
 from streamer.core.readings import ABSENT, UNITS
 from streamer.core.text.chinese import told
 from streamer.extras import missing
-from streamer.stages.events import TurnFailed
+from streamer.stages.events import CoachEvent, TurnFailed
 from streamer.stages.stream import LiveSession
 
 PIECE_S = 0.02
 MOST_PIECES = 500  # that wait, 10 s: later ones are left out
 SHOWN_S = 2  # of speech that the gauges are of
+NUDGE_S = 4.0  # for which a word stays
+WORDS = {
+    "too_fast": "slow down",
+    "too_slow": "speed up",
+    "too_soft": "louder, please",
+    "flat": "vary your pitch",
+    "long_silence": "keep talking",
+    "no_pause": "take a breath",
+}
 SLOW = "the models are slower than the speaker, so audio is left out; take --mode edge"
 NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
@@ -46,7 +55,7 @@ async def _listen(options: ListenOptions, config: Config) -> int:
     async with opened(config) as describer:
         rate, end, pieces = open_microphone(options.microphone)
         tell("listening; speak, pause, read. Ctrl-C ends it.")
-        listening = describer.session(rate, vad=True, measures=True)
+        listening = describer.session(rate, vad=True, measures=True, coach=True)
         async with listening as session:
             await _converse(session, end, pieces, describer.languages[0])
     return 0
@@ -146,6 +155,7 @@ class Screen:
         self._language = language
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._nudge = "", 0.0  # its word, and until when it shows, in seconds of the session
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -159,6 +169,11 @@ class Screen:
         match event:
             case Measures():
                 self._gauges(event)
+            case CoachEvent(wire_type="streamer.nudge"):
+                nudge: Any = event
+                self._nudge = told(self._language, WORDS[nudge.kind]), nudge.t_s + NUDGE_S
+                if not self._console.is_terminal:
+                    tell(f"  {self._nudge[0]}")
             case Description():
                 self._say(event)
             case TurnFailed():
@@ -174,7 +189,9 @@ class Screen:
     def _gauges(self, event: Measures) -> None:
         if self._live.is_started:
             shown = event.last.get(SHOWN_S, event.so_far)
-            self._live.update("\n".join(gauges(shown, self._language)), refresh=True)
+            word, until_s = self._nudge
+            lines = [*gauges(shown, self._language), f"  {word if event.heard_s < until_s else ''}"]
+            self._live.update("\n".join(lines), refresh=True)
 
 
 def gauges(found: SpeechMeasures, language: str) -> list[str]:
