@@ -26,7 +26,7 @@ WAYS = {
 
 
 async def turn(describer, file, name, found):
-    """Of one turn: its text, and for each id whether it was verified, as told while it came."""
+    """One turn: for each id, whether it was verified, as told while it came."""
     text, told = "", []
     async with describer.session() as session:
         await session.feed(file.read_bytes()[44:])

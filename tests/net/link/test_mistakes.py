@@ -67,12 +67,11 @@ async def test_tls_where_there_is_none():
 
 
 NO_HOSTS = ("ws://", "ws://:8766", "wss:///x", "ws://host:port", "ws://h:99999", "ws://h:0")
-WAYS = {"http://h:1": "is ws://HOST:PORT", "https://h:1": "is wss://HOST:PORT"}
 
 
-@pytest.mark.parametrize("url", [*WAYS, *NO_HOSTS, "ws://a..b:1", "ws://" + 70 * "h"])
-def test_an_address_without_a_host_or_of_another_scheme_is_refused(url):
-    with pytest.raises(ConfigError, match=WAYS.get(url, "names no host")):
+@pytest.mark.parametrize("url", [*NO_HOSTS, "ws://a..b:1", "ws://" + 70 * "h"])
+def test_an_address_without_a_host_is_refused(url):
+    with pytest.raises(ConfigError, match="names no host"):
         Config(cloud=url)
 
 
