@@ -213,8 +213,9 @@ def has_host(url: str) -> bool:
     """Whether `url` names a host, and no impossible port."""
     try:
         parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
         return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number or too large
+    except ValueError:  # a port that is no number or too large, a part of a name that is too long
         return False
 
 
