@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from answers import answer
-from noted import noting
 from speech import cuts, recording, speech
 from stock import generated, inputs_of
 
@@ -100,19 +99,3 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
     got, _, counts = told(edge, cloud, plan, Sampling(), samples, before=generating)
     assert got == wanted
     assert counts.n_drafted > 0
-
-
-def test_audio_is_encoded_once_per_model(pair):
-    """Not for every block, nor at every call of the cloud."""
-    edge, cloud = map(noting, pair)
-    samples = speech(7.0, 3) * 0.3
-    # the clip is loudest at its start: no redo
-    samples[:4800] = 0.95 * np.sin(np.arange(4800) * 0.2)
-    _, _, counts = told(edge, cloud, Plan(mode="exact", k=4), Sampling(), samples)
-    assert counts.cloud_calls > 2
-    for engine in (edge.engine, cloud.engine):
-        assert sum(engine.batches) == 4, "windows of 2 + 2 + 2 + 1 s"
-        fed = [(row.start, len(row.ids)) for rows in engine.steps for row in rows]
-        positions = [p for start, n in fed for p in range(start, start + n)]
-        audio = [p for p in positions if p < len(engine.prompt_ids) + 175]
-        assert len(audio) == len(set(audio)) == 175, "each audio position is fed once"

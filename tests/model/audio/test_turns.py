@@ -5,7 +5,7 @@ import pytest
 from speech import RATE_HZ, pcm, speech
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
+from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.audio.vad import TurnRule
 
@@ -76,16 +76,6 @@ def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
     assert turn["speech"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_detection_commits_make_the_turns(seed):
-    data = pcm(speech(5, seed))
-    commits = (2 * 20_000, 2 * 50_000)
-    found = turns(
-        hear(TurnCutter(16_000, 60.0), data, random_cuts(len(data), seed, 5_000), commits)
-    )
-    assert [turn["samples"] for turn in found] == [20_000, 30_000, len(data) // 2 - 50_000]
-
-
 @pytest.mark.parametrize("settled", [None, 0, 1, 1_600])
 @pytest.mark.parametrize(
     ("total", "limit", "lengths"),
@@ -122,16 +112,6 @@ def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
     closed = [item for item in items if isinstance(item, Closed)]
     assert [item.num_samples for item in closed] == lengths
     assert [item.goes_on for item in closed] == [True] * (len(closed) - 1) + [False] * bool(closed)
-
-
-def test_clear_forgets_and_nothing_committed_is_nothing():
-    hearing = TurnCutter(16_000, 60.0)
-    assert hearing.commit() == []
-    hearing.push(pcm(speech(1, 0)))
-    assert hearing.num_turns == 1
-    assert hearing.clear() == [Dropped(0)]
-    assert hearing.commit() == []
-    assert hearing.clear() == []
 
 
 def test_an_hour_of_silence_says_nothing_and_holds_a_second():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save_file
 
 from streamer.model.checkpoint.layout import read_shapes
 from streamer.model.checkpoint.weights import ModelError, wanted_name
@@ -77,22 +77,17 @@ TEXT, AUDIO, INF = "text_config", "audio_config", math.inf
 ANOTHER = "config and weights belong to different models"
 HARMS = [
     (config(TEXT, num_hidden_layers=1), f"'model.layers.1.* is none of config.json's; {ANOTHER}"),
-    (config(AUDIO, encoder_layers=1), "'audio_tower.layers.1.* is none of config.json's"),
     *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers") for n in (2.9, "2", 0)],
     *[(config(TEXT, hidden_size=n), "hidden_size") for n in (INF, math.nan, None)],
-    (config(None, audio_token_index=-1), "audio_token_index"),
     (config(None, text_config=None), "text_config"),
     (config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), "'yarn'"),
     (config(TEXT, hidden_act="gelu"), "'gelu'"),
-    (config(TEXT, use_sliding_window=True), "use_sliding_window"),
     (config(TEXT, num_key_value_heads=3), "cannot share 3 key heads"),
     (config(TEXT, hidden_size=48), "gives 32 numbers, the language model takes 48"),
     (config(TEXT, intermediate_size=40), ANOTHER),
     (config(TEXT, num_hidden_layers=3), "lack 'model.layers.2"),
-    (config(AUDIO, encoder_attention_heads=3), "cannot have 3 heads"),
     (config(AUDIO, n_window=50), "only the published 128 mels and n_window 100"),
     (put("config.json", DEEP), "recursion"),
-    (put("config.json", '{"model_type": "llama"}'), "'llama'"),
     (put(INDEX, "{}"), "not a safetensors index"),
     (put(INDEX, '{"weight_map": {"a": "../gone"}}'), "lacks gone"),
     (far_id, "1000000001 ids in the tokenizer, [0-9]+ in the model"),
@@ -100,15 +95,10 @@ HARMS = [
     (saved_twice, "hold some tensor twice"),
     (gone("config.json"), "no config.json"),
     (gone(WEIGHTS), r"no \*.safetensors"),
-    (put(WEIGHTS, save({"x": torch.zeros(1)})), "lack 'model.embed_tokens"),
     (gone("tokenizer.json"), "tokenizer"),
     (put("streamer.json", b"\xff{}"), "not a model card"),
     (weight(UP, lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
     (weight(KEY, None), "lack 'audio_tower.layers.1.self_attn.k_proj"),
-]
-BROKEN_VALUES = [
-    (weight("model.norm.weight", lambda w: w * float("nan")), "norm.weight' holds values"),
-    (weight(UP, lambda w: w + float("inf")), "up_proj.weight' holds values"),
 ]
 
 
@@ -134,9 +124,9 @@ def test_files_and_headers_alone_show_what_is_wrong(tiny_pair, tmp_path, monkeyp
     assert time.process_time() - began < 1, "seconds of this process's own"
 
 
-@pytest.mark.parametrize(("harm", "reason"), BROKEN_VALUES)
-def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path, harm, reason):
-    refusal(tiny_pair, tmp_path, harm, reason)
+def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path):
+    harm = weight(UP, lambda w: w + float("inf"))
+    refusal(tiny_pair, tmp_path, harm, "up_proj.weight' holds values")
 
 
 def test_a_config_as_transformers_4_wrote_it():

@@ -41,15 +41,8 @@ def give(path):
     os.chown(path, ANOTHER, ANOTHER)
 
 
-def replaced_by(path, make):
-    path.rmdir()
-    make(path)
-
-
 SPOILERS = {  # what happens to a directory, and why it is not used then
     "shared": (lambda path: path.chmod(0o777), "can be written by others"),
-    "shared above": (lambda path: path.parent.chmod(0o777), "can be written by others"),
-    "a file": (lambda path: replaced_by(path, Path.touch), "is no directory"),
     "given away above": (lambda path: give(path.parent), "belongs to another user"),
 }
 
