@@ -17,7 +17,6 @@ from toy_parts import MODEL
 
 from streamer.cli import build_parser
 from streamer.extras.fleet.director import TARGETS, Director, Roster
-from streamer.extras.fleet.options import read
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import RealtimeServer
@@ -146,16 +145,3 @@ def test_the_board_shows_our_metrics_and_prometheus_asks_the_director(metric_nam
     jobs = loaded("prometheus.yaml")["scrape_configs"]
     urls = [sd["url"] for job in jobs for sd in job.get("http_sd_configs", ())]
     assert urls == [f"http://director:8764{TARGETS}"]
-
-
-def test_haproxy_s_ports_and_names_are_the_fleet_s():
-    text = (DEPLOY / "haproxy.cfg").read_text("utf-8")
-    there = dict(re.findall(r"^ +server (\S+) 127\.0\.0\.1:(\d+) check$", text, re.M))
-    kinds = read(ROOT / "pipelines" / "fleet.toml").kinds
-    assert there == {
-        f"{name}-{i + 1}": str(kind.placing.port + i)
-        for name, kind in kinds.items()
-        for i in range(kind.placing.most)
-    }
-    rule = r"use-server (\S+) if \{ urlp\(resume\) -m beg sess_\1\. \}"
-    assert re.findall(rule, text) == [name for name in there if name.startswith("server")]

@@ -1,13 +1,9 @@
 """Weights of 8 and 4 bits: as close as can be, and the same bits in any company."""
 
-import os
-
-import llvmlite.binding
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from processes import python
 
 from streamer.describer import Describer
 from streamer.extras.large import matrix as kernel
@@ -67,32 +63,6 @@ def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
     matrix = pack(drawn(out, inner), *form)
     assert torch.equal(matrix.times(x, bias), product(matrix, form, x, bias))
-
-
-PRODUCT = """import sys, llvmlite.binding
-if "NUMBA_CPU_NAME" in __import__("os").environ:
-    llvmlite.binding.get_host_cpu_features = lambda: dict.fromkeys(sys.argv[1:], True)
-import torch
-from streamer.extras.large.matrix import pack
-torch.manual_seed(0)
-x = torch.cat([torch.randn(25, 200), torch.ones(1, 200)])
-for weight in (torch.randn(30, 200), -torch.ones(30, 200)):
-    print([pack(weight, *form).times(x).tolist() for form in ((8, 128), (4, 64))])"""
-
-
-# The first has no vectors of integers: LLVM makes what it can.
-@pytest.mark.parametrize(
-    ("name", "features"),
-    [("generic", []), ("haswell", ["avx2"]), ("alderlake", ["avx2", "avxvnni"])],
-)
-def test_another_processor_gives_the_same_bits(name, features, capsys):
-    here = llvmlite.binding.get_host_cpu_features()
-    if not all(here.get(feature) for feature in features):
-        pytest.skip(f"this processor has no {features}")
-    env = {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
-    there = python(PRODUCT, *features, env=env)
-    exec(PRODUCT, {})
-    assert capsys.readouterr().out == there != ""
 
 
 def ids_of(n, seed):

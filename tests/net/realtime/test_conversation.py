@@ -3,7 +3,6 @@
 import base64
 import json
 
-import anyio
 import pytest
 from fake_session import talking
 from wire import ANSWER, COMMIT, session_update, text_of, validate
@@ -280,17 +279,6 @@ async def test_each_wrong_message_is_one_error_and_the_session_goes_on():
             assert (error["code"], error["event_id"]) == (code, event_id), str(message)[:99]
             assert part in error["message"]
         assert text_of(await talk.say(BINARY, SOUND, COMMIT, ANSWER)) == "320"
-
-
-async def test_a_message_of_a_session_that_ends_is_given_up():
-    """Its connection would wait for it."""
-    async with talking(feed_s=1e6) as talk, anyio.create_task_group() as group:
-        await talk.say(BINARY)
-        with anyio.fail_after(60):
-            group.start_soon(talk.session.take, SOUND)
-            await anyio.wait_all_tasks_blocked()
-            talk.session.end((1000, ""))
-            await talk.session.over.wait()
 
 
 async def test_a_resume_says_what_was_taken_and_what_is_lost(monkeypatch):

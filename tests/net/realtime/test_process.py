@@ -80,14 +80,6 @@ def test_turns_in_flight_are_answered_before_the_server_ends():
         assert process.wait(EXIT_S) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_heard_as_soon_as_the_server_listens(number):
-    with started("serve", "--mode", "edge", "--port", 0) as process:
-        assert process.stdout.readline().startswith("listening on ")
-        process.send_signal(number)
-        assert process.wait(timeout=EXIT_S) == 0
-
-
 @pytest.mark.parametrize("messages", [[ANSWER], [COMMIT]], ids=["uncommitted", "unasked"])
 def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
     """A client that is silent now has nothing to wait for."""

@@ -1,12 +1,11 @@
 """Admission: keys and their shares, Origins, tickets, and a service's last moments."""
 
 import pytest
-from fake_session import opening
 from websockets.datastructures import Headers
 
 from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
-from streamer.net.realtime.server import PATH, RealtimeServer
+from streamer.net.realtime.server import PATH
 from streamer.net.service.admission import LIFE_S, Admission, HttpRefusal, Tickets, sign
 
 KEYS = ("alice", "bob")
@@ -128,25 +127,3 @@ def test_used_tickets_are_forgotten_when_they_expire():
         assert tickets.redeem(used, KEYS) is None
         assert tickets.redeem(sign("bob", "s", clock.now), KEYS) == "bob"
     assert len(tickets._used) <= LIFE_S + 2
-
-
-class Closed:
-    """A socket that remembers how it was closed."""
-
-    tenant = ""
-    code = None
-
-    async def close(self, code, reason=""):
-        self.code = code
-
-
-@pytest.mark.parametrize(("num_places", "code"), [(2, 1012), (0, 1013)])
-async def test_a_client_without_a_place_after_its_handshake_is_closed(num_places, code):
-    """It was admitted before SIGTERM, or others took the last place meanwhile."""
-    admission = Admission((PATH,), num_places)
-    server = RealtimeServer(opening(), admission)
-    admission.is_draining = num_places > 0
-    socket = Closed()
-    await server.serve(socket, {})
-    assert socket.code == code
-    assert admission.num_sessions == 0
