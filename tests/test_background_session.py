@@ -6,7 +6,6 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
-import soxr
 from patience import PATIENCE_S
 from places import SAMPLES
 
@@ -76,21 +75,6 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
         assert voice.begin()
         assert all(say(voice, spoken))
         assert (await voice.end()).warning is None  # of this turn nothing was
-
-
-async def test_another_rate_is_converted(spoken):
-    """Within a turn, too."""
-    async with Describer.open(EDGE) as describer:
-        whole = await describer.describe((spoken, 16_000), measures=True)
-    at = len(spoken) // 2 // FRAME * FRAME
-    high = np.clip(soxr.resample(spoken[at:].astype(np.float32), 16_000, 48_000), -32_768, 32_767)
-    async with running() as voice:
-        voice.begin()
-        say(voice, spoken[:at])
-        voice.feed(high.astype(np.int16).tobytes(), 48_000)
-        found = await voice.end()
-        assert found.audio_s == pytest.approx(whole.audio_s, abs=0.1)
-        assert found.attributes == whole.attributes
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,6 @@ def test_what_the_promise_was_not_made_for_warns_once(options, told):
     assert all(f"was not made for {told}; leave that out" in line for line in found)
 
 
-def test_attributes_of_a_turn_warn_once():
-    models = Models(Config())
-    models.load()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for names in ("rate", "timbre", "rate"):
-            assert models.said(names) == names
-        models.said("acoustic")
-    assert [str(one.message).split()[8] for one in caught] == ["rate;", "timbre;"]
-
-
 async def test_another_cloud_elsewhere_warns_once(another_cloud, caplog):
     with verifying("--cloud", another_cloud) as (url, _):
         with warnings.catch_warnings(record=True) as caught:

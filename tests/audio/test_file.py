@@ -218,15 +218,6 @@ def test_a_joined_part_that_is_not_heard_is_told(heard, kind, told):
     assert warning.startswith(told)
 
 
-@pytest.mark.parametrize("kind", [MP3, {"format": "WAV"}])
-def test_tags_and_padding_at_the_end_are_no_lost_part(heard, kind):
-    tag = b"ID3\x04\0\0" + bytes([0, 0, 20, 0]) + b"a" * (20 << 7)
-    ape = b"APETAGEX" + struct.pack("<4I8x", 2000, 3000, 1, 0) + b"a" * (3000 - 32)
-    chunk = struct.pack("<4sI", b"LIST", 3000) + b"a" * 3000
-    for rest in (tag, ape + b"TAG" + b"a" * 125, bytes(9_000), b"" if kind is MP3 else chunk):
-        assert heard(encoded(TONES[0], **kind) + rest)[1] is None
-
-
 @pytest.mark.parametrize("riff", [0, 36, 0xFFFFFFFF])
 @pytest.mark.parametrize("data", [0, 0xFFFFFFFF, 0x7FFFF000])
 def test_a_wav_whose_sizes_were_never_written_is_heard(heard, riff, data):

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import soundfile
 import speech
-import tiny
 from processes import describe, run_here
 
 from streamer.assembly.models import Models
@@ -112,20 +110,6 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, tmp_path):
     assert read_card(out).promises["fluent"].num_clips == 3
     assert [path.name for path in tmp_path.iterdir()] == ["myedge"], "no half copy stays"
     assert described(clips[:1], out)[0]["text"]
-
-
-def test_another_language_has_thresholds_of_its_own(clips, tmp_path):
-    """Its promise holds for its sentences; the first language's gate stays."""
-    edge, cloud = tiny.save_bilingual(tmp_path)
-    models = "--edge", edge, "--cloud", cloud, "--language", "en"
-    status, out, _ = calibrate(*clips[:4], "--risk", 0.9, *models, "--json")
-    assert status == 0
-    fluent = json.loads(out)["presets"][0]
-    card = read_card(Path(edge))
-    english = card.speaking("en")
-    assert english.presets["fluent"].gate.entropy == pytest.approx(fluent["threshold"])
-    assert english.promises["fluent"].languages == ("en",)
-    assert (card.promises, card.calibrated) == ({}, False)
 
 
 def test_bad_and_silent_clips_are_left_out_with_a_line(clips, edge, tmp_path):
