@@ -92,7 +92,6 @@ async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
 
 
 async def test_a_turn_without_a_frame_is_none(spoken):
-    """And the next one is described."""
     async with running() as voice:
         for _ in range(2):
             voice.begin()

@@ -39,7 +39,6 @@ def runnable(kind):
 
 @pytest.mark.parametrize("page", [*PAGES, MODEL_CARD, REPORT], ids=name_of)
 def test_links_lead_somewhere(page):
-    """A file that is there, and a heading that it has. No page outside the repository is meant."""
     for target in links_of(page):
         place, _, anchor = target.partition("#")
         assert "://" not in place, f"{target}: outside the repository"
@@ -157,7 +156,6 @@ def test_the_api_s_tables_are_complete():
 
 @pytest.mark.parametrize(("end", "messages"), [("edge", wire.Up), ("verifier", wire.Down)])
 def test_the_wire_is_that_of_the_code(end, messages):
-    """Kind, name and fields of every message, in their order."""
     told = {
         (int(kind), name): fields_of.split(", ")
         for sender, kind, name, fields_of, _ in rows(text_of("link.md"), "from")

@@ -86,7 +86,6 @@ def test_a_file_that_is_none_is_one_line(name, text, told, tmp_path):
 
 
 def test_the_whole_recording_is_one_interval(spoken):
-    """Its frames lie where those of the description do."""
     whole = streamer.describe(spoken, mode="edge", measures=True)
     (found,) = measure_intervals(spoken, [(0, whole.audio_s)])
     assert found.rate_syllables_per_s == pytest.approx(

@@ -84,7 +84,6 @@ def test_sentences_hold_at_every_length(pair):
 @pytest.mark.parametrize("mode", ["edge", "cloud"])
 @pytest.mark.parametrize("seconds", [3, 30])
 def test_our_kernels_say_what_transformers_says(pair, mode, seconds):
-    """Id for id over whole turns, without a form."""
     thinker, samples = pair[mode == "cloud"], speech(seconds, 1)
     rules, sampling = Rules(form=""), Sampling()
     ours = described(*pair, Plan(mode=mode, rules=rules), sampling, samples)[0]

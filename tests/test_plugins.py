@@ -42,7 +42,6 @@ def labels(profile):
 
 
 def test_livekit(run, found_here):
-    """Each transcript has its profile; a failure of STT or model is told once, or costs nothing."""
     wanted = labels(streamer.voice_profile(found_here))
     found = json.loads(run(SUPPORT / "plugins" / "livekit_voice.py"))
     assert found["texts"] == ["words", "words"]
@@ -59,7 +58,6 @@ def test_livekit(run, found_here):
 
 
 def test_pipecat(run, found_here):
-    """A profile for each utterance, in Chinese, a line for the LLM, and every frame passes."""
     wanted = labels(streamer.voice_profile(found_here, "zh"))
     found = json.loads(run(SUPPORT / "plugins" / "pipecat_voice.py"))
     assert [labels(profile) for profile in found["profiles"]] == [wanted, wanted]
@@ -71,6 +69,5 @@ def test_pipecat(run, found_here):
 
 
 def test_the_example_of_pipecat_prints_a_line(run):
-    """With voice activity of the real package."""
     line = run(ROOT / "plugins" / "pipecat" / "examples" / "print_voice.py")
     assert line.startswith("The user speaks")

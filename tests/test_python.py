@@ -40,7 +40,6 @@ def options(tiny_models):
 
 
 async def test_one_line_gives_the_describer_s_result(options, samples):
-    """Also here, where a loop runs already, as in a notebook."""
     found = streamer.describe(samples[0], **options)
     async with streamer.Describer.open(**options) as describer:
         wanted = await describer.describe(samples[0])
@@ -164,7 +163,6 @@ def test_it_becomes_a_frame(plain, monkeypatch):
 
 
 def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
-    """Too short, clipped and noisy recordings: the attributes whose words are unsure."""
     for changed, unsure in (
         ({}, set()),
         ({"speech_s": 1.0}, set(ATTRIBUTES)),

@@ -202,7 +202,6 @@ class FailsOnce(Passing):
 
 
 async def test_one_turns_failure_is_its_own(options):
-    """TurnFailed for it; the next turn and the other stream go on."""
     models = models_of(mode="edge", **options)
     async with opened(models) as parts:
         fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))

@@ -44,7 +44,6 @@ def test_a_reference_in_hz_changes_no_word(usual):
 
 
 def test_auto_is_the_median_of_a_recording_s_turns(usual, higher):
-    """A turn of 60 s and one of 10 s, which is higher."""
     samples = np.concatenate([np.resize(usual[0], 60 * RATE_HZ), np.resize(higher, 10 * RATE_HZ)])
     found = streamer.describe((samples, RATE_HZ), mode="edge", pitch_reference="auto")
     first, last = (part.voice_pitch for part in found.parts)

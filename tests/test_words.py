@@ -96,7 +96,6 @@ async def test_every_door_says_the_same_levels(tmp_path):
 
 
 async def test_a_whisper_has_no_pitch_to_speak_of():
-    """Near and far; all else is said. Pitch alone is said where nothing else was asked for."""
     whisper = whispered(recording(2)), RATE_HZ
     async with Describer.open(mode="exact") as describer:
         found = await describer.describe(whisper, measures=True)

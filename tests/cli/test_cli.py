@@ -162,7 +162,6 @@ def test_any_file_name_stands_in_one_plain_line(models, samples, tmp_path):
 @needs_full
 @pytest.mark.parametrize("words", ["describe a b", "models", "serve --port 0 --mode edge"])
 def test_a_stdout_that_cannot_be_written_is_reported_once(models, samples, words):
-    """Not as a defect, and not as the recording's fault."""
     given = [str(samples["ab".index(w)]) if w in ("a", "b") else w for w in words.split()]
     given += map(str, models) if given[0] == "describe" else ()
     with open("/dev/full", "wb") as full:

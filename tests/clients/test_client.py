@@ -92,7 +92,6 @@ def test_it_says_what_describe_says(server):
 
 
 def test_it_hears_the_louder_channel(server, tmp_path):
-    """Channels that cancel each other, and a dead one."""
     samples, rate = soundfile.read(SAMPLES[0])
     (wanted,) = describe_files(SAMPLES[:1], "exact")
     for name, other in (("cancel.wav", -0.9 * samples), ("dead.wav", 0 * samples)):
@@ -164,7 +163,6 @@ def test_it_needs_nothing_of_streamer_and_names_a_missing_package(tmp_path):
 
 
 async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tmp_path):
-    """A turn in two parts through a link that breaks every 300 kB, at both ends at once."""
     soundfile.write(tmp_path / "long.wav", speech(65, 5), 16_000, subtype="PCM_16")
     (wanted,) = describe_files([tmp_path / "long.wav"], "exact")
     async with Proxy(urlsplit(server).port) as proxy:

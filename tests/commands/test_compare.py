@@ -20,23 +20,6 @@ def of(name, value, error, level=1):
 
 
 @pytest.mark.parametrize(
-    ("value", "verdict"),
-    [
-        (5.2, "the same, within the error"),
-        (5.8, "perhaps faster"),
-        (7.0, "faster"),
-        (3.0, "slower"),
-        (None, "the same"),
-    ],
-)
-def test_a_difference_within_its_error_is_none(value, verdict):
-    difference = Difference.of(of("rate", 5.0, 0.3), of("rate", value, 0.4))
-    assert difference.verdict() == verdict
-    if value is not None:
-        assert difference.error == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
     ("first", "second", "numbers", "verdict"),
     [
         (-23.24, -23.68, "-23.2 → -23.7 unit -0.5 ±0.2", "perhaps softer"),

@@ -35,7 +35,6 @@ def test_the_training_tower_is_the_stock_tower():
 
 
 def test_answers_learn_from_the_rows_that_the_stock_model_reads():
-    """Turns of other lengths in one batch, padded, change nothing."""
     model, prompted = create(SIZES["edge"], seed=1).eval(), Prompted()
     chance = np.random.default_rng(1)
     turns = []

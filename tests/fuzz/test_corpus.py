@@ -15,7 +15,6 @@ RUN = Path(__file__).parent / "run.py"
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus_and_what_is_nearly_right_is_read_or_refused(name):
-    """A few hundred mutations, the same each time."""
     chance, target = random.Random(name), TARGETS[name]
     inputs = [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
     seeds = list(target.seeds())

@@ -83,9 +83,6 @@ def test_signals_come_from_the_raw_softmax(seed, rows, scale):
         assert [signal] == signals_of(logits[row : row + 1], ids[row : row + 1])  # to the last bit
 
 
-# One answer
-
-
 def readable(vocabulary, rules, said, logits, sampling):
     constraint = constrain(vocabulary, rules, said)
     token = choose(logits, constraint, vocabulary, sampling, rules)

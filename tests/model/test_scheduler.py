@@ -49,7 +49,6 @@ def alone(thinker, seed):
 
 
 def test_ids_alone_equal_ids_in_company(thinker):
-    """Streams come and go in any round; one is dropped, and one breaks."""
     wanted = {seed: alone(thinker, seed) for seed in range(4)}
     rounds, listeners, jobs, found, number = StepScheduler(thinker.engine), {}, {}, {}, 0
     comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}

@@ -120,7 +120,6 @@ async def test_any_capacity_delay_and_cancellation(tiny_models, turns, anyhow, m
 
 @pytest.mark.parametrize("num", [4, pytest.param(60, marks=pytest.mark.long)])
 async def test_left_at_any_point(tiny_models, turns, anyhow, num):
-    """In all modes, waiting tasks are let go and the slots come back."""
     for seed in range(num):
         chance = random.Random(seed)
         models = models_of(**tiny_models, threshold=2.0, mode=MODES[seed % 4])

@@ -44,7 +44,6 @@ def test_a_case_of_the_table(case):
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the page's function")
 def test_the_page_mixes_the_table_as_python_does():
-    """To a step of PCM16, by the page's own code."""
     mixer = ROOT / "streamer" / "net" / "page" / "mixer.js"
     sounds = [sound_of(case) for case in CASES]
     program = (

@@ -119,7 +119,6 @@ def holds(heard, whole):
 
 @pytest.mark.parametrize("hz", [3, 11])
 def test_a_rumble_is_no_sound(hz):
-    """A room's slow vibration of -40 dBFS, also where the turn begins within a wave."""
     rumble = np.cos(2 * np.pi * hz * np.arange(SECOND) / SECOND).astype(np.float32) / 70
     voice = sound(2)
     lone = trimmed(on_grid(np.concatenate([silence(SECOND), voice])))

@@ -55,7 +55,6 @@ def drive(plan, blocks, verdicts=()):
 
 @pytest.mark.parametrize("mode", ["exact", "gated"])
 def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
-    """A refusal buys no time."""
     plan = Plan(mode=mode, k=1, gate=Gate(entropy=0.0), rules=RELAXED, verify_budget_s=2.0)
     goes_on = mode == "gated"
     machine = Speculator(plan, VOCABULARY, started())
@@ -106,7 +105,6 @@ def test_drafts_after_the_first_one_grow_where_they_may():
 
 @pytest.mark.parametrize(("end", "reason"), [(STOP, "sentence"), (EOS, "eos")])
 def test_nothing_after_a_stop_is_kept(end, reason):
-    """Each id that stands is a block of its own, and the end of an answer, too."""
     out, found, machine = drive(Plan("edge", rules=Rules.off()), [[0], [1, 2, end, 7, 8]])
     ids = [0, 1, 2, *([STOP] if end == STOP else [])]
     assert (out, found) == ([((i,), False) for i in ids], reason)

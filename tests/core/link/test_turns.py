@@ -162,7 +162,6 @@ MISFITS = {
 
 @pytest.mark.parametrize("told", MISFITS)
 def test_an_edge_that_does_not_fit_learns_why(told):
-    """Before a slot is taken."""
     opened = EdgeTurn(bytes(16), TERMS).connect()
     with pytest.raises(Broken, match=told) as broken:
         VerifierTurn(MODEL, structs.replace(opened, **MISFITS[told]))

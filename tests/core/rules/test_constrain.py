@@ -75,7 +75,6 @@ def test_loop_local_gets_the_last_four_ids():
     ],
 )
 def test_rules_that_mean_nothing_are_refused(wrong):
-    """What logits are divided by is a number in float32, too."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rules(**wrong)
 

@@ -71,7 +71,6 @@ async def test_a_reading_that_grows_fast_is_told():
 
 
 async def test_no_cut_changes_a_nudge():
-    """Another size of pieces: the same nudges, to the last bit, also when the coach forgets."""
     usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
     coach = Coach(baseline=usual, silence_s=6, breath_s=3)
     soft = np.concatenate([reading(3) * 0.01, np.zeros(9 * RATE_HZ, np.float32)])

@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 from places import ROOT
-from processes import streamer
 
 from streamer.cli import build_parser
 from streamer.config import ConfigError
@@ -67,8 +66,6 @@ def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
 
 
 def test_an_hour_up_and_down_again():
-    """1 to 8 and back, with starts of 20 s: every client finds a place, and the number does not
-    flap."""
     scaler, numbers, ready_at, counts = Scaler(1, 8), itertools.count(), {}, []
     for now in range(3_600):
         load = 80 * math.sin(math.pi * now / 3_600) ** 2
@@ -121,14 +118,6 @@ def test_what_is_wrong_is_told(tables, told):
     with pytest.raises(ConfigError, match=told) as error:
         of(tables)
     assert "\n" not in str(error.value)
-
-
-def test_what_no_replica_could_do_is_told_before_ray_is_started(tmp_path):
-    file = tmp_path / "fleet.toml"
-    file.write_text("[server]\nk = 0")
-    status, out, err = streamer("fleet", file)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert f"streamer: {file}: [server] --k is 0; it may be 1 to" in err
 
 
 @pytest.mark.parametrize("url", ["h:8765", "ws://", "ws://h:port", "ftp://h"])

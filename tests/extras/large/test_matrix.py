@@ -59,7 +59,6 @@ FORM = pytest.mark.parametrize("form", BITS.values(), ids=list(BITS))
 @pytest.mark.parametrize(("out", "inner"), [(64, 64), (1, 1), (7, 133), (40, 700), (4_100, 32)])
 @pytest.mark.parametrize("n", [1, 5, 12, 20])
 def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
-    """Rows are rounded to 8 bits in groups, and nothing else is lost."""
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
     matrix = pack(drawn(out, inner), *form)
     assert torch.equal(matrix.times(x, bias), product(matrix, form, x, bias))
@@ -70,7 +69,6 @@ def ids_of(n, seed):
 
 
 def test_logits_are_the_same_bits_however_ids_are_cut(thinker, monkeypatch):
-    """In company, and however many threads share a step, too."""
     engine, n, ids = thinker.engine, len(thinker.engine.prompt_ids), ids_of(150, 1)
     slot, other = engine.open(), engine.open()
     monkeypatch.setattr(kernel, "num_threads", lambda: 1)

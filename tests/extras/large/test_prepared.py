@@ -79,7 +79,6 @@ def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
 
 
 def test_of_a_run_that_is_killed_nothing_is_used_and_nothing_stays(model, home):
-    """Nor of other versions of the layout."""
     prepared = prepared_of(model)
     killed = """import os, sys
 from pathlib import Path

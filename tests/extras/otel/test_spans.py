@@ -56,7 +56,6 @@ async def test_each_turn_is_a_span_with_seven_levels():
 
 
 async def test_a_server_s_sessions_are_traced_and_end(caplog):
-    """Over a socket: clients close, and no session fails."""
     spans_to, spans = provider()
     samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
     async with Describer.open(mode="edge") as d:

@@ -76,7 +76,6 @@ def engine_losses(thinker, turn, example):
 
 
 def test_it_learns_on_what_the_engine_says(turns, examples):
-    """The loss that is learnt down is that of the engine's own logits, also with padding."""
     model = adapted()
     thinker = load("embedded", "edge")
     with torch.no_grad():

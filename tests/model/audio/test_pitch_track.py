@@ -38,7 +38,6 @@ def test_frames_are_praats(index):
 
 @pytest.mark.parametrize("hz", [65, 80, 110, 149, 152, 220, 340, 480])
 def test_a_voice_of_known_f0(hz):
-    """Every window, and the borders of them."""
     found = track(pulses(np.full(24_000, float(hz))))[10:-10]
     assert found == pytest.approx(hz, rel=2e-3)
 
@@ -54,7 +53,6 @@ def test_noise_and_silence_have_none():
 
 
 def test_where_nobody_speaks_there_is_none():
-    """And what sounds there says nothing of the voice: neither its range nor how loud it is."""
     hum = 5 * pulses(np.full(48_000, 400.0))
     samples = np.concatenate([hum, pulses(np.full(24_000, 120.0))])
     rows = rows_of(samples)

@@ -79,7 +79,6 @@ def test_a_model_without_a_card_has_defaults_and_gets_one(tmp_path):
 
 
 def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
-    """An own suffix, words and gate; the first one's turn length, prefix and thresholds."""
     gate = {"fluent": {"entropy": 0.3, "promise": PROMISE}}
     english = {"prompt": {"suffix": "<en>"}, "openings": ["It is"]}
     english["attributes"] = {"rate": [{"name": "very slow", "phrases": ["slow"]}]}

@@ -37,7 +37,6 @@ def test_full_model_in_shards_equals_the_thinker_alone(tiny_pair, tmp_path):
 
 
 def test_both_published_vocabularies_make_a_pair(tmp_path):
-    """151,936 and 152,064 rows over one tokenizer: a pair by content, whatever the padding."""
     pair = []
     for role, size, seed in (("edge", 151_936, 1), ("cloud", 152_064, 2)):
         alone = tiny.save_tiny(tmp_path / f"{role}-alone", seed=seed, vocab=size)
@@ -61,7 +60,6 @@ def test_a_pair_with_two_tokenizers_is_refused(tiny_pair, tmp_path):
 
 
 def test_the_published_sizes_ask_for_the_published_tensors():
-    """3B and 7B: the tensors and shapes of transformers' modules."""
     from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
     from streamer.model.checkpoint.layout import expected

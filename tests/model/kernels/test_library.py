@@ -27,7 +27,6 @@ DOORS = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_of_the_working_directory_is_read(door, tmp_path):
-    """No settings of numba, and no module."""
     (tmp_path / ".numba_config.yaml").write_text("[cache_dir, here]\n")
     for name in ("numpy", "yaml", "pickle", "multiprocessing", "anyio"):
         (tmp_path / f"{name}.py").write_text("open('it_ran', 'w').close()\n")
@@ -98,7 +97,6 @@ def run(folder, code=NUMBERS, limit=None, **more):
 
 
 def test_an_empty_file_is_made_anew_and_a_full_disk_is_one_line(tmp_path):
-    """A crash of the system may leave an empty one."""
     directory = kernel_directory()[0]
     file = shutil.copytree(directory, tmp_path / "streamer" / directory.name) / "filter-rows.o"
     for path in (tmp_path / "streamer", file.parent):

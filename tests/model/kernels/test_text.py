@@ -84,7 +84,6 @@ def test_every_cut_gives_the_same_bits(small, cut):
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_every_company_gives_the_same_bits(small, data):
-    """Rows of any lengths at any positions, in any order beside each other."""
     vocab, n = small.text.shape.vocab, len(PROMPT)
     starts = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=5))
     sizes = [data.draw(st.integers(1, 9)) for _ in starts]

@@ -64,7 +64,6 @@ async def test_words_of_a_verifier_reach_people_as_one_plain_line():
 
 
 async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
-    """The next spare is refused; turns in hand are verified all the same."""
     num_asked = 0
 
     async def decide(websocket, request):

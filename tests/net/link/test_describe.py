@@ -38,7 +38,6 @@ async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):
 
 
 async def test_each_turn_has_its_language(tmp_path):
-    """Exact equals cloud in both."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     source, languages = (speech(4, 3), RATE_HZ), ("zh", "en", "zh")
     async with Describer.open(mode="cloud", edge=edge, cloud=cloud) as near:

@@ -180,7 +180,6 @@ async def test_health_and_a_clean_end(wanted):
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
 async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenizer):
-    """In audio, prefill or decoding: every slot comes back, and memory stays."""
     chance, sizes = random.Random(times), []
     opened = opening(tokenizer=tokenizer, rules=wire_rules(PHRASES))
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):

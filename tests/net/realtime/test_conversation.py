@@ -268,7 +268,6 @@ WRONG = [
 
 
 async def test_each_wrong_message_is_one_error_and_the_session_goes_on():
-    """It quotes the event's id, and is no larger for what else it quotes."""
     async with talking() as talk:
         for message in NO_EVENTS:
             (error,) = await errors_of(talk, message)

@@ -52,7 +52,6 @@ def slow_readers(server):
     ids=["vanished", "silent", "waiting", "talking"],
 )
 async def test_a_client_that_does_not_read_is_cut_off(script, messages):
-    """Whatever its connection waits for; also if no pong comes."""
     sessions = []
     async with running(opening(sessions, **script), hold_s=0) as (url, server):
         ws = await connect(url, max_queue=1)

@@ -74,7 +74,6 @@ def node(tmp_path_factory):
 
 
 def test_livekit(python, server):
-    """Replies that it asks for come with its metadata; its history is in order."""
     found = python("livekit", server)
     first, second = found["texts"]
     assert (first, found["empty"]) == (second, [])
@@ -84,7 +83,6 @@ def test_livekit(python, server):
 
 
 def test_pipecat(python, server):
-    """Initial messages and a run without audio end nothing; the turn is answered."""
     found = python("pipecat", server)
     assert (len(found["texts"]), found["empty"]) == (1, [""])
 
@@ -94,7 +92,6 @@ def test_openai_agents(python, server):
 
 
 def test_npm_openai(node, tmp_path):
-    """It forces wss."""
     chain, key, authority = certificate(tmp_path)
     with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
         assert len(node("openai", url, NODE_EXTRA_CA_CERTS=str(authority))["texts"]) == 1

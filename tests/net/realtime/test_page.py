@@ -132,7 +132,6 @@ def page(browser):
 
 @LOOP
 async def test_parts_have_their_times_and_a_recording_can_be_cancelled(page, sound):
-    """Those that wait are cancelled too; the next one is described."""
     async with page(part_s=30, feed_s=0.005) as guest:
         await guest.page.set_input_files("#file", sound("long.wav", 75))
         await guest.until_said("#status", "Sending long.wav")

@@ -16,7 +16,6 @@ from streamer.extras.coach.options import Baseline
 
 @LOOP
 async def test_what_was_wrong_is_told_beside_its_own_sentence(browser, tmp_path):
-    """Blocks that went unverified, and a clipped recording."""
     clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
     unverified = "that the gate wanted verified went unverified"
     with serving("--cloud", "ws://127.0.0.1:9", "--threshold", 0) as (url, _):
@@ -58,7 +57,6 @@ async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path, browser):
 
 
 async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
-    """In a recording and in speech: the sentence is whole."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
     async with (
         Proxy(urlsplit(server).port) as proxy,
@@ -81,7 +79,6 @@ async def test_a_link_that_is_cut_is_resumed(server, measured, tmp_path):
 
 
 async def test_a_server_that_died_is_told(tmp_path):
-    """The page waits for it, says that it started anew, and works again."""
     save_speech(tmp_path / "speech.wav", speech(20, 11), 16_000)
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))

@@ -101,7 +101,6 @@ def test_ctrl_c_says_what_it_waits_for_and_ends(messages):
 
 
 async def test_the_second_stop_ends_at_once():
-    """Even if an answer takes for ever."""
     script = opening(waits=True, is_slow=True)
     async with running(script) as (url, server), connect(url) as ws:
         for message in (UPDATE, bytes(320), COMMIT, ANSWER, UPDATE):

@@ -32,7 +32,6 @@ async def status_of(url):
 
 
 async def test_the_newest_of_several_that_resume_has_the_session():
-    """The others are closed with 4409."""
     async with running(opening(), max_sessions=1) as (url, _):
         first = await connect(url)
         session = await session_of(first)
@@ -82,7 +81,6 @@ async def test_a_session_without_a_client_keeps_its_place():
 
 
 async def test_a_client_that_does_not_count_gets_the_events_that_were_not_sent():
-    """And the number of events that it may have missed."""
     async with running(opening()) as (url, _):
         ws = await connect(url)
         session = await session_of(ws)

@@ -54,7 +54,6 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
 
 @pytest.mark.parametrize("law", ["pcmu", "pcma"])
 async def test_telephone_audio_is_heard_as_its_levels(server, law):
-    """G.711, cut anywhere, gives the sentence of its levels as PCM16."""
     telephone = soxr.resample(0.5 * speech(3, 1), RATE_HZ, 8_000)
     raw = {"samplerate": 8_000, "format": "RAW", "subtype": {"pcmu": "ULAW", "pcma": "ALAW"}[law]}
     file = io.BytesIO()
@@ -77,7 +76,6 @@ async def test_telephone_audio_is_heard_as_its_levels(server, law):
 
 
 async def test_models_are_listed(server):
-    """Clients that let people choose one ask first."""
     async with openai.AsyncOpenAI(api_key="none", base_url=http_base(server)) as client:
         assert [model.id async for model in client.models.list()] == ["streamer"]
         assert (await client.models.retrieve("streamer")).owned_by == "streamer"
@@ -86,7 +84,6 @@ async def test_models_are_listed(server):
 
 
 def test_the_page_s_files_are_served_with_their_policy(server):
-    """As often as asked; no other files."""
     for _ in range(3):
         _, body, headers = http(server, "/")
         assert headers.get_all("Server") == ["streamer"]
@@ -138,7 +135,6 @@ async def test_voice_activity_answers_the_official_client_with_strict_types(serv
 
 
 async def test_an_update_ends_the_turn_of_voice_activity(server):
-    """And answers it. Times count from the first sample; `cleared` comes last."""
     async with connect(server) as ws:
         await ws.send(session_update(vad=VAD, binary=True))
         await ws.send(pcm(speech(4, 1)))
@@ -156,7 +152,6 @@ async def test_an_update_ends_the_turn_of_voice_activity(server):
 
 
 async def test_measures_and_live_updates_come_where_they_are_asked_for(server):
-    """Those of the turn in progress, and those in its description."""
     data = pcm(speech(6, 2))
     async with connect(server) as ws:
         await ws.send(session_update(events=True, binary=True, measures=True, live_update_s=1.0))
@@ -181,7 +176,6 @@ async def test_measures_and_live_updates_come_where_they_are_asked_for(server):
 
 
 async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path):
-    """One that the server does not speak is refused."""
     edge, cloud = tiny.save_bilingual(tmp_path)
     options = ("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en")
     with serving(*options) as (url, _):
@@ -210,7 +204,6 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path)
 
 @own_warning
 def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
-    """By the official sync client; a rate that is refused says why."""
     codes = block_of("README.md", "import openai\n"), block_of(PAGE, "import base64, openai")
     assert all(ADDRESS in code for code in codes)
     readme, code = (code.replace(ADDRESS, http_base(server)) for code in codes)
@@ -228,7 +221,6 @@ def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
 
 
 async def test_the_page_s_extensions_are_accepted(server):
-    """The session may be sent back; the description follows response.done."""
     asked = json.loads(block_of(PAGE, '{"type": "session.update"'))["session"]["streamer"]
     async with connect(server) as ws:
         await ws.send(session_update(**asked))

@@ -48,7 +48,6 @@ def test_each_key_is_a_tenant(door):
 
 
 def test_a_tenant_has_its_share(door):
-    """A session that ends frees its place. All tenants together have no more than there is."""
     for _ in range(3):
         door.enter("alice")
     assert door.check_room("alice") is None

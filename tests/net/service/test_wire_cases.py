@@ -46,7 +46,6 @@ async def test_a_request_that_is_no_upgrade_is_refused_before_it():
 
 
 async def test_a_head_has_five_seconds(monkeypatch):
-    """However it begins, and however long it is, it ends within."""
     assert service.HANDSHAKE_S == 5
     monkeypatch.setattr(service, "HANDSHAKE_S", 0.5)
     line = b"X: " + b"x" * 1_000 + b"\r\n"
@@ -94,7 +93,6 @@ HALF = bytes(3 << 20)
 
 @pytest.mark.parametrize("data", [ANNOUNCED, frame(TEXT, HALF, fin=False) + frame(0, HALF)])
 async def test_a_message_beyond_its_limit_ends_its_socket_alone(data):
-    """2 GiB that are announced, and fragments beyond 5 MiB."""
     async with realtime() as port:
         async with Raw.to(port, request(PATH)) as raw:
             assert (await raw.head())[0] == 101
