@@ -30,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     target, own = TARGETS[options.target], CACHE / options.target
     own.mkdir(parents=True, exist_ok=True)
-    for data in target.seeds():
+    for data in target.seeds:
         (own / hashlib.sha1(data).hexdigest()).write_bytes(data)
     found = CACHE / f"{options.target}.found"
     limits = [f"-max_total_time={options.seconds}", f"-timeout={SECONDS_EACH}", "-max_len=4096"]

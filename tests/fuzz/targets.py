@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -36,15 +38,14 @@ from streamer.net.service.admission import HttpRefusal
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_BLOCKS = 16  # of a recording
-Seeds = Iterator[bytes]
 
 
 @dataclass(frozen=True)
 class Target:
     """Reads one input; its first inputs; json, msgpack (see `frames`) or any, for mutations."""
 
-    read: Callable[[bytes], None]
-    seeds: Callable[[], Seeds]
+    read: Callable[[bytes], object]
+    seeds: list[bytes]
     kind: str = "any"
 
 
@@ -61,27 +62,22 @@ def framed(*messages: bytes) -> bytes:
     return b"".join(len(message).to_bytes(2, "big") + message for message in messages)
 
 
-def told(error: Exception) -> None:
-    """Its text is one line."""
-    text = str(error)
-    assert text
-    assert "\n" not in text, f"more than one line: {text!r}"
-    text.encode()
+@contextmanager
+def told(*promised: type[Exception]) -> Iterator[None]:
+    """An error of these kinds is one line."""
+    try:
+        yield
+    except promised as error:
+        text = str(error)
+        assert text
+        assert "\n" not in text, f"more than one line: {text!r}"
+        text.encode()
 
 
-@cache
-def vocabulary() -> Vocabulary:
-    table = [*(bytes([i]) for i in range(32, 127)), "说".encode(), b"\xe9\xbe", b"\x98", b"\x1b"]
-    n = len(table)
-    return Vocabulary([*table, b"<end>"], [n], [n], n + 1)
-
-
-@cache
-def edge_terms() -> DecodingTerms:
-    return DecodingTerms(vocabulary(), Rules(), Sampling())
-
-
-MODEL = VerifierModel("model", vocabulary().fingerprint, 101, 60.0, {"zh": ""})
+TABLE = [*(bytes([i]) for i in range(32, 127)), "说".encode(), b"\xe9\xbe", b"\x98", b"\x1b"]
+END = len(TABLE)
+VOCABULARY = Vocabulary([*TABLE, b"<end>"], [END], [END], END + 1)
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, 101, 60.0, {"zh": ""})
 SOUND = np.linspace(-0.5, 0.5, 400, dtype=np.float32)
 
 
@@ -89,7 +85,7 @@ def read_up(data: bytes) -> None:
     """An edge's messages, to one turn."""
     turn = None
     for message in frames(data):
-        try:
+        with told(wire.WireError, Broken):
             found = wire.decode_up(message)
             assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
             match found:
@@ -103,54 +99,47 @@ def read_up(data: bytes) -> None:
                     turn.finish(found)
                 case VerifyRequest():
                     turn.check(found)
-        except (wire.WireError, Broken) as error:
-            told(error)
 
 
-def up_seeds() -> Seeds:
-    edge = EdgeTurn(bytes(16), edge_terms())
+def asking(*requests: VerifyRequest) -> tuple[EdgeTurn, list[Any]]:
+    """A turn that is over and asks, and what it has said."""
+    edge = EdgeTurn(bytes(16), DecodingTerms(VOCABULARY, Rules(), Sampling()))
     opened = edge.connect()
     edge.hear(SOUND)
     edge.hear(SOUND * 0.3333)
     edge.finish()
-    edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
-    yield framed(*map(wire.encode, (opened, *iter(edge.next_message, None))))
-    runs_on = EdgeTurn(bytes(16), edge_terms())
-    opened = runs_on.connect()
-    runs_on.hear(SOUND)
-    runs_on.finish()
-    runs_on.ask(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
-    sent = (opened, *iter(runs_on.next_message, None))
-    yield framed(*map(wire.encode, (*sent, runs_on.connect())))
+    for request in requests:
+        edge.ask(request)
+    return edge, [opened, *iter(edge.next_message, None)]
+
+
+def up_seeds() -> list[bytes]:
+    _, asked = asking(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
+    edge, alone = asking(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
+    return [framed(*map(wire.encode, said)) for said in (asked, [*alone, edge.connect()])]
 
 
 def read_down(data: bytes) -> None:
     """A verifier's messages, to an edge's turn that asks."""
-    edge = EdgeTurn(bytes(16), edge_terms())
-    edge.connect()
-    edge.hear(SOUND)
-    edge.finish()
-    for number in range(2, 5):
-        edge.ask(VerifyRequest(number, number, prefix_hash((5,)), (6,), (7, 8, 9)))
+    asked = [VerifyRequest(n, n, prefix_hash((5,)), (6,), (7, 8, 9)) for n in range(2, 5)]
+    edge, _ = asking(*asked)
     for message in frames(data):
-        try:
+        is_taken = False
+        with told(wire.WireError, RemoteFault):
             found = wire.decode_down(message)
             assert wire.decode_down(wire.encode(found)) == found
             edge.receive(found)
-        except (wire.WireError, RemoteFault) as error:
-            told(error)
+            is_taken = True
+        if not is_taken:
             edge.connect()
         while edge.next_message() is not None:
             pass
         assert 0 <= edge.num_heard <= edge.num_samples
 
 
-def down_seeds() -> Seeds:
-    said = [wire.Opened(0, "model"), wire.Heard(400, True), Verdict(1, 0, 9)]
-    said += [Verdict(2, 3, 9), Verdict(3, 0, 9, b"\x00\xc0"), Refusal(3, "prefix")]
-    said += [wire.Rejected(False, "all sessions are taken")]
-    yield framed(*map(wire.encode, said))
-    yield framed(*map(wire.encode, said[:3]))
+DOWN = [wire.Opened(0, "model"), wire.Heard(400, True), Verdict(1, 0, 9), Verdict(2, 3, 9)]
+DOWN += [Verdict(3, 0, 9, b"\x00\xc0"), Refusal(3, "prefix")]
+DOWN += [wire.Rejected(False, "all sessions are taken")]
 
 
 def read_client_events(data: bytes) -> None:
@@ -164,28 +153,26 @@ def read_client_events(data: bytes) -> None:
             conversation.binary(line)
         except Refused as why:
             event = error(str(why), why.code, why.event_id, why.kind)
-            told(ValueError(event["error"]["message"]))
+            assert "\n" not in event["error"]["message"]
         msgspec.json.encode(out)
 
 
-def client_event_seeds() -> Seeds:
-    heard = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
-    vad = {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 300}
-    ours = {"events": True, "binary": True, "acks": True, "live_update_s": 3}
-    session = {"type": "realtime", "audio": {"input": heard}, "streamer": ours}
-    events = [
-        {"type": "session.update", "event_id": "e1", "session": session},
-        {"type": "session.update", "session": {"audio": {"input": {"turn_detection": vad}}}},
-        {"type": "input_audio_buffer.append", "audio": "AAAA"},
-        {"type": "input_audio_buffer.commit"},
-        {"type": "input_audio_buffer.clear"},
-        {"type": "response.create"},
-        {"type": "response.cancel", "response_id": "resp_1"},
-        {"type": "conversation.item.create", "item": {}},
-        {"type": "conversation.item.delete", "item_id": "x"},
-    ]
-    yield "\n".join(map(json.dumps, events)).encode()
-    yield from (json.dumps(event).encode() for event in events)
+HEARD = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
+VAD = {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 300}
+OURS = {"events": True, "binary": True, "acks": True, "live_update_s": 3}
+SESSION = {"type": "realtime", "audio": {"input": HEARD}, "streamer": OURS}
+EVENTS = [
+    {"type": "session.update", "event_id": "e1", "session": SESSION},
+    {"type": "session.update", "session": {"audio": {"input": {"turn_detection": VAD}}}},
+    {"type": "input_audio_buffer.append", "audio": "AAAA"},
+    {"type": "input_audio_buffer.commit"},
+    {"type": "input_audio_buffer.clear"},
+    {"type": "response.create"},
+    {"type": "response.cancel", "response_id": "resp_1"},
+    {"type": "conversation.item.create", "item": {}},
+    {"type": "conversation.item.delete", "item_id": "x"},
+]
+LINES = [json.dumps(event).encode() for event in EVENTS]
 
 
 def read_resume(data: bytes) -> None:
@@ -196,10 +183,6 @@ def read_resume(data: bytes) -> None:
         query.setdefault(name, []).append(value)
     with suppress(HttpRefusal):
         Resume.parse(query)
-
-
-def resume_seeds() -> Seeds:
-    yield b"resume=sess_0\nevent=3\nbytes=99"
 
 
 @cache
@@ -216,67 +199,48 @@ def written(name: str, data: bytes) -> Path:
 
 
 def read_wav(data: bytes) -> None:
-    """A recording: what Python makes of its head and of what is cut."""
-    file = written("sound.wav", data)
-    try:
-        with open_audio(file) as audio:
-            for block in islice(audio, MAX_BLOCKS):
-                assert block.ndim == 2
-                assert block.shape[1] == audio.channels
-            assert audio.cut is None or "\n" not in audio.cut
-    except AudioError as error:
-        told(error)
+    """A recording: its head, and where it is cut."""
+    with told(AudioError), open_audio(written("sound.wav", data)) as audio:
+        for block in islice(audio, MAX_BLOCKS):
+            assert block.ndim == 2
+            assert block.shape[1] == audio.channels
+        assert audio.cut is None or "\n" not in audio.cut
 
 
-def wav_seeds() -> Seeds:
-    import io
-
+def wav_seeds() -> Iterator[bytes]:
     import soundfile
 
-    for kind, subtype in (
-        ("WAV", "PCM_16"),
-        ("WAV", "FLOAT"),
-        ("AIFF", "PCM_16"),
-        ("FLAC", "PCM_16"),
-    ):
+    kinds = (("WAV", "PCM_16"), ("WAV", "FLOAT"), ("AIFF", "PCM_16"), ("FLAC", "PCM_16"))
+    for kind, subtype in kinds:
         file = io.BytesIO()
         soundfile.write(file, SOUND[:64], 16_000, format=kind, subtype=subtype)
-        yield file.getvalue()
-        yield file.getvalue()[:-40]
+        yield from (file.getvalue(), file.getvalue()[:-40])
 
 
 def read_toml(data: bytes) -> None:
     """A pipeline file."""
-    try:
+    with told(ConfigError):
         Config.from_toml(written("pipeline.toml", data))
-    except ConfigError as error:
-        told(error)
 
 
-def toml_seeds() -> Seeds:
-    yield b'mode = "gated"\ncloud = "ws://127.0.0.1:8766"\ncloud_audio = "lazy"\nthreshold = 2.5\n'
-    yield b'mode = "exact"\nk = 4\ntemperature = 0.7\ntop_p = 0.9\nseed = 3\n'
-    yield b'[tool]\nx = 1979-05-27T07:32:00Z\ny = [1, 2.0, "a"]\n'
+TOML = [
+    b'mode = "gated"\ncloud = "ws://127.0.0.1:8766"\ncloud_audio = "lazy"\nthreshold = 2.5\n',
+    b'mode = "exact"\nk = 4\ntemperature = 0.7\ntop_p = 0.9\nseed = 3\n',
+    b'[tool]\nx = 1979-05-27T07:32:00Z\ny = [1, 2.0, "a"]\n',
+]
 
 
 def read_model_card(data: bytes) -> None:
     written("streamer.json", data)
-    try:
+    with told(ModelError):
         read_card(folder())
-    except ModelError as error:
-        told(error)
 
 
-def card_seeds() -> Seeds:
-    promise = {"risk": 0.05, "confidence": 0.9, "num_clips": 9}
-    promise |= {"date": "2026-11-22", "cloud": "cloud"}
-    fluent = {"entropy": 2.0, "k": 4, "promise": promise}
-    card = {"name": "toy", "language": "zh", "max_turn_s": 60.0}
-    card |= {"prompt": {"prefix": "a", "suffix": "b"}}
-    card |= {"gate": {"fluent": fluent, "quality": {"entropy": 0.5}}}
-    card |= {"attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]}}
-    yield json.dumps(card).encode()
-    yield b"{}"
+PROMISE = {"risk": 0.05, "confidence": 0.9, "num_clips": 9, "date": "2026-11-22", "cloud": "cloud"}
+CARD = {"name": "toy", "language": "zh", "max_turn_s": 60.0}
+CARD |= {"prompt": {"prefix": "a", "suffix": "b"}}
+CARD |= {"gate": {"fluent": {"entropy": 2.0, "k": 4, "promise": PROMISE}}}
+CARD |= {"attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]}}
 
 
 def read_directory(files: dict[str, bytes]) -> None:
@@ -284,44 +248,40 @@ def read_directory(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory(dir=folder()) as name:
         for file, data in files.items():
             (Path(name) / file).write_bytes(data)
-        try:
+        with told(ModelError):
             list(entries(Path(name)))
-        except ModelError as error:
-            told(error)
 
 
 def read_index(data: bytes) -> None:
     """It names one healthy shard, or others."""
-    index = "model.safetensors.index.json"
-    read_directory({index: data, "a.safetensors": next(header_seeds())})
+    read_directory({"model.safetensors.index.json": data, "a.safetensors": HEADERS[0]})
 
 
 def read_header(data: bytes) -> None:
     read_directory({"model.safetensors": data})
 
 
-def index_seeds() -> Seeds:
-    yield b'{"metadata": {}, "weight_map": {"model.norm.weight": "a.safetensors"}}'
-    yield b'{"weight_map": {"lm_head.weight": "b.safetensors"}}'
-    yield b'{"weight_map": {"lm_head.weight": "' + b"x" * 300 + b'"}}'  # found 2026-11
-
-
-def header_seeds() -> Seeds:
-    tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-    one = {"thinker.model.norm.weight": tensor}
-    for header in (one, {"__metadata__": {"a": "b"}}, 5, []):  # 5 was found 2026-11
-        text = json.dumps(header).encode()
-        yield len(text).to_bytes(8, "little") + text + bytes(8)
+INDICES = [
+    b'{"metadata": {}, "weight_map": {"model.norm.weight": "a.safetensors"}}',
+    b'{"weight_map": {"lm_head.weight": "b.safetensors"}}',
+    b'{"weight_map": {"lm_head.weight": "' + b"x" * 300 + b'"}}',  # found 2026-11
+]
+TENSOR = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+TEXTS = [
+    json.dumps(header).encode()
+    for header in ({"thinker.model.norm.weight": TENSOR}, {"__metadata__": {"a": "b"}}, 5, [])
+]
+HEADERS = [len(text).to_bytes(8, "little") + text + bytes(8) for text in TEXTS]
 
 
 TARGETS = {
-    "link_up": Target(read_up, up_seeds, "msgpack"),
-    "link_down": Target(read_down, down_seeds, "msgpack"),
-    "client_events": Target(read_client_events, client_event_seeds, "json"),
-    "resume": Target(read_resume, resume_seeds),
-    "wav": Target(read_wav, wav_seeds),
-    "toml": Target(read_toml, toml_seeds),
-    "card": Target(read_model_card, card_seeds, "json"),
-    "safetensors_index": Target(read_index, index_seeds, "json"),
-    "safetensors_header": Target(read_header, header_seeds, "json"),
+    "link_up": Target(read_up, up_seeds(), "msgpack"),
+    "link_down": Target(read_down, [framed(*map(wire.encode, DOWN))], "msgpack"),
+    "client_events": Target(read_client_events, [b"\n".join(LINES), *LINES], "json"),
+    "resume": Target(read_resume, [b"resume=sess_0\nevent=3\nbytes=99"]),
+    "wav": Target(read_wav, [*wav_seeds()]),
+    "toml": Target(read_toml, TOML),
+    "card": Target(read_model_card, [json.dumps(CARD).encode(), b"{}"], "json"),
+    "safetensors_index": Target(read_index, INDICES, "json"),
+    "safetensors_header": Target(read_header, HEADERS, "json"),
 }
