@@ -57,7 +57,7 @@ def metric_names():
     watch_link(link, services[0].metrics)
     for service in services:
         service.metrics.build("1.2.3")
-        service.start(None)
+        service.start(SimpleNamespace(start_soon=lambda *_: None))
     services.append(Director(Roster(), None, None))
     texts = [service.metrics.text().decode() for service in services]
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
