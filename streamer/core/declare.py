@@ -188,7 +188,7 @@ def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
 
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `given`, maybe as they were typed, that are options of `owner`. Raises
+    """The options of `owner` among `given`, whose values may be text that was typed. Raises
     ConfigError."""
     return {
         each.name: each.checked(given[each.name], each.flag, is_typed=True)

@@ -170,7 +170,7 @@ class Speculator:
     @property
     def _asks_for_an_id(self) -> bool:
         """Without a draft: always in mode cloud; in exact for the first id, so that it comes as
-        soon as there, while the edge drafts ahead of it."""
+        early as in mode cloud, while the edge drafts ahead of it."""
         if self.plan.mode == "exact" and self.plan.ahead:
             return self._number == 0
         return self.plan.mode == "cloud" and not self._flights

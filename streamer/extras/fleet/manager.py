@@ -86,7 +86,7 @@ class Plan:
 
 
 class ReplicaHost:
-    """The actor. It never raises where it is made: Ray would retry it for ever."""
+    """The actor. Its constructor never raises: Ray would retry it for ever."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -161,7 +161,7 @@ class RayPlacement:
             _check_reached(address)
             # the address is given for a local one too, or a running cluster would be joined
             ray.init(address=address, namespace=NAMESPACE, logging_level="ERROR", **more)
-        except Exception as error:  # Ray has no class of its own for it
+        except Exception as error:  # Ray has no class of error for it
             ray.shutdown()
             way = "look into /tmp/ray" if self.is_local else "start one with `ray start --head`"
             raise ConfigError(f"[ray] no Ray at {address!r} ({error}); {way}") from None

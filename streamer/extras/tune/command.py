@@ -84,7 +84,8 @@ def tune(options: TuneOptions) -> Sequence[Score]:
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:
-    """Write or compare what the run in this folder is made with. Raises Failed, OSError."""
+    """Write what the run in this folder is made with, or compare it with an earlier run's. Raises
+    Failed, OSError."""
     text = json.dumps(now, indent=1) + "\n"
     if not file.exists():
         replace_text(file, text)

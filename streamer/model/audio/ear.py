@@ -111,8 +111,8 @@ class SoundTrack:
         self._rest = held[whole:]
 
     def _add_speech(self, frames: Sequence[Frame]) -> None:
-        """A frame of 10 ms is speech if that of voice activity is in which it begins. The first of
-        `frames` begins at most at the track's own first sample."""
+        """A frame of 10 ms is speech if it begins in a frame of voice activity that is speech. The
+        first of `frames` begins at the track's own first sample, or before it."""
         if not frames:
             return
         probability = np.array([frame.probability for frame in frames], np.float32)
@@ -223,7 +223,7 @@ class TurnMeasurer:
         return replace(self._sound.frames().measures(), audio_s=audio_s)
 
     def _so_far(self, begin: int, num_taken: int) -> Measures:
-        """There is no speech in the turn's samples before and after those that were heard."""
+        """Count the turn's samples before and after those that were heard as no speech."""
         frames = self._sound.frames()
         after = max(0, num_taken - begin - self._sound.num_samples) // HOP_SAMPLES
         heard_s = (_num_frames(begin) + len(frames.f0) + after) / FRAMES_PER_S

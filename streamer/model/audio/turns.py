@@ -141,8 +141,8 @@ class Part:
             self.measurer.push(spoken, frames)
 
     def _in_span(self, frames: list[Frame]) -> list[Frame]:
-        """The session's frames as frames of the span, from its begin on, once that is known. There
-        is no speech in a lead that the turn does not have."""
+        """The session's frames, counted from the span's begin, once that is known. The first ones
+        are silent where the turn lacks the lead before its speech."""
         for frame in frames:
             self._waiting.append(frame.later(-self._begin))
             self._voice.count(self._waiting[-1])

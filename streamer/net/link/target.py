@@ -102,7 +102,7 @@ class RemoteTarget:
             self.turn.forget(request.number)
 
     def failed(self) -> None:
-        """A verdict did not come in time. The verifier is to blame, unless it still hears the turn:
+        """A verdict did not come in time. Blame the verifier, unless it is still hearing the turn:
         a long turn, or a thin link, must not keep other turns from being verified."""
         is_moving = self._cloud.is_linked and self._clock() - self._moved_at < STUCK_S
         if not self.turn.is_ready and (self._is_behind or is_moving):
@@ -111,8 +111,8 @@ class RemoteTarget:
             self._cloud.failed(self._asked_at)
 
     async def prefilled(self) -> None:
-        """Wait until the verifier has heard all, while it makes progress: it makes a recording's
-        times those of a live turn."""
+        """Wait until the verifier has heard all, while it makes progress. A recording's times are
+        then those of a live turn."""
         since = self._clock()
         while self._cloud.is_linked and self.num_unheard:
             left_s = max(since, self._moved_at) + self._cloud.verifier.budget_s - self._clock()
