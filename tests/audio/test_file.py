@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -30,7 +29,6 @@ KINDS = [
     *((name, "PCM_16", 1e-4) for name in ("WAV", "RF64", "FLAC", "CAF", "W64")),
     *(("AIFF", "PCM_24", 1e-6), ("WAV", "ULAW", 2e-2)),
 ]
-needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 
 
 @pytest.fixture
@@ -79,7 +77,6 @@ def test_reads_lossy_formats(heard, kind):
     assert np.sqrt(np.mean(found**2)) == pytest.approx(0.354, abs=0.01)
 
 
-@needs_ffmpeg
 @pytest.mark.parametrize("name", ["a.m4a", "a.mp4", "a.webm", "a.mka", "a.aac", "a.wma"])
 def test_reads_what_phones_and_browsers_write(made, name):
     path = made(name)
@@ -105,10 +102,6 @@ def test_three_hours_stream_in_bounded_memory(tmp_path):
     assert peak < 4 << 20
 
 
-# Tracks
-
-
-@needs_ffmpeg
 def test_of_a_film_the_default_track_is_heard(tmp_path):
     inputs = [("-i", wav(tmp_path / f"{i}.wav", TONES[i], RATE)) for i in (0, 1)]
     picture = ("-f", "lavfi", "-i", "color=size=16x16:duration=5")
@@ -127,9 +120,6 @@ def test_of_a_film_the_default_track_is_heard(tmp_path):
         open_audio(tmp_path / "0.wav", 1)
     subprocess.run(("ffmpeg", "-v", "fatal", *picture, tmp_path / "mute.mp4"), check=True)
     assert refusal(tmp_path / "mute.mp4") == "has no sound track"
-
-
-# Refusals
 
 
 @pytest.mark.parametrize("content", [b"These are words.\n" * 50, b"x", bytes(1000), b"RIFF"])
@@ -166,12 +156,6 @@ def test_paths_that_lead_to_no_recording(tmp_path):
     with pytest.raises(AudioError) as caught:
         open_audio(tmp_path / "a\nb.wav")
     assert "\n" not in str(caught.value)
-    if os.geteuid() != 0:  # root may read everything
-        wav(tmp_path / "secret.wav", noise(10)).chmod(0)
-        assert refusal(tmp_path / "secret.wav") == "cannot be opened (Permission denied)"
-
-
-# Cut short, damaged, joined, or of an unknown length
 
 
 @pytest.mark.parametrize("container", ["WAV", "AIFF", "FLAC", "MP3"])
@@ -186,7 +170,6 @@ def test_a_file_cut_short_is_read_as_far_as_it_goes(heard, container, size):
         np.testing.assert_allclose(found, NOISE[: len(found)], atol=1e-4)
 
 
-@needs_ffmpeg
 @pytest.mark.parametrize("name", ["a.webm", "a.aac", "a.ogg", "a.opus"])
 def test_a_cut_file_of_another_kind_is_told(heard, made, name):
     data = made(name).read_bytes()
@@ -237,9 +220,6 @@ def test_a_flac_that_was_written_to_a_pipe_is_whole(heard):
     assert (len(found), warning) == (160_000, None)
 
 
-# Full scale
-
-
 @pytest.mark.parametrize("kind", ["WAV", "float32", "float64"])
 def test_integers_as_floats_are_refused_with_the_way_out(tmp_path, kind):
     """Heard as they are, they give a sentence about noise."""
@@ -263,8 +243,6 @@ def test_a_little_over_full_scale_is_clipped_with_a_warning(tmp_path):
     assert audio.warning == f"{num_over} {told}, 1.25, to keep them"
     assert audio.cut is None
 
-
-# Pipes and open files
 
 SAY = """
 import sys; from streamer.audio.file import AudioError, open_audio

@@ -40,9 +40,6 @@ def test_while_modules_are_imported(module):
     assert (done.returncode, done.stderr) == (130, "")
 
 
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
-
-
 @pytest.fixture
 def waiting(tmp_path):
     """`streamer describe` inside a library's call that never returns, here PyAV's."""
@@ -55,7 +52,6 @@ def waiting(tmp_path):
         yield process
 
 
-@needs_proc
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_never_returns_holds_nothing_up(waiting, times):
     """Once is enough, after some seconds; twice ends at once."""
@@ -94,7 +90,6 @@ def begun(folder, process):
     return reading(process.pid, "z.flac").pop()
 
 
-@needs_proc
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
     """Ctrl-C reaches all its processes, other signals the first one alone."""
@@ -114,7 +109,6 @@ def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
         assert err == told
 
 
-@needs_proc
 def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
     """It is tried twice. The next one, which waited in the same process, is labelled."""
     out = folder / "labels.jsonl"

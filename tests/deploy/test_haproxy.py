@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
@@ -17,10 +16,6 @@ from wire import http, running, session_update
 
 from streamer.net.service.admission import incarnation_in, incarnation_of
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed"),
-    pytest.mark.filterwarnings("ignore:connect:DeprecationWarning"),
-]
 KEY = "alice,bob"
 
 

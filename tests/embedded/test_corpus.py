@@ -1,7 +1,5 @@
 """Training data: voices apart, labels of known signals, recordings of people, syllables."""
 
-import shutil
-
 import numpy as np
 import pytest
 from people import SENTENCES, clone_into
@@ -10,8 +8,6 @@ from pipelines.embedded.labels import measured
 from pipelines.embedded.recordings import clips, decoded, held_out
 from pipelines.embedded.speak import SAMPLE_RATE, voices
 from pipelines.embedded.syllables import count
-
-pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 
 def tone(f0, seconds=2.0, gain=0.1, pauses=()):

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import shutil
 import sys
 
 import numpy as np
@@ -17,8 +16,6 @@ from pipelines.embedded.rate_fit import is_apart
 from pipelines.embedded.syllables import count
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
-
-pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 
 
 def names(wanted, num):

@@ -1,7 +1,6 @@
 """One channel of several: as loud as the speech, whatever the other channels hold."""
 
 import json
-import shutil
 import subprocess
 
 import numpy as np
@@ -42,7 +41,6 @@ def test_a_case_of_the_table(case):
     assert told == case["told"]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node runs the page's function")
 def test_the_page_mixes_the_table_as_python_does():
     mixer = ROOT / "streamer" / "net" / "page" / "mixer.js"
     sounds = [sound_of(case) for case in CASES]
