@@ -39,9 +39,9 @@ def python(code, *arguments, **options):
 
 
 @contextlib.contextmanager
-def started(*arguments, before=(), program=(sys.executable, "-m", "streamer"), **options):
+def started(*arguments, program=(sys.executable, "-m", "streamer"), **options):
     """`streamer` in a session of its own, as a terminal starts it; killed in the end."""
-    command = [*before, *program, *map(str, arguments)]
+    command = [*program, *map(str, arguments)]
     usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     usual |= {"env": ENVIRONMENT, "start_new_session": True}
     with subprocess.Popen(command, **usual | options) as process:
@@ -66,10 +66,10 @@ def listening(*arguments, **environment):
         assert re.fullmatch(rf"loading .+ \.\.\.\n({own})*", told), told
 
 
-def memory_mb(process, line="VmRSS"):
-    """Resident now; VmHWM: at most so far."""
+def memory_mb(process):
+    """Resident now."""
     status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(rf"{line}:\s+(\d+)", status)[1]) / 1024
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
 def begin(function, *arguments):

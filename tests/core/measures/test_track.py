@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.measures.track import Frames
 from streamer.core.timeline import Curves
 
@@ -47,27 +46,6 @@ def test_range_is_in_semitones():
     assert found.pitch_range_semitones == pytest.approx(4, abs=1e-3)
 
 
-def test_a_whisper_has_no_pitch():
-    """F0 that comes and goes by chance; as much of it in long stretches is a voice."""
-    by_chance = np.where(np.arange(300) % 10 < 4, 200.0, 0.0).astype(np.float32)
-    found = frames(f0=by_chance).measures()
-    assert (found.pitch_median_hz, found.pitch_sd_semitones) == (None, None)
-    assert found.warnings[0].startswith("no pitch: the voice is whispered")
-    voiced = frames(f0=np.sort(by_chance)).measures()
-    assert voiced.pitch_median_hz == 200
-    assert not any("whispered" in line for line in voiced.warnings)
-
-
-def test_noise_is_what_sounds_where_nobody_speaks():
-    speech = np.arange(300) >= 100
-    power = np.where(speech, 0.1, 0.01).astype(np.float32)
-    found = frames(power=power, speech=speech).measures()
-    assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
-    assert found.warnings == (
-        "noisy: speech is only 9 dB above the noise, 10 dB are needed; go nearer to the microphone",
-    )
-
-
 @pytest.mark.parametrize(("num", "gap", "speech_s"), [(13, 11, 2), (14, 11, 2.25), (13, 10, 2.23)])
 def test_a_short_stretch_apart_from_the_speech_is_the_begin_of_a_noise(num, gap, speech_s):
     """At the beginning and at the end of a turn. A longer or a nearer stretch is speech."""
@@ -89,12 +67,6 @@ def test_the_curves_have_the_pauses_and_the_speech_of_the_measures(seed):
     begin, end = drawn.span_s
     assert end - begin - sum(lengths) == pytest.approx(found.speech_s)
     assert drawn.syllables.sum() == pytest.approx(found.rate_syllables_per_s * found.speech_s)
-
-
-def test_nobody_speaks():
-    found = frames(speech=np.zeros(300, bool)).measures()
-    assert found == SpeechMeasures(audio_s=3.0)
-    assert found.as_json()["rate_syllables_per_min"] is None
 
 
 def test_the_rate_is_of_what_is_said_in_frames_of_speech():

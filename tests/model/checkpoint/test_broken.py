@@ -56,21 +56,6 @@ def cut_short(directory):
     (directory / WEIGHTS).write_bytes(data[:-64])
 
 
-def saved_twice(directory):
-    """Two files with the same tensors under two naming schemes."""
-    weights = load_file(directory / WEIGHTS)
-    again = {"thinker." + n.replace("language_model.", ""): w for n, w in weights.items()}
-    save_file(again, directory / "other.safetensors")
-
-
-def far_id(directory):
-    """A tokenizer with one id far beyond the model's."""
-    file = directory / "tokenizer.json"
-    table = json.loads(file.read_text("utf-8"))
-    table["model"]["vocab"]["far"] = 10**9
-    file.write_text(json.dumps(table), "utf-8")
-
-
 UP = "model.layers.1.mlp.up_proj.weight"
 KEY = "audio_tower.layers.1.self_attn.k_proj.weight"
 TEXT, AUDIO, INF = "text_config", "audio_config", math.inf
@@ -90,9 +75,7 @@ HARMS = [
     (put("config.json", DEEP), "recursion"),
     (put(INDEX, "{}"), "not a safetensors index"),
     (put(INDEX, '{"weight_map": {"a": "../gone"}}'), "lacks gone"),
-    (far_id, "1000000001 ids in the tokenizer, [0-9]+ in the model"),
     (cut_short, UNREADABLE),
-    (saved_twice, "hold some tensor twice"),
     (gone("config.json"), "no config.json"),
     (gone(WEIGHTS), r"no \*.safetensors"),
     (gone("tokenizer.json"), "tokenizer"),

@@ -5,10 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_text import random_weights, shape_of
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.layout import AudioShape, expected
+from streamer.model.checkpoint.layout import AudioShape, TextShape, expected
 from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
@@ -22,6 +21,26 @@ PROMPT = [3, 1, 4]
 ODD = [(40, 2, 3, 1, 16, 50, 61), (64, 1, 4, 4, 18, 33, 100), (33, 3, 8, 2, 8, 96, 40)]
 WIDE = (768, 1, 12, 4, 64, 2560, 3000)
 KINDS = [*((FastText, sizes) for sizes in ODD), (StableText, ODD[0]), (StableText, WIDE)]
+
+
+def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
+    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
+    sizes |= {"head_dim": head_dim, "ffn": ffn, "vocab": vocab, "tied": tied}
+    return TextShape(**sizes, rope_theta=10_000.0, max_positions=4096)
+
+
+def random_weights(shape):
+    """A model's tensors by their names, scaled so that activations stay near 1."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(name, size):
+        if name.endswith("norm.weight"):
+            return torch.ones(size)
+        return torch.randn(size, generator=generator) * (
+            0.1 if len(size) == 1 else size[-1] ** -0.5
+        )
+
+    return {name: drawn(name, size) for name, size in expected(shape)}
 
 
 def engine_of(text, num_slots=5, length=500):

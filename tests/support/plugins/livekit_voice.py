@@ -7,18 +7,18 @@ import sys
 import numpy as np
 import soundfile
 from livekit import rtc
-from livekit.agents import APIConnectionError, stt
-from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions
+from livekit.agents import stt
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.plugins import streamer
 
 Kind = stt.SpeechEventType
 
 
 class Words(stt.STT):
-    def __init__(self, fails=False):
+    def __init__(self):
         capabilities = stt.STTCapabilities(streaming=True, interim_results=False, keyterms=True)
         super().__init__(capabilities=capabilities)
-        self.fails, self.keyterms = fails, None
+        self.keyterms = None
 
     def _update_session_keyterms(self, keyterms):
         self.keyterms = keyterms
@@ -33,8 +33,6 @@ class WordStream(stt.RecognizeStream):
     """Speech starts at the first loud frame and ends at a flush."""
 
     async def _run(self):
-        if self._stt.fails:
-            raise APIConnectionError("no network")
         speaks = False
         async for item in self._input_ch:
             is_flush = isinstance(item, self._FlushSentinel)
@@ -66,17 +64,6 @@ async def speak(stream, samples, rate):
 
 async def read(stream):
     return [event async for event in stream]
-
-
-async def failing_inner():
-    """The class of the error, and for each told error whether another try follows."""
-    own = streamer.STT(stt=Words(fails=True), mode="edge")
-    told = []
-    own.on("error", lambda error: told.append(error.recoverable))
-    stream = own.stream(conn_options=APIConnectOptions(max_retry=1, retry_interval=0))
-    error = (await asyncio.gather(read(stream), return_exceptions=True))[0]
-    await stream.aclose()
-    return type(error).__name__, told
 
 
 async def failing_model(samples, rate):
@@ -112,7 +99,6 @@ async def main(recording):
         "instructions": stream.context.to_instructions(),
         "num_metrics": len(metrics),
         "inner": [inner.keyterms, int(stream._inner.start_time_offset)],
-        "failing_inner": await failing_inner(),
         "failing_model": await failing_model(samples, rate),
     }
     print(json.dumps(found))
