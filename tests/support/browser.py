@@ -131,14 +131,15 @@ async def chromium(microphone=None):
 
 
 @contextlib.asynccontextmanager
-async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
-    """A Guest on a server's page: in `browser`, or in one with a microphone."""
+async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None, script=""):
+    """A Guest on a server's page: in `browser`, or in one with a microphone. script: runs first."""
     async with contextlib.AsyncExitStack() as stack:
         if browser is None:
             browser = await stack.enter_async_context(chromium(microphone))
         viewport = {"width": size[0], "height": size[1]}
         guest = Guest(await browser.new_page(viewport=viewport))
         stack.push_async_callback(guest.page.close)
+        await guest.page.add_init_script(script)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)
         await guest.page.wait_for_selector("#attributes li:nth-child(7)")

@@ -6,7 +6,7 @@ import { Job } from "./job.js";
 import { Problem } from "./link.js";
 import { buildList } from "./list.js";
 import * as view from "./view.js";
-import { learnTexts, speakLanguage, wantedLanguage } from "./words.js";
+import { keep, kept, learnTexts, speakLanguage, wantedLanguage } from "./words.js";
 
 const KEY = "streamer.key"; // in the tab's storage: gone with it
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
@@ -170,9 +170,9 @@ const EVENTS = [
   [document, "dragover", drag],
   [document, "dragleave", drag],
   [document, "drop", drag],
-  [page.coaching, "change", () => localStorage.setItem(COACHING, page.coaching.checked ? "on" : "off")],
+  [page.coaching, "change", () => keep("localStorage", COACHING, page.coaching.checked ? "on" : "off")],
   [page.language, "change", () => speakLanguage(page.language.value)],
-  [page.key, "input", () => sessionStorage.setItem(KEY, page.key.value.trim())],
+  [page.key, "input", () => keep("sessionStorage", KEY, page.key.value.trim())],
   [page["key-row"], "submit", enterKey],
 ];
 
@@ -185,8 +185,8 @@ async function read(name) {
 async function start() {
   page.language.value = wantedLanguage();
   speakLanguage(page.language.value);
-  page.coaching.checked = localStorage.getItem(COACHING) === "on";
-  page.key.value = sessionStorage.getItem(KEY) ?? "";
+  page.coaching.checked = kept("localStorage", COACHING) === "on";
+  page.key.value = kept("sessionStorage", KEY) ?? "";
   page["key-row"].hidden = !page.key.value;
   const files = ["attributes.json", "languages.json", "chinese.json"];
   const [attributes, languages, chinese] = await Promise.all(files.map(read));

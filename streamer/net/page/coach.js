@@ -4,7 +4,7 @@ import { Sound } from "./audio.js";
 import { MEASURES, compareWith, read, shareOf } from "./list.js";
 import { areaOf, lineOf, reportOf } from "./report.js";
 import { page } from "./view.js";
-import { put, say } from "./words.js";
+import { keep, kept, put, say } from "./words.js";
 
 const SHOWN_S = 30; // of the curve
 const POINT_S = 0.05;
@@ -119,8 +119,7 @@ class Coach {
   }
 
   #keep() {
-    if (keptBaseline()) localStorage.removeItem(USUAL);
-    else localStorage.setItem(USUAL, JSON.stringify(this.#kept.baseline));
+    keep("localStorage", USUAL, keptBaseline() ? null : JSON.stringify(this.#kept.baseline));
     this.#draw();
   }
 }
@@ -133,7 +132,7 @@ export function whyOf({ measure, value, usual }) {
 
 // The baseline that the speaker keeps, or null.
 function keptBaseline() {
-  return JSON.parse(localStorage.getItem(USUAL));
+  return JSON.parse(kept("localStorage", USUAL));
 }
 
 // Adds one to a list, which keeps the last ones.

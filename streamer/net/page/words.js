@@ -5,6 +5,25 @@
 
 const LANGUAGES = ["en", "zh"];
 const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
+// A browser's storage, "localStorage" or "sessionStorage", by name; where it is blocked, nothing is kept.
+export function kept(storage, name) {
+  try {
+    return window[storage].getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+// null: forget it.
+export function keep(storage, name, value) {
+  try {
+    if (value === null) window[storage].removeItem(name);
+    else window[storage].setItem(name, value);
+  } catch {
+    // it is forgotten with the page
+  }
+}
+
 const KEY = "streamer.language"; // in the browser's storage: remembered
 
 // name: [in English, in Chinese], with {0} for the first argument
@@ -69,14 +88,14 @@ export function languageOf(text) {
 
 // "en" or "zh": what was chosen last, else what the browser speaks.
 export function wantedLanguage() {
-  const chosen = localStorage.getItem(KEY);
+  const chosen = kept("localStorage", KEY);
   if (LANGUAGES.includes(chosen)) return chosen;
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
 export function speakLanguage(language) {
   spoken = LANGUAGES.indexOf(language);
-  localStorage.setItem(KEY, language);
+  keep("localStorage", KEY, language);
   document.documentElement.lang = say("language");
   document.title = say("title");
   for (const [data, property] of Object.entries(ATTRIBUTES)) {

@@ -97,6 +97,21 @@ async def test_a_server_that_died_is_told(tmp_path):
             await guest.until_said("#facts", SAMPLES[0].name)
 
 
+BLOCKED = """for (const name of ["localStorage", "sessionStorage"])
+    Object.defineProperty(window, name, { get() { throw new DOMException("", "SecurityError"); } });
+"""
+
+
+@LOOP
+async def test_the_page_works_where_storage_is_blocked(server, browser):
+    """As Chromium does it where cookies are blocked."""
+    async with visiting(server, browser=browser, script=BLOCKED) as guest:
+        await guest.coached()
+        await guest.speaks("zh")
+        await guest.page.set_input_files("#file", SAMPLES[0])
+        await guest.until_described()
+
+
 @LOOP
 async def test_a_microphone_that_is_missing_is_told(server, browser):
     async with visiting(server, browser=browser) as guest:
