@@ -261,6 +261,8 @@ class RemoteCloud:
         if is_there and isinstance(error, ConnectionClosed | InvalidStatus):
             return
         self._answered_at = None
+        for turn in self._turns:
+            turn.look()
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | WireError):
             self.late.failed(self.clock())

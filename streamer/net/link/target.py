@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
 
 STUCK_S = 2.0  # without progress; the verifier reports each piece of audio that it has heard
+MAX_MESSAGES = 4_096  # of one connection, down: a turn of 75 s in pieces of 100 ms has 1,000
 REOPEN_S = 1.0  # before a rejected turn is opened again
 
 
@@ -132,8 +133,12 @@ class RemoteTarget:
         """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
         self._lost = why_not
         self._scope.cancel()
-        self._moved.set()
+        self.look()
         self.tell(why_not)
+
+    def look(self) -> None:
+        """The verifier is not there: `prefilled` need not wait."""
+        self._moved.set()
 
     def tell(self, why_not: str) -> None:
         """End the present waits of `verify`."""
@@ -163,8 +168,11 @@ class RemoteTarget:
         async with anyio.create_task_group() as group:
             group.start_soon(quietly, self._write, socket)
             try:
-                while self._receive(await socket.recv()):
-                    pass
+                for _ in range(MAX_MESSAGES):
+                    if not self._receive(await socket.recv()):
+                        break
+                else:
+                    raise RemoteFault("the verifier sends more messages than a turn needs")
             except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
                 error = ended
             group.cancel_scope.cancel()
