@@ -23,9 +23,9 @@ from streamer.net.service.service import Address
 
 
 @asynccontextmanager
-async def in_process(server, port=0):
+async def in_process(server, port=0, tls=None):
     async def run(task_status):
-        await server.run(Address(port=port), task_status.started)
+        await server.run(Address(port=port, tls=tls), task_status.started)
 
     async with anyio.create_task_group() as group:
         yield await group.start(run)

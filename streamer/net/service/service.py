@@ -87,6 +87,7 @@ class Service(ABC):
         self._files: dict[str, Response] = {}
         # connections before their upgrade, oldest first
         self._waiting: dict[ClientSocket, None] = {}
+        self._max_waiting = MAX_WAITING
         self._stop = anyio.Event()
         self._draining: anyio.CancelScope | None = None
 
@@ -125,7 +126,7 @@ class Service(ABC):
         self.metrics.watch(
             "tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
         )
-        _raise_open_files()
+        self._max_waiting = min(MAX_WAITING, _raise_open_files() // 4)
         server = await serve(
             self._serve,
             address.host,
@@ -138,7 +139,7 @@ class Service(ABC):
             ping_interval=self.ping_interval_s,
             open_timeout=HANDSHAKE_S,
             ssl=address.tls,
-            backlog=MAX_PENDING,
+            ssl_handshake_timeout=HANDSHAKE_S if address.tls else None,
             close_timeout=CLOSE_S,
             max_queue=MAX_QUEUE,
             logger=_quiet,
@@ -147,6 +148,9 @@ class Service(ABC):
         for listening in server.sockets:
             # accepted ones inherit it
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
+            # not by `backlog`: asyncio accepts as many in one round, and logs each that fails
+            with socket_module.socket(fileno=os.dup(listening.fileno())) as same:
+                same.listen(MAX_PENDING)
         # In this order: a run that is cancelled ends its sessions first, so no socket is held for a
         # client that may come back.
         async with _closing(server), anyio.create_task_group() as group:
@@ -163,7 +167,7 @@ class Service(ABC):
     def handshake_begins(self, socket: ClientSocket) -> None:
         """Count a connection that is not yet upgraded. Idle ones do not keep others out."""
         self._waiting[socket] = None
-        if len(self._waiting) > MAX_WAITING:
+        if len(self._waiting) > self._max_waiting:
             oldest = next(iter(self._waiting))
             self.handshake_ends(oldest)
             oldest.transport.abort()
@@ -261,12 +265,14 @@ class Service(ABC):
                 self.stop()
 
 
-def _raise_open_files() -> None:
-    """Let this process open as many files as the system allows."""
+def _raise_open_files() -> int:
+    """Let this process open as many files as the system allows; their number, MAX_FILES at most."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_FILES)
 
 
 @asynccontextmanager

@@ -2,12 +2,17 @@
 
 import asyncio
 import contextlib
+import ssl
 
 import pytest
+from fake_session import opening
 from raw import ACCEPT, CLOSE, PING, PONG, TEXT, Raw, frame, realtime, request
+from tls import certificate
+from wire import in_process
 
-from streamer.net.realtime.server import PATH
+from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service import service
+from streamer.net.service.admission import Admission
 
 WRONG = {  # name -> (what is changed, the status of the answer)
     "another path": ({"path": "/nowhere"}, 404),
@@ -59,6 +64,16 @@ async def test_a_head_has_five_seconds(monkeypatch):
             await asyncio.sleep(1)
             raw.writer.write(frame(PING, b"there?"))
             assert await raw.until(PONG) == b"there?", "an upgraded one stays"
+
+
+async def test_so_has_the_handshake_of_tls(monkeypatch, tmp_path):
+    monkeypatch.setattr(service, "HANDSHAKE_S", 0.5)
+    chain, key, _ = certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(chain, key)
+    server = RealtimeServer(opening(), Admission((PATH,), 4))
+    async with in_process(server, tls=tls) as port, Raw.to(port, b"\x16\x03\x01") as raw:
+        assert await asyncio.wait_for(raw.reader.read(), 20) == b""
 
 
 OFFERS = {  # what is offered -> what is chosen
