@@ -174,5 +174,12 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
 
+    def parse_known_args(self, *given: Any) -> Any:  # type: ignore[override]
+        """A command's own parser, not the one above it, refuses what it does not know."""
+        found, unknown = super().parse_known_args(*given)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")

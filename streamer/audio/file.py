@@ -198,6 +198,9 @@ def _opened(path: str, handle: IO[bytes]) -> InputContainer:
     except (av.FFmpegError, OSError) as error:
         is_left_out = error.errno == errno.EINVAL  # its format is not among FORMATS
         why = "it names other files, or has a rare format" if is_left_out else line_of(error)
+        handle.seek(0)
+        if handle.read(8)[4:] == b"ftyp":  # a phone writes the index of a .m4a or .mp4 at the end
+            why = "its index is missing or damaged: it was cut short, or never finished"
         raise AudioError(path, f"is no recording that can be read ({why})") from None
 
 

@@ -177,6 +177,13 @@ def test_a_cut_file_of_another_kind_is_told(heard, made, name):
     assert "is cut short" in heard(data[: len(data) * 3 // 5 + 301])[1]
 
 
+def test_a_cut_m4a_is_refused_with_the_cause(made, tmp_path):
+    path = tmp_path / "cut.m4a"
+    data = made("a.m4a").read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert "it was cut short, or never finished" in refusal(path)
+
+
 @pytest.mark.parametrize("kind", [MP3, OGG, OPUS])
 @pytest.mark.parametrize("between", [b"", bytes(999), b"TAG" + b"a" * 125])
 def test_all_parts_of_a_joined_file_are_heard(heard, kind, between):

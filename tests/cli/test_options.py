@@ -121,7 +121,7 @@ CALLS = [
     ("describe x.wav --k 0", 2, "--k is '0'; it may be 1 to 64"),
     ("describe x.wav --seed x", 2, "--seed is 'x'; Expected `int`"),
     # no option may be shortened: a short one today means two things tomorrow
-    ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer --help"),
+    ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer describe --help"),
     ("describe here.wav --language fr", 2, "'fr', but this model speaks zh and en; leave it out"),
     ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
     ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
