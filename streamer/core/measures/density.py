@@ -62,7 +62,7 @@ class Density:
         widths = [len(kernel) // 3 for kernel in learnt().kernels]
         self._final = Growing()  # per frame
         self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
-        self._num = 0  # steps fed so far
+        self._num = 0  # steps fed until now
         # Inputs that later blocks still need: of the means, with 1 where a step exists; of each
         # convolution; and the nuclei's posteriors of the last step.
         self._steps = np.zeros((held, STEP_FRAMES * NUM_BANDS), np.float32)

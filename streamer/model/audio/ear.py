@@ -29,7 +29,7 @@ from streamer.model.audio.pitch import NUM_COLUMNS, PitchTrack, f0_of
 from streamer.model.audio.vad import FRAME_SAMPLES, Frame, TurnVoice
 
 Floats = NDArray[np.float32]
-EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measures so far
+EVERY_SAMPLES = SAMPLE_RATE_HZ // 5  # between two measurements of an open turn
 LAST_S = (2, 7, 20)
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # heard at once, at least: smaller pieces cost twice as much
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a backlog of a minute in one piece would take 100 MB

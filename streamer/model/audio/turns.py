@@ -204,7 +204,7 @@ class TurnCutter:
         """coach: takes all samples of the session, also between turns; see stages/events.py's
         LiveCoach."""
         self.coach = coach
-        self.num_turns = 0  # opened so far
+        self.num_turns = 0  # turns opened in this session
         self._chunker = Chunker(sample_rate_hz)
         self._offset = OffsetFilter()
         self._is_float = is_recording

@@ -23,7 +23,8 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.layout import Id
 
 EOS = ("<|im_end|>", "<|endoftext|>")
-# What no merge crosses. Other patterns are refused: one might keep `re` busy for ever.
+# The pattern that splits a text; merges stay within its parts. Other patterns are refused, since
+# matching one might never end.
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

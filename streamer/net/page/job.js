@@ -25,7 +25,7 @@ export class Job {
   #numAnswered = 0;
   #isLastKnown = false; // every turn has been committed
   #isHearing = false; // another turn has begun
-  #measures = null; // of the turn in hand, so far
+  #measures = null; // the latest ones of the open turn
   #hasUpdate = false; // a live update of the turn in hand is shown
 
   // sound: {rateHz, and of a recording file, pcm, seconds, of the microphone close()}. server: {url, key, live, language}.

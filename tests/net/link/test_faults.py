@@ -6,18 +6,12 @@ import signal
 
 import anyio
 import pytest
-from far import FIRST, opening, raw, say, verifying, wire_rules
-from msgspec.structs import replace
+from far import verifying
 from patience import until
-from processes import memory_mb
 from speech import SAMPLES
-from wire import until_metric
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
-from streamer.core.link import wire
-from streamer.model.checkpoint.card import read_card
-from streamer.model.thinker import EMBEDDED
 
 WAYS = {
     "exact": {"mode": "exact", "verify_budget_s": 120},  # a process may start slowly
@@ -79,27 +73,3 @@ async def test_a_verifier_is_killed_or_stopped_at_any_moment(wanted, blow, times
             verified = [was for _, was in found["gated"]]
             n = verified.index(False) if False in verified else len(verified)
             assert [token for token, _ in found["gated"][:n]] == ids[:n]
-
-
-@pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
-async def test_edges_cut_off_at_any_moment_leave_nothing(times, tokenizer):
-    """In audio, prefill or decoding: every slot comes back, and memory stays."""
-    chance, sizes = random.Random(times), []
-    rules = wire_rules(read_card(EMBEDDED / "cloud").phrases)
-    with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
-        for i in range(times):
-            data = SAMPLES[i % len(SAMPLES)].read_bytes()[44:]
-            pieces = [
-                wire.Audio(at // 2, data[at : at + 32_000], False)
-                for at in range(0, len(data), 32_000)
-            ]
-            async with raw(url) as edge:
-                await say(edge, opening(tokenizer=tokenizer, rules=rules), *pieces)
-                await say(edge, wire.Finish(len(data) // 2, {}), replace(FIRST, runs_on=True))
-                await anyio.sleep(chance.uniform(0.0, 0.5))
-                edge.transport.abort()
-            await until_metric(url, "streamer_sessions 0.0")
-            sizes.append(memory_mb(process))
-        await until_metric(url, "streamer_links 0.0")
-    settled = sizes[len(sizes) // 5 :]
-    assert max(settled) - settled[0] < 16
