@@ -1,7 +1,6 @@
 """The layers of both models: their arithmetic on flat float32 arrays.
 
-A layer takes (weights, where its own begin in them, the vectors from its own on, its keys, its
-values), and gives where the next one's begin, and the vectors from there on. A convolution
+A layer is (weights, where its own begin in them, its vectors, its keys, its values). A convolution
 is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one
 after the other. Everything runs on one thread, and every sum has a fixed order. Results are written
 into the arrays that are passed.
@@ -94,19 +93,28 @@ def text_layer(x, rows, spans, sizes, eps, layer, angles, room):
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
     mixed = padded_to_panels(2 * ffn)
     normalise(x, vectors, a, rows, hidden, wide, eps)
-    vectors = vectors[wide:]
-    spread(vectors, b, rows, both)
+    spread(vectors[wide:], b, rows, both)
     at = product(a, wide, weights, at, b, rows, hidden, both)
     rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
     store(b, both, spans, heads, kv_heads, dim, length, keys, values)
     attend(b, both, spans, at - at, heads, kv_heads, dim, length, keys, values, a, inner, own)
     at = product(a, inner, weights, at, x, rows, inner, wide)
-    vectors = vectors[both:]
-    normalise(x, vectors, a, rows, hidden, wide, eps)
+    normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
     fill(b, rows * mixed, _ZERO)
     at = product(a, wide, weights, at, b, rows, hidden, mixed)
     gated(b, mixed, a, rows, ffn)
-    return product(a, ffn, weights, at, x, rows, ffn, wide), vectors[wide:]
+    product(a, ffn, weights, at, x, rows, ffn, wide)
+
+
+@part
+def text_sizes(sizes):
+    """How many weights and how many numbers of `vectors` one layer has."""
+    heads, kv_heads, dim, hidden, ffn = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
+    wide = padded_to_panels(hidden)
+    inner = heads * dim
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    mixed = padded_to_panels(2 * ffn)
+    return both * hidden + wide * inner + mixed * hidden + wide * ffn, 2 * wide + both
 
 
 @compiled
@@ -190,20 +198,20 @@ def convolve(frames, count, mels, hidden, wide, weights, vectors):
     """The first convolution: frames [count + 2, mels] -> hidden [count + 2, wide]."""
     inner = hidden[wide:]
     spread(vectors, inner, count, wide)
-    at = product(frames, mels, weights, wide - wide, inner, count, 3 * mels, wide)
+    product(frames, mels, weights, wide - wide, inner, count, 3 * mels, wide)
     gelu(inner, count * wide)
-    return at
 
 
 @part
-def halve(hidden, x, rows, wide, weights, at, bias, places):
+def halve(hidden, x, rows, sizes, weights, vectors, places):
     """The second convolution of `rows` positions, and their sinusoids: x [rows, wide]."""
-    spread(bias, x, rows, wide)
-    at = product(hidden, 2 * wide, weights, at, x, rows, 3 * wide, wide)
+    wide = padded_to_panels(sizes[2])
+    spread(vectors[wide:], x, rows, wide)
+    at = 3 * sizes[4] * wide
+    product(hidden, 2 * wide, weights, at, x, rows, 3 * wide, wide)
     gelu(x, rows * wide)
     for i in range(rows * wide):
         x[i] += places[i]
-    return at
 
 
 @part
@@ -232,9 +240,8 @@ def tower_layer(x, rows, spans, sizes, layer, room):
     spread(vectors, b, rows, inner)
     at = product(a, wide, weights, at, b, rows, width, inner)
     gelu(b, rows * inner)
-    vectors = vectors[inner:]
-    add(x, vectors, rows, wide)
-    return product(b, inner, weights, at, x, rows, ffn, wide), vectors[wide:]
+    add(x, vectors[inner:], rows, wide)
+    product(b, inner, weights, at, x, rows, ffn, wide)
 
 
 @part
@@ -253,6 +260,20 @@ def pool(x, rows, sizes, weights, at, vectors, a, out):
 
 
 @part
+def tower_sizes(sizes):
+    """Weights of both convolutions, weights of one layer, its numbers of `vectors`."""
+    width, ffn, mels = sizes[2], sizes[3], sizes[4]
+    wide = padded_to_panels(width)
+    both = padded_to_panels(3 * width)
+    inner = padded_to_panels(ffn)
+    return (
+        3 * mels * wide + 3 * wide * wide,
+        width * both + width * wide + width * inner + ffn * wide,
+        (6 * wide + both + inner),
+    )
+
+
+@part
 def run_text(
     ids, x, spans, sizes, eps, weights, vectors, table, head, cos, sin, keys, values, work, logits
 ):
@@ -266,15 +287,15 @@ def run_text(
     written.
     """
     layers, rows = sizes[0], len(ids)
-    at, own = rows - rows, vectors
+    of_layer, small = text_sizes(sizes)
     room = work_room(work, sizes[8], sizes[9], sizes[10], sizes[3])
     keys_each, values_each = len(keys) // layers, len(values) // layers
     look_up(ids, table, x, padded_to_panels(sizes[4]))
     for i in range(layers):
         kept = (keys[i * keys_each :], values[i * values_each :])
-        layer = (weights, at, own, kept[0], kept[1])
-        at, own = text_layer(x, rows, spans, sizes, eps[0], layer, (cos, sin), room)
-    speak(x, spans, sizes, eps[0], head, own, room[0], logits)
+        layer = (weights, i * of_layer, vectors[i * small :], kept[0], kept[1])
+        text_layer(x, rows, spans, sizes, eps[0], layer, (cos, sin), room)
+    speak(x, spans, sizes, eps[0], head, vectors[layers * small :], room[0], logits)
 
 
 @part
@@ -307,9 +328,11 @@ def run_tower(frames, spans, sizes, weights, vectors, places, hidden, keys, valu
     rows = (count + 1) // 2
     wide = padded_to_panels(width)
     room = work_room(work, sizes[6], sizes[7], sizes[8], width // sizes[1])
-    at = convolve(frames, count, mels, hidden, wide, weights, vectors)
-    at = halve(hidden, x, rows, wide, weights, at, vectors[wide:], places)
-    own = vectors[2 * wide :]
-    for _ in range(layers):
-        at, own = tower_layer(x, rows, spans, sizes, (weights, at, own, keys, values), room)
-    pool(x, rows, sizes, weights, at, own, room[0], out)
+    at, of_layer, small = tower_sizes(sizes)
+    convolve(frames, count, mels, hidden, wide, weights, vectors)
+    halve(hidden, x, rows, sizes, weights, vectors, places)
+    for i in range(layers):
+        own = vectors[2 * wide + i * small :]
+        tower_layer(x, rows, spans, sizes, (weights, at + i * of_layer, own, keys, values), room)
+    own = vectors[2 * wide + layers * small :]
+    pool(x, rows, sizes, weights, at + layers * of_layer, own, room[0], out)
