@@ -32,7 +32,6 @@ SIGNS = {
     "h": "hɦ",
 }
 CLASS_OF = {sign: name for name, signs in SIGNS.items() for sign in signs}
-TONE = "ɜ"  # espeak-ng's sign of the third tone; the others are digits
 LETTERS = CLASS_OF | {"y": "glide", "j": "b", "x": "p"}  # where they are no signs of the IPA
 
 
@@ -45,7 +44,7 @@ def phones(text: str, language: str) -> list[int]:
     if language in OPEN:
         names = _of_letters(text.lower())
     elif language in HAN[:2]:
-        names = _of_ipa(transcribed(text, "cmn-latn-pinyin").replace(TONE, ""))
+        names = _of_ipa(transcribed(text, "cmn-latn-pinyin"))
     elif language in VOICES:
         names = _of_ipa(transcribed(text.lower(), VOICES[language]))
     else:
@@ -77,8 +76,10 @@ def _of_ipa(ipa: str) -> list[str]:
 
 
 def _tied(first: str, second: str) -> str:
+    if second in NUCLEI:
+        return "diphthong" if first in NUCLEI else second
     if first in NUCLEI:
-        return "diphthong" if second in NUCLEI else first
+        return first
     return "ts" if first in "pb" and second in ("s", "z", "f") else first
 
 

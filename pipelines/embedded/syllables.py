@@ -19,8 +19,21 @@ VOICES = {"en": "en-us", "sv-SE": "sv", **{name: name for name in SAME}}
 HAN = ("zh-CN", "zh-TW", "zh-HK", "yue")
 OPEN = ("rw", "lg", "tw")  # spelled as spoken, and each written vowel group is a syllable
 CURLED = re.compile("(?<=[一这那哪点事块条味花玩会份劲头圈活伴片边样])儿(?![子女童歌科媳戏])")
-VOWELS = frozenset("aeiouyæøœɐɑɒɔəɘɚɛɜɝɞɤɨɪɯɵʉʊʌʏᵻɶ")
+VOWELS = "aeiouyæøœɐɑɒɔəɘɚɛɜɝɞɤɨɪɯɵʉʊʌʏᵻɶ"
 JOINER, SYLLABIC = "\u200d", "\u0329"
+# What espeak-ng's voices write otherwise: a tone by the sign of a vowel; diphthongs of Estonian,
+# Lithuanian and Italian as two vowels; Italian glides as vowels (storia has two syllables).
+AS_SPOKEN = {
+    "vi": (("ɜ", ""),),
+    "cmn-latn-pinyin": (("ɜ", ""),),
+    "et": ((f"([{VOWELS}])(?=[{VOWELS}])", rf"\1{JOINER}"),),
+    "lt": (("([aeɛoɔ])(?:ː?j)?ˈ?(?=[iɪuʊ])", rf"\1{JOINER}"),),
+    "it": (
+        (f"(?<![ˈˌ])[iɪ](?=ˈ?[{VOWELS}])", "j"),
+        (f"(?<![ˈˌ])[uʊ](?=ˈ?[{VOWELS}])", "w"),
+        ("([aeɛoɔuʊ])(?=[iɪuʊ])", rf"\1{JOINER}"),
+    ),
+}
 
 
 def counted(language: str) -> bool:
@@ -53,19 +66,21 @@ def _han(text: str) -> int | None:
 
 @cache
 def transcribed(text: str, voice: str) -> str:
-    """The text in IPA, by espeak-ng's voice of that name."""
+    """The text in IPA without tones, by espeak-ng's voice of that name."""
     command = ["espeak-ng", "-q", "--ipa=3", "-v", voice, "--", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    return done.stdout
+    ipa = done.stdout
+    for written, spoken in AS_SPOKEN.get(voice, ()):
+        ipa = re.sub(written, spoken, ipa)
+    return ipa
 
 
 def nuclei(ipa: str) -> int:
-    """Vowels of a transcription of espeak-ng; a zero-width joiner ties the parts of a diphthong."""
-    number, joined = 0, False
+    """Vowels of a transcription of espeak-ng; a zero-width joiner ties the parts of a diphthong, or
+    a glide to its vowel."""
+    number, before = 0, ""
     for sign in ipa:
-        if sign == JOINER:
-            joined = True
-            continue
-        number += (sign in VOWELS and not joined) or sign == SYLLABIC
-        joined = False
+        is_tied = before[-1:] == JOINER and before[0] in VOWELS
+        number += (sign in VOWELS and not is_tied) or sign == SYLLABIC
+        before = before + sign if sign == JOINER else sign
     return number

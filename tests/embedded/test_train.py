@@ -100,6 +100,10 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
         ("The little boy could not hear every bottle of water.", "en"),
         ("快点，比赛马上就要开始了", "zh-CN"),
         ("Wir haben keine neue Idee.", "de"),
+        ("Я считаю", "ru"),
+        ("Una storia di noi, ma che paura!", "it"),
+        ("Võimalus kaitseb head meest.", "et"),
+        ("Có khi nào nó theo thật", "vi"),
         ("muli mutya ssebo", "lg"),
     ],
 )
