@@ -146,22 +146,6 @@ def test_a_description_reads_as_its_sentence(plain):
     assert json.loads(json.dumps(plain.to_dict()))["levels"]["rate"]["level"] == level.level
 
 
-def test_it_becomes_a_frame(plain, monkeypatch):
-    made = []
-    fake = type(sys)("pandas")
-    fake.DataFrame = made.append
-    monkeypatch.setitem(sys.modules, "pandas", fake)
-    plain.to_frame()
-    assert [row["attribute"] for row in made[0]] == list(ATTRIBUTES)
-    rate = made[0][0]
-    assert (rate["unit"], rate["value"]) == ("syllables/s", plain.measures.rate_syllables_per_s)
-    assert 0 < rate["error"] < rate["value"]
-    for name in ("pandas", "polars"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match="pandas or polars"):
-        plain.to_frame()
-
-
 def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
     for changed, unsure in (
         ({}, set()),
@@ -175,11 +159,10 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         assert {each.attribute for each in readings if each.certainty == "unsure"} == unsure
 
 
-def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
+def test_a_notebook_shows_sentence_gauges_and_numbers(plain):
     shown = plain._repr_html_()
     assert plain.text in shown
     assert (shown.count("<tr>"), shown.count(" ±")) == (len(ATTRIBUTES), len(MEASURES))
-    assert "<svg" in shown
     assert "<script" not in shown
     silent = replace(plain, text="", file="<b>", measures=None, curves=None, warning="<i>")
     bare = silent._repr_html_()

@@ -52,8 +52,8 @@ def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, flo
         seconds = soundfile.info(file).duration
         for name in card.promises:
             way = at(clip[name][0], card.presets[name].gate.entropy)
-            blocks = len(way.decisions)
-            found[name].append((seconds, way.num_missed / blocks, way.num_uploaded, blocks))
+            blocks = len(way.blocks)
+            found[name].append((seconds, way.num_missed / blocks, len(way.uploaded), blocks))
     return found
 
 

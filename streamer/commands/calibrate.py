@@ -20,7 +20,7 @@ from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, put_json, recordings_of
 from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
-from streamer.core.calibration import Branches, Certified, Paths, certify, num_needed
+from streamer.core.calibration import Certified, Paths, certify, num_needed, paths_of
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
@@ -132,7 +132,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
             weights = level_weights(closed.measures(), card.attributes)
             for name, plan in plans.items() if closed.has_speech else ():
                 block_at = Shadow(drafter, target, plan, weights).block_at
-                found[name].append(Branches(block_at, edge.vocabulary, plan.rules).paths())
+                found[name].append(paths_of(block_at, edge.vocabulary, plan.rules))
     return found if all(found.values()) else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamer.commands.options import CompareOptions
@@ -94,8 +94,8 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "first": self.first.to_dict(),
-            "second": self.second.to_dict(),
+            "first": asdict(self.first),
+            "second": asdict(self.second),
             "difference": self.value,
             "error": self.error,
             "verdict": self.verdict(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.plan import num_same
 from streamer.core.rules.settings import ALL
-from streamer.core.text.vocabulary import is_han
+from streamer.core.text.vocabulary import is_letter
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 ACOUSTIC = "acoustic"  # in place of names: all attributes but the one nearest to a feeling
@@ -106,52 +107,34 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
     return levels | {name: level for name, (_, _, level) in _matches(text, phrases).items()}
 
 
-def spans(text: str, phrases: Phrases) -> dict[str, tuple[int, str]]:
-    """(place, phrase) that `parse` reads each attribute from; of those that `text` says."""
-    return {name: (at, phrase) for name, (at, phrase, _) in _matches(text, phrases).items()}
-
-
 def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
-    """attribute -> (place, phrase, level) of its first match."""
-    found: dict[str, tuple[int, str, int]] = {}
-    for phrase, attribute, level in _longest_first(phrases):
-        for at in _places(text, phrase):
-            found.setdefault(attribute, (at, phrase, level))
-            text = text[:at] + TAKEN * len(phrase) + text[at + len(phrase) :]
-    return found
-
-
-def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
-    unknown = sorted(set(phrases) - set(ATTRIBUTES))
-    if unknown:
-        raise ValueError(
-            f"unknown attributes {', '.join(unknown)}: known are {', '.join(ATTRIBUTES)}"
-        )
-    found = [
+    """attribute -> (place, phrase, level) of its first match. Inside a longer word of Latin letters
+    no phrase matches."""
+    if unknown := sorted(set(phrases) - set(ATTRIBUTES)):
+        known = ", ".join(ATTRIBUTES)
+        raise ValueError(f"unknown attributes {', '.join(unknown)}: known are {known}")
+    spoken = [
         (phrase, attribute, i)
         for attribute in ATTRIBUTES
         for i, level in enumerate(phrases.get(attribute, ()))
         for phrase in level["phrases"]
-        if phrase
     ]
-    return sorted(found, key=lambda entry: -len(entry[0]))
-
-
-def _places(text: str, phrase: str) -> list[int]:
-    """Every place where `phrase` stands in `text`, not inside a longer word of Latin letters."""
-    places, end = [], 0
-    while (at := text.find(phrase, end)) >= 0:
-        end = at + len(phrase)
-        if _is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1]):
-            end = at + 1
-        else:
-            places.append(at)
-    return places
+    found: dict[str, tuple[int, str, int]] = {}
+    for phrase, attribute, level in sorted(spoken, key=lambda entry: -len(entry[0])):
+        end = 0
+        while (at := text.find(phrase, end)) >= 0:
+            end = at + len(phrase)
+            if _is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1]):
+                end = at + 1
+                continue
+            found.setdefault(attribute, (at, phrase, level))
+            text = text[:at] + TAKEN * len(phrase) + text[end:]
+    return found
 
 
 def _is_one_word(two: str) -> bool:
     """Whether a word goes on over two characters; Han has no such words."""
-    return len(two) == 2 and all(c.isalpha() and not is_han(c) for c in two)
+    return len(two) == 2 and all(map(is_letter, two))
 
 
 TAKEN = "\0"  # stands for a character that belongs to a phrase
@@ -179,8 +162,7 @@ def fused_confidence(
     tells the mass of the level that it said; the other levels share the rest. A greedy choice
     (is_greedy) was the most likely level, so no other level counts for more.
     """
-    text = "".join(piece.text for piece in pieces)
-    levels = parse(text, phrases)
+    levels = parse("".join(piece.text for piece in pieces), phrases)
     found = {}
     for name, log_mass in masses_of(pieces, phrases).items():
         level, measured = levels[name], chances.get(name)
@@ -200,32 +182,24 @@ def masses_of(pieces: Sequence[SaidToken], phrases: Phrases) -> dict[str, float]
     """attribute -> log of the mass of the level that the pieces say together, nats. Left out are
     attributes that are not said, and those of which a token's log-probability is not known."""
     text = "".join(piece.text for piece in pieces)
+    stops = list(accumulate(len(piece.text) for piece in pieces))
     found = {}
-    for name, (begin, phrase) in spans(text, phrases).items():
-        own = _pieces_in(pieces, begin + parting(phrase, name, phrases), begin + len(phrase))
-        known = [piece.log_prob for piece in own if piece.log_prob is not None]
+    for name, (begin, phrase, _) in _matches(text, phrases).items():
+        # a phrase tells its level from where one of another level, that begins as it does, goes on
+        # otherwise; all of it does if none begins so
+        same = [
+            num_same(phrase, other)
+            for level in phrases[name]
+            if phrase not in level["phrases"]
+            for other in level["phrases"]
+        ]
+        first, end = begin + min(filter(None, same), default=0), begin + len(phrase)
+        own = [
+            piece.log_prob
+            for piece, stop in zip(pieces, stops, strict=True)
+            if stop > first and stop - len(piece.text) < end
+        ]
+        known = [log_prob for log_prob in own if log_prob is not None]
         if own and len(known) == len(own):
             found[name] = math.fsum(known)
-    return found
-
-
-def parting(phrase: str, attribute: str, phrases: Phrases) -> int:
-    """How many characters `phrase` has before the first where one of another level, that begins
-    as it does, goes on otherwise; 0 where none begins so."""
-    others = [
-        num_same(phrase, other)
-        for level in phrases[attribute]
-        if phrase not in level["phrases"]
-        for other in level["phrases"]
-    ]
-    return min(filter(None, others), default=0)
-
-
-def _pieces_in(pieces: Sequence[SaidToken], begin: int, end: int) -> list[SaidToken]:
-    """Those that complete characters `begin` up to `end`."""
-    found, at = [], 0
-    for piece in pieces:
-        if at < end and at + len(piece.text) > begin:
-            found.append(piece)
-        at += len(piece.text)
     return found

@@ -20,7 +20,9 @@ with the calibration clips (the clip is the unit; blocks of one clip are not exc
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +34,8 @@ from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 Prefix = tuple[int, ...]  # the answer's committed ids
+Floats = NDArray[np.float64]
+DIGITS = 4  # of a threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,90 +54,63 @@ class Block:
         """It is uploaded when this is above the threshold: the largest entropy of an id."""
         return math.inf if self.forced else max(signal.entropy for signal in self.signals)
 
-    @property
-    def changed(self) -> bool:
-        """Whether the cloud rejects any of its ids; a bonus token is no change."""
-        return self.n_accepted < len(self.ids)
-
-
-BlockAt = Callable[[Prefix], Block]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One block on a path."""
-
-    block: Block
-    uploaded: bool
-
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Gated mode at every threshold from `least` up to the next path's. answer: all it commits."""
+    """Gated mode at every threshold from `least` up to the next path's: it skips the blocks whose
+    doubt is `least` at most. answer: all it commits."""
 
     least: float
     answer: Prefix
-    decisions: tuple[Decision, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def uploaded(self) -> list[Block]:
+        return [block for block in self.blocks if block.doubt > self.least]
 
     @property
     def num_missed(self) -> int:
-        """Skipped blocks that the cloud would have changed."""
-        return sum(d.block.changed and not d.uploaded for d in self.decisions)
-
-    @property
-    def num_uploaded(self) -> int:
-        return sum(d.uploaded for d in self.decisions)
+        """Skipped blocks of which the cloud rejects any id; a bonus token is no change."""
+        skipped = [block for block in self.blocks if block.doubt <= self.least]
+        return sum(block.n_accepted < len(block.ids) for block in skipped)
 
 
-class Branches:
-    """The walk over one turn's prefixes; each is visited once."""
+Paths = Sequence[Path]  # of one turn at every threshold, falling
+Turns = Sequence[Paths]  # of one clip: a long recording has more than one
 
-    def __init__(self, block_at: BlockAt, vocabulary: Vocabulary, rules: Rules) -> None:
-        self._block_at = block_at
-        self._vocabulary = vocabulary
-        self._rules = rules
-        self._seen: dict[Prefix, Block] = {}
 
-    def path(self, threshold: float) -> Path:
-        """The turn with this threshold: `math.inf` is the edge alone, `-math.inf` exact mode."""
-        prefix: Prefix = ()
-        over = False
-        least = -math.inf
-        decisions: list[Decision] = []
-        while not over:
-            block = self._block(prefix)
-            uploaded = block.forced or block.doubt > threshold
-            if not uploaded:
-                least = max(least, block.doubt)
-            decisions.append(Decision(block, uploaded))
-            prefix, over = self._commit(prefix, block, uploaded)
-        return Path(least, prefix, tuple(decisions))
+def paths_of(block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules: Rules) -> Paths:
+    """Every path of one turn, by falling threshold, from the edge alone to exact mode: the last one
+    skips nothing and holds from -inf on. block_at is asked once about each prefix."""
+    once = functools.cache(block_at)
+    found = [_path(once, vocabulary, rules, sys.float_info.max)]  # below the doubt of a forced one
+    while found[-1].least > -math.inf:
+        threshold = math.nextafter(found[-1].least, -math.inf)
+        found.append(_path(once, vocabulary, rules, threshold))
+    return found
 
-    def paths(self) -> list[Path]:
-        """Every path, by falling threshold; the last one skips nothing and holds from -inf on."""
-        found = [self.path(math.inf)]
-        while found[-1].least > -math.inf:
-            found.append(self.path(math.nextafter(found[-1].least, -math.inf)))
-        return found
 
-    def _block(self, prefix: Prefix) -> Block:
-        if prefix not in self._seen:
-            self._seen[prefix] = self._block_at(prefix)
-        return self._seen[prefix]
-
-    def _commit(self, prefix: Prefix, block: Block, uploaded: bool) -> tuple[Prefix, bool]:
-        """(the prefix after the block, whether the answer is over), as in the state machine."""
-        answer = list(prefix)
-        for token in (*block.ids[: block.n_accepted], block.next_id) if uploaded else block.ids:
-            stopped = stop(self._vocabulary, self._rules, answer, token)
+def _path(
+    block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules: Rules, threshold: float
+) -> Path:
+    """The turn with this threshold; blocks are committed as in the state machine."""
+    answer: list[int] = []
+    blocks: list[Block] = []
+    least = -math.inf
+    while True:
+        block = block_at(tuple(answer))
+        blocks.append(block)
+        ids = block.ids
+        if block.doubt > threshold:
+            ids = (*ids[: block.n_accepted], block.next_id)
+        else:
+            least = max(least, block.doubt)
+        for token in ids:
+            stopped = stop(vocabulary, rules, answer, token)
             if stopped is None or stopped.keep:
                 answer.append(token)
             if stopped is not None:
-                return tuple(answer), True
-        return tuple(answer), False
-
-
-Floats = NDArray[np.float64]
+                return Path(least, tuple(answer), tuple(blocks))
 
 
 def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | None:
@@ -141,18 +118,13 @@ def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | No
     None.
 
     Rows are clips in an order that does not depend on their losses, which are within 0..1 and never
-    fall with the threshold: see `running_max`. confidence 0: in expectation only, otherwise both.
+    fall with the threshold. confidence 0: in expectation only, otherwise both.
     """
-    safe = bounded_mean(losses) <= risk
+    safe = (losses.sum(axis=0) + 1.0) / (len(losses) + 1) <= risk  # the next clip: the worst loss
     if confidence:
         safe &= betting_capital(losses, risk, confidence) >= 1 / (1 - confidence)
     num_safe = int(np.logical_and.accumulate(safe).sum())
     return num_safe - 1 if num_safe else None
-
-
-def bounded_mean(losses: Floats) -> Floats:
-    """Conformal risk control's correction, [m]: the next clip counts with the worst loss."""
-    return (losses.sum(axis=0) + 1.0) / (len(losses) + 1)
 
 
 def betting_capital(losses: Floats, risk: float, confidence: float) -> Floats:
@@ -180,20 +152,6 @@ def num_needed(risk: float, confidence: float = 0.0) -> int:
     return n
 
 
-def running_max(losses: Floats) -> Floats:
-    """The smallest losses above `losses` [n, m] that never fall along m, where thresholds rise.
-
-    Gated text depends on what was committed before, so a higher threshold can, rarely, lose less.
-    Its running maximum is what the theorems need, and never less than the loss.
-    """
-    return np.maximum.accumulate(losses, axis=1)
-
-
-DIGITS = 4  # of a threshold
-Paths = Sequence[Path]  # of one turn at every threshold, falling (Branches.paths)
-Turns = Sequence[Paths]  # of one clip: a long recording has more than one
-
-
 @dataclass(frozen=True)
 class Certified:
     """One preset's threshold and what it did on the clips that certified it."""
@@ -214,28 +172,16 @@ def at(paths: Paths, threshold: float) -> Path:
     return next(path for path in paths if path.least <= threshold)
 
 
-def thresholds_of(clips: Sequence[Turns]) -> Floats:
-    """Every threshold at which any turn changes, rising; -inf is left out. [m]"""
-    found = {
-        path.least for turns in clips for paths in turns for path in paths if path.least > -math.inf
-    }
-    return np.array(sorted(found), dtype=np.float64)
-
-
 def losses_of(clips: Sequence[Turns], thresholds: Floats) -> Floats:
     """[n, m]: each clip's loss at each of the rising thresholds."""
-    return np.stack([_losses(turns, thresholds) for turns in clips])
-
-
-def _losses(turns: Turns, thresholds: Floats) -> Floats:
-    """[m] of one clip."""
-    missed = np.zeros(len(thresholds))
-    total = np.zeros(len(thresholds))
-    for paths in turns:
-        rising = paths[::-1]
-        which = np.searchsorted([path.least for path in rising], thresholds, side="right") - 1
-        missed += np.array([path.num_missed for path in rising])[which]
-        total += np.array([len(path.decisions) for path in rising])[which]
+    missed = np.zeros((len(clips), len(thresholds)))
+    total = np.zeros_like(missed)
+    for i, turns in enumerate(clips):
+        for paths in turns:
+            rising = paths[::-1]
+            which = np.searchsorted([path.least for path in rising], thresholds, side="right") - 1
+            missed[i] += np.array([path.num_missed for path in rising])[which]
+            total[i] += np.array([len(path.blocks) for path in rising])[which]
     return missed / total
 
 
@@ -245,22 +191,19 @@ def certify(
     """The largest threshold that keeps the promise; None if even the surest block is too unsure."""
     # the betting bound takes clips one after the other: in an order blind to their losses
     clips = [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
-    thresholds = thresholds_of(clips)
-    if not len(thresholds):
-        return None
-    index = safe_index(running_max(losses_of(clips, thresholds)), risk, confidence)
+    leasts = {path.least for turns in clips for paths in turns for path in paths}
+    thresholds = np.array(sorted(leasts - {-math.inf}))
+    # Gated text depends on what was committed before, so a higher threshold can, rarely, lose less.
+    # The theorems need losses that never fall: their running maximum, never less than the loss.
+    rising = np.maximum.accumulate(losses_of(clips, thresholds), axis=1)
+    index = safe_index(rising, risk, confidence)
     if index is None:
         return None
     # down: a little stricter
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS
-    decisions = [
-        decision
-        for turns in clips
-        for paths in turns
-        for decision in at(paths, threshold).decisions
-    ]
-    uploads = [decision.block for decision in decisions if decision.uploaded]
-    num_ids = sum(len(block.ids) for block in uploads)
+    taken = [at(paths, threshold) for turns in clips for paths in turns]
+    uploaded = [block for path in taken for block in path.uploaded]
+    num_ids = sum(len(block.ids) for block in uploaded)
     return Certified(
         preset,
         threshold,
@@ -269,6 +212,6 @@ def certify(
         confidence,
         len(clips),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
-        skipped=1 - len(uploads) / len(decisions),
-        accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
+        skipped=1 - len(uploaded) / sum(len(path.blocks) for path in taken),
+        accepted=sum(block.n_accepted for block in uploaded) / num_ids if num_ids else None,
     )

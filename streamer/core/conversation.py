@@ -24,7 +24,6 @@ from streamer.core.timeline import Timeline
 STEP_S = 0.01
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
-DEAD_AIR = "dead air {} times, {:.1f} s"
 BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
 
 Flags = NDArray[np.bool_]
@@ -64,22 +63,21 @@ class Conversation:
     def told_in(self, language: str) -> str:
         """One line."""
         talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
-        times = "dead air {} time, {:.1f} s" if self.dead_air_count == 1 else DEAD_AIR
-        gap = self.gap_median_s
+        dead = f"dead air {{}} {'time' if self.dead_air_count == 1 else 'times'}, {{:.1f}} s"
         parts = [
             told(language, "between channels: talk {}, overlap {:.0%}", talk, self.overlap_share),
-            told(language, times, self.dead_air_count, self.dead_air_s),
-            "" if gap is None else told(language, "gap {:.1f} s (median)", gap),
-            told(language, "interruptions {}", " / ".join(map(str, self.interruptions))),
+            told(language, dead, self.dead_air_count, self.dead_air_s),
         ]
-        return comma(language).join(filter(None, parts))
+        if self.gap_median_s is not None:
+            parts.append(told(language, "gap {:.1f} s (median)", self.gap_median_s))
+        parts.append(told(language, "interruptions {}", " / ".join(map(str, self.interruptions))))
+        return comma(language).join(parts)
 
 
 def conversation(channels: Sequence[Description]) -> Conversation | None:
     """The numbers between channels of one recording, each described alone with measures. None for
     fewer than two, where one was not measured, or where no channel has speech."""
-    timelines = [found.timeline for found in channels]
-    known = [timeline for timeline in timelines if timeline is not None]
+    known = [timeline for found in channels if (timeline := found.timeline) is not None]
     if len(known) < max(2, len(channels)):
         return None
     flags = _speech(known)
@@ -90,10 +88,9 @@ def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark
     """(begin, end in s, kind) of each overlap and each dead air of a call, in order."""
     num = _speech(channels).sum(0)
     marks: list[tuple[float, float, Mark]] = [
-        *((a / 100, b / 100, "overlap") for a, b in runs(num > 1)),
-        *((a / 100, b / 100, "dead air") for a, b in _dead(num)),
+        (a / 100, b / 100, "overlap") for a, b in runs(num > 1)
     ]
-    return sorted(marks)
+    return sorted([*marks, *((a / 100, b / 100, "dead air") for a, b in _dead(num))])
 
 
 def _dead(num: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -117,26 +114,29 @@ def _of(flags: Flags) -> Conversation:
         for channel, each in enumerate(flags)
         for begin, end in runs(without_gaps(each, round(MERGE_S / STEP_S)))
     )
-    num = flags.sum(0)
-    anybody = float((num > 0).sum()) * STEP_S
-    dead = [(end - begin) * STEP_S for begin, end in _dead(num)]
-    talk_s = tuple(float(each.sum()) * STEP_S for each in flags)
-    overlap_s = float((num > 1).sum()) * STEP_S
-    turns = _turns(stretches)
-    gaps = [
-        after[0] - before[1] for before, after in itertools.pairwise(turns) if before[1] <= after[0]
+    interrupting = [
+        own
+        for begin, end, own in stretches
+        if end - begin >= BACKCHANNEL_S
+        and any(other != own and a < begin < b < end for a, b, other in stretches)
     ]
+    turns = _turns(stretches)
+    gaps = [b[0] - a[1] for a, b in itertools.pairwise(turns) if a[1] <= b[0]]
+    num = flags.sum(0)
+    dead = _dead(num)
+    overlap_s = float((num > 1).sum()) * STEP_S
+    talk_s = tuple(float(each.sum()) * STEP_S for each in flags)
     channels = range(len(flags))
     return Conversation(
         talk_share=tuple(seconds / sum(talk_s) for seconds in talk_s),
         talk_s=talk_s,
-        overlap_share=overlap_s / anybody,
+        overlap_share=overlap_s / (float((num > 0).sum()) * STEP_S),
         overlap_s=overlap_s,
-        dead_air_s=sum(dead),
+        dead_air_s=sum((end - begin) * STEP_S for begin, end in dead),
         dead_air_count=len(dead),
         turns=tuple(sum(turn[2] == channel for turn in turns) for channel in channels),
         gap_median_s=median(gaps) if gaps else None,
-        interruptions=tuple(_interruptions(stretches, channel) for channel in channels),
+        interruptions=tuple(map(interrupting.count, channels)),
     )
 
 
@@ -150,11 +150,3 @@ def _turns(stretches: Sequence[Stretch]) -> list[Stretch]:
         elif not turns or end > turns[-1][1]:
             turns.append((begin, end, channel))
     return turns
-
-
-def _interruptions(stretches: Sequence[Stretch], channel: int) -> int:
-    return sum(
-        any(other != channel and start < begin < stop < end for start, stop, other in stretches)
-        for begin, end, own in stretches
-        if own == channel and end - begin >= BACKCHANNEL_S
-    )

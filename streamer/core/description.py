@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
-from importlib import import_module
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any
@@ -21,7 +19,7 @@ from streamer.core.measures.speech_measures import (
     VoicePitch,
     join_measures,
 )
-from streamer.core.readings import card, readings_of
+from streamer.core.readings import card
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, TimedTurn, Timeline
 
@@ -179,25 +177,18 @@ class Description:
         ]
         return Timeline(self.file, ends[-1], Curves.joined(curves), turns, self.channel)
 
-    def to_frame(self) -> Any:
-        """A DataFrame of pandas, or else of polars, with a row for each attribute (`Reading`).
-        Raises ImportError if neither is installed."""
-        return data_frame([reading.to_dict() for reading in readings_of(self)])
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, as in the JSON of `streamer describe`."""
-        return self.as_json()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain types, floats rounded to what they are good for."""
+        """Plain types, as in the JSON of `streamer describe`; floats are rounded."""
         row = {name: getattr(self, name) for name in JSON_FIELDS}
         row["measures"] = self.measures and self.measures.as_json()
         row["voice_pitch"] = self.voice_pitch and self.voice_pitch.as_json()
         row["confidence"] = self.confidence and {
             name: p and round(p, 3) for name, p in self.confidence.items()
         }
-        row["parts"] = [part.as_json() for part in self.parts]
+        row["parts"] = [part.to_dict() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
+
+    as_json = to_dict
 
 
 def for_voice(found: Description, reference: PitchReference) -> Description:
@@ -219,13 +210,18 @@ def join_parts(
     attribute is the level that most parts gave it, the earlier one where two are as frequent.
     warning: of the file, such as one that is cut short.
     """
-    if len(parts) == 1:
-        return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
+    warnings = [p.warning for p in spoken or parts if p.warning]
+    more = f" (so in {len(warnings)} of {len(parts)} parts)" if len(parts) > 1 else ""
+    told = [warning, *(first + more for first in warnings[:1])]
+    warning = "; ".join(filter(None, told)) or None
+    if len(parts) == 1:
+        return replace(parts[0], warning=warning, is_cut=is_cut)
     last = _last_spoken(parts)
-    attributes = {
-        name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
-    }
+    attributes: dict[str, int | None] = {}
+    for name in last.attributes:
+        said = [level for p in spoken if (level := p.attributes[name]) is not None]
+        attributes[name] = Counter(said).most_common(1)[0][0] if said else None
     return replace(
         last,
         file=file,
@@ -236,7 +232,7 @@ def join_parts(
         audio_s=sum(p.audio_s for p in parts),
         attributes=attributes,
         ids=tuple(i for p in parts for i in p.ids),
-        warning=_joined(parts, warning),
+        warning=warning,
         is_cut=is_cut,
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
@@ -281,32 +277,8 @@ def turn_warning(
     return "; ".join(found) or None
 
 
-def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
-    """The file's own warning, then the first one of its parts; parts with speech come first."""
-    spoken = [part for part in parts if part.stop_reason != "no_speech"]
-    of_parts = [part.warning for part in spoken or parts if part.warning]
-    more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
-    told = [warning, *(first + more for first in of_parts[:1])]
-    return "; ".join(filter(None, told)) or None
-
-
-def _most_frequent(levels: Sequence[int | None]) -> int | None:
-    said = [level for level in levels if level is not None]
-    return Counter(said).most_common(1)[0][0] if said else None  # of equal counts the first
-
-
-_BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")
-
-
 def one_line(text: str) -> str:
     """Foreign text as one line that is safe for a terminal and a log: line breaks become blanks,
     control characters are escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(_BREAKS))
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A DataFrame of pandas, or else of polars. Raises ImportError if neither is installed."""
-    for name in ("pandas", "polars"):
-        with suppress(ImportError):
-            return import_module(name).DataFrame(rows)
-    raise ImportError("a frame needs pandas or polars; install one of them")
+    text = text.translate(dict.fromkeys(map(ord, "\n\r\t"), " "))
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

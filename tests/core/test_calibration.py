@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 
 from streamer.core.calibration import (
     Block,
-    Branches,
-    Decision,
     Path,
     at,
     certify,
     losses_of,
     num_needed,
+    paths_of,
     safe_index,
-    thresholds_of,
 )
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Gate, Plan, Signal, Verdict, Verify, fires
@@ -97,7 +95,7 @@ class Toy:
     """A pair whose every choice is a hash of the seed and the prefix."""
 
     def __init__(self, seed, k, agreement):
-        self.seed, self.k, self.agreement, self.num_asked = seed, k, agreement, 0
+        self.seed, self.k, self.agreement = seed, k, agreement
 
     def _hash(self, answer, what):
         return hash((self.seed, what, answer)) & 0xFFFF
@@ -127,7 +125,6 @@ class Toy:
         return n, self.cloud((*prefix, *draft[:n]))
 
     def block_at(self, prefix):
-        self.num_asked += 1
         ids, signals = self.block(prefix)
         forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals) is not None
         return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
@@ -159,8 +156,7 @@ def really(toy, gate):
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9))
 def test_every_path_is_what_gated_mode_does(seed, k, agreement):
     toy = Toy(seed, k, agreement)
-    branches = Branches(toy.block_at, VOCABULARY, RULES)
-    paths = branches.paths()
+    paths = paths_of(toy.block_at, VOCABULARY, RULES)
     leasts = [path.least for path in paths]
     assert leasts == sorted(set(leasts), reverse=True)
     assert leasts[-1] == -math.inf
@@ -170,8 +166,8 @@ def test_every_path_is_what_gated_mode_does(seed, k, agreement):
         for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:
             answer, blocks, calls = really(toy, Gate(entropy=limit))
             assert answer == path.answer
-            assert blocks == [(d.block.ids, d.uploaded) for d in path.decisions]
-            assert calls == path.num_uploaded
+            assert blocks == [(b.ids, b.doubt > path.least) for b in path.blocks]
+            assert calls == len(path.uploaded)
         highest = path.least
 
 
@@ -182,10 +178,7 @@ def turn(*blocks):
         for doubt, changed in blocks
     ]
     levels = sorted({doubt for doubt, _ in blocks}, reverse=True)
-    return [
-        Path(least, (), tuple(Decision(b, b.doubt > least) for b in made))
-        for least in [*levels, -math.inf]
-    ]
+    return [Path(least, (), tuple(made)) for least in [*levels, -math.inf]]
 
 
 def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
@@ -193,6 +186,5 @@ def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     np.testing.assert_allclose(
         losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
     )
-    assert thresholds_of([long]).tolist() == [0.1, 0.2, 0.3, 0.4, 0.9]
     assert certify([long], "fluent", 4, 0.65, 0.0).skipped == pytest.approx(0.4)
-    assert at(long[0], 0.25).num_uploaded == 1
+    assert len(at(long[0], 0.25).uploaded) == 1

@@ -57,10 +57,6 @@ def is_letter(character: str) -> bool:
     return character.isalpha() and not is_han(character)
 
 
-def is_clean(text: str) -> bool:
-    return not UNCLEAN.search(text)
-
-
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
     """Content after the last of `marks` in `text`: characters, and WORD for each word of letters;
     counted up to `enough` at least."""
@@ -122,7 +118,7 @@ class Vocabulary:
         # "" for special, padded and empty ids, and for those not valid UTF-8 alone
         self.texts = tuple(map(_text, self._bytes))
         # not to be emitted by clean rules; not EOS
-        self.never = np.array([not text or not is_clean(text) for text in self.texts])
+        self.never = np.array([not text or UNCLEAN.search(text) is not None for text in self.texts])
         self.never[list(self.eos)] = False
         # [num_ids] 0/1: holds a sentence end, any letter or digit, Han characters alone
         self.ends = bytes(ENDED.search(text) is not None for text in self.texts)
