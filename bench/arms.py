@@ -115,7 +115,7 @@ def _timed(found: Description, deltas: list[TextDelta]) -> Timing:
 
 def models_of(rules: Rules | None = None, **options: object) -> Arm:
     """Models of a config by keywords."""
-    arm = Arm(Config.from_mapping(options))
+    arm = Arm(Config.of(None, options))
     arm.rules = rules
     return arm
 

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
-import numpy as np
-import soxr
 
 from streamer.config import Config
-from streamer.core.audio.chunker import QUALITY
 from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
@@ -58,13 +55,10 @@ class BackgroundSession:
         self._config = config or Config()
         self._before_s = before_s
         self._before = b""
-        self._has_begun = False
         self._rate = 0  # of the first frame, and of the session
-        self._last_rate: int | None = None  # of the last frame
-        self._resampler: soxr.ResampleStream | None = None  # where these two differ
-        self._is_first = anyio.Event()
         self._items: deque[bytes | _End | None] = deque()  # None: speech begins
         self._came = anyio.Event()
+        self._has_begun = False
         self._is_over = False
         self._in_turn = False  # as the caller sees it
         self._lost_s = 0.0  # audio of that turn that was left out
@@ -76,7 +70,8 @@ class BackgroundSession:
         try:
             async with Describer.open(self._config) as describer:
                 await describer.load()
-                await self._is_first.wait()  # the sample rate is known from here on
+                while not self._rate:
+                    await self._more()
                 async with (
                     describer.session(self._rate, measures=True) as session,
                     anyio.create_task_group() as group,
@@ -85,26 +80,31 @@ class BackgroundSession:
                     while True:
                         while self._items:
                             await self._serve(session, self._items.popleft())
-                        self._came = anyio.Event()
-                        await self._came.wait()
+                        await self._more()
         finally:  # later calls return at once
             self._is_over = True
             for end in self._waiting:
                 end.is_done.set()
 
+    async def _more(self) -> None:
+        self._came = anyio.Event()
+        await self._came.wait()
+
     def feed(self, pcm: bytes, sample_rate: int) -> bool:
-        """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
-        was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
-        for what is no such frame."""
-        samples = np.frombuffer(pcm, np.int16)
-        if sample_rate != self._last_rate:
-            self._change_rate(sample_rate)
-        if self._resampler is not None:
-            samples = self._resampler.resample_chunk(samples)
-        self._is_first.set()
-        is_taken = self._put(samples.tobytes(), MAX_FRAMES)
+        """Take a frame of PCM16 mono. False: it was left out, since 1,000 frames wait or `run` has
+        ended. Raises TypeError and ValueError for what is no such frame, and ValueError for another
+        rate than the first frame's."""
+        if len(memoryview(pcm)) % 2:
+            raise ValueError(f"{len(pcm)} bytes are no PCM16: each sample has two")
+        if not sample_rate or sample_rate != self._rate:
+            SessionOptions(sample_rate)  # raises ValueError
+            if self._rate:
+                told = f"sample_rate is {sample_rate}, after {self._rate}"
+                raise ValueError(f"{told}; keep one rate, or begin another session")
+            self._rate = sample_rate
+        is_taken = self._put(bytes(pcm), MAX_FRAMES)
         if not is_taken:
-            self._lost_s += len(samples) / self._rate
+            self._lost_s += len(pcm) / 2 / self._rate
         return is_taken
 
     def begin(self) -> bool:
@@ -131,14 +131,6 @@ class BackgroundSession:
         self._items.append(item)
         self._came.set()
         return True
-
-    def _change_rate(self, rate: int) -> None:
-        SessionOptions(rate)  # raises ValueError
-        self._rate, self._last_rate = self._rate or rate, rate
-        is_same = rate == self._rate
-        self._resampler = (
-            None if is_same else soxr.ResampleStream(rate, self._rate, 1, "int16", QUALITY)
-        )
 
     async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
         if isinstance(item, _End):

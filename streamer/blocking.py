@@ -9,12 +9,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import fields
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -30,11 +27,10 @@ from streamer.stages.batcher import CLOSED
 from streamer.stages.ports import cause_of
 
 Result = TypeVar("Result")
-Called = TypeVar("Called", bound=Callable[..., Any])
-END_S = 5.0  # for all calls to end at the end of the program
+END_S = 5.0  # for each open describer to close at the end of the program
 _lock = threading.Lock()  # one call at a time of the describer that stays open
-_calls: dict[Future[Any], threading.Event] = {}  # of all describers; set when nothing runs
 _usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
+_open: set[BlockingDescriber] = set()
 _is_over = False
 
 
@@ -51,27 +47,6 @@ class Keywords(Options, How, total=False):
     """Those of a describer and of its recordings."""
 
 
-DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(Config)} | {
-    "measures": True
-}
-
-
-def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
-    """The keywords stand in the function's signature, for `help` and completion in notebooks."""
-
-    def spell(function: Called) -> Called:
-        told = signature(function)
-        known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        for name, kind in keywords.__annotations__.items():
-            default, kind = DEFAULTS.get(name), kind.__forward_arg__
-            known.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-        function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
-        return function
-
-    return spell
-
-
-@_spelled_out(Keywords)
 def describe(
     source: Source, config: Config | str | Path | None = None, **options: Unpack[Keywords]
 ) -> Description:
@@ -82,12 +57,10 @@ def describe(
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     of another shape or type.
     """
-    chosen, how = _parted(config, options, 1)
-    with _usual_of(chosen) as describer:
+    with _usual_of(config, options, 1) as (describer, how):
         return describer.describe(source, **how)
 
 
-@_spelled_out(Keywords)
 def describe_many(
     sources: Iterable[Source],
     config: Config | str | Path | None = None,
@@ -102,9 +75,8 @@ def describe_many(
     """
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
-    chosen, how = _parted(config, options, jobs)
     waiting = _listed(sources)  # before the lock: it may describe others
-    with _usual_of(chosen) as describer:
+    with _usual_of(config, options, jobs) as (describer, how):
         return describer.describe_many(waiting, jobs=jobs, **how)
 
 
@@ -115,17 +87,93 @@ def _listed(sources: Iterable[Source]) -> list[Source]:
     return list(sources)
 
 
-def _parted(
+@contextmanager
+def _usual_of(
     config: Config | str | Path | None, options: Mapping[str, Any], jobs: int
-) -> tuple[Config, dict[str, Any]]:
-    """The options of a describer for `jobs` recordings at once, and those of each recording."""
-    how = {name: options[name] for name in How.__annotations__ if name in options}
+) -> Iterator[tuple[BlockingDescriber, dict[str, Any]]]:
+    """The describer that stays open, for `jobs` recordings at once; one with other options is
+    closed. And those of the options that are each recording's."""
+    global _usual
+    how = {name: value for name, value in options.items() if name in How.__annotations__}
     rest = {name: value for name, value in options.items() if name not in how}
-    return Config.of(config, rest).for_jobs(jobs), how
+    chosen = Config.of(config, rest).for_jobs(jobs)
+    with _lock:
+        if _usual is not None and _usual[0] != chosen:
+            _usual[1].close()
+            _usual = None
+        if _usual is None:
+            _usual = chosen, BlockingDescriber(chosen)
+        yield _usual[1], how
+
+
+def open(
+    config: Config | str | Path | None = None, /, **options: Unpack[Options]
+) -> BlockingDescriber:
+    """A describer of your own without async; models load once: `with streamer.open() as d: ...`.
+
+    Takes what `Describer.open` takes. Raises ConfigError, ModelError.
+    """
+    return BlockingDescriber(Config.of(config, options))
+
+
+class BlockingDescriber:
+    """The result of `streamer.open`, which `close` or the end of `with` closes. Several threads may
+    use it; each call waits for its result."""
+
+    def __init__(self, config: Config) -> None:
+        opened: Future[tuple[BlockingPortal, Describer]] = Future()
+        self._thread = threading.Thread(target=anyio.run, args=(_serve, config, opened))
+        self._thread.daemon = True
+        self._thread.start()
+        self._portal, self._describer = opened.result()
+        _open.add(self)
+        atexit.unregister(_end)  # it runs before the end of the models' threads
+        atexit.register(_end)
+
+    def __enter__(self) -> BlockingDescriber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Give the models back. Later calls raise RuntimeError."""
+        _open.discard(self)
+        if self._thread.is_alive():
+            self._portal.start_task_soon(self._portal.stop, True)
+            self._thread.join(timeout_s)
+
+    def _call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
+        """The result of `work`, which is cancelled when the caller is interrupted. A daemon thread
+        ends here at the end of the program."""
+        call: Future[Result] | None = None
+        try:
+            if not self._thread.is_alive():  # a fork has no such thread either
+                raise RuntimeError(f"{CLOSED}; a fork needs one of its own")
+            call = self._portal.start_task_soon(work, self._describer)
+            return call.result()
+        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
+            if call is not None:
+                call.cancel()
+            if _is_over and threading.current_thread().daemon:
+                raise SystemExit from None
+            raise
+
+    def describe(self, source: Source, **how: Unpack[How]) -> Description:
+        """As `streamer.describe`."""
+        given: dict[str, Any] = {"measures": True, **how}
+        return self._call(lambda d: d.describe(source, **given))
+
+    def describe_many(
+        self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
+    ) -> Sequence[Description | Exception]:
+        """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
+        waiting, given = _listed(sources), {"measures": True, **how}
+        return self._call(lambda d: _all(d, waiting, jobs, given))
 
 
 async def _all(
-    describer: Describer, sources: list[Source], jobs: int, **how: Any
+    describer: Describer, sources: list[Source], jobs: int, how: dict[str, Any]
 ) -> Sequence[Description | Exception]:
     found: dict[int, Description | Exception] = {}
     waiting = iter(enumerate(sources))
@@ -143,85 +191,6 @@ async def _all(
     return [found[i] for i in range(len(sources))]
 
 
-@_spelled_out(Options)
-def open_describer(
-    config: Config | str | Path | None = None, /, **options: Unpack[Options]
-) -> BlockingDescriber:
-    """A describer of your own without async; models load once: `with streamer.open() as d: ...`.
-
-    Takes what `Describer.open` takes. Raises ConfigError, ModelError.
-    """
-    return BlockingDescriber(Config.of(config, options))
-
-
-open = open_describer  # as streamer.open
-
-
-class BlockingDescriber:
-    """The result of `streamer.open`, which `close` or the end of `with` closes. Several threads may
-    use it; each call waits for its result."""
-
-    def __init__(self, config: Config) -> None:
-        opened: Future[tuple[BlockingPortal, Describer]] = Future()
-        self._thread = threading.Thread(target=anyio.run, args=(_serve, config, opened))
-        self._thread.daemon = True
-        self._thread.start()
-        self._portal, self._describer = opened.result()
-        atexit.unregister(_end)  # it runs before the end of the models' threads
-        atexit.register(_end)
-
-    def __enter__(self) -> BlockingDescriber:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the models back. Later calls raise RuntimeError."""
-        if self._thread.is_alive():
-            self._portal.call(self._portal.stop, True)
-            self._thread.join()
-
-    def _call(self, work: Callable[[Describer], Awaitable[Result]]) -> Result:
-        """The result of `work`, which is cancelled when the caller is interrupted. A daemon thread
-        ends here at the end of the program."""
-        if not self._thread.is_alive():  # a fork has no such thread either
-            raise RuntimeError(f"{CLOSED}; a fork needs one of its own")
-        is_idle = threading.Event()
-
-        async def until_idle() -> Result:
-            try:
-                return await work(self._describer)
-            finally:
-                is_idle.set()
-
-        if _is_over and threading.current_thread().daemon:
-            raise SystemExit
-        call = self._portal.start_task_soon(until_idle)
-        _calls[call] = is_idle
-        try:
-            return call.result()
-        except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
-            call.cancel()
-            if _is_over and threading.current_thread().daemon:
-                raise SystemExit from None
-            raise
-        finally:
-            _calls.pop(call, None)
-
-    def describe(self, source: Source, **how: Unpack[How]) -> Description:
-        """As `streamer.describe`."""
-        given: dict[str, Any] = {"measures": True, **how}
-        return self._call(lambda d: d.describe(source, **given))
-
-    def describe_many(
-        self, sources: Iterable[Source], *, jobs: int = 1, **how: Unpack[How]
-    ) -> Sequence[Description | Exception]:
-        """As `streamer.describe_many`; at most half of the option `num_slots` are at work."""
-        waiting, given = _listed(sources), {"measures": True, **how}
-        return self._call(lambda d: _all(d, waiting, jobs, **given))
-
-
 async def _serve(config: Config, opened: Future[tuple[BlockingPortal, Describer]]) -> None:
     """Serves a describer's calls in a thread of its own, until the portal is stopped."""
     try:
@@ -236,37 +205,20 @@ async def _serve(config: Config, opened: Future[tuple[BlockingPortal, Describer]
         opened.set_exception(cause_of(error))
 
 
-@contextmanager
-def _usual_of(config: Config) -> Iterator[BlockingDescriber]:
-    """The describer that stays open; one with other options is closed."""
-    global _usual
-    with _lock:
-        if _usual is not None and _usual[0] != config:
-            _usual[1].close()
-            _usual = None
-        if _usual is None:
-            _usual = config, BlockingDescriber(config)
-        yield _usual[1]
-
-
 def _end() -> None:
-    """End all calls at the end of the program, and wait for END_S at most: a daemon thread that
-    is killed inside a model's native code aborts the process."""
+    """Close all at the end of the program: a daemon thread that is killed inside a model's native
+    code aborts the process."""
     global _is_over
-    _is_over, until = True, time.monotonic() + END_S
-    calls = dict(_calls)
-    for call in calls:
-        call.cancel()
-    for is_idle in calls.values():
-        is_idle.wait(max(0.0, until - time.monotonic()))
+    _is_over = True
+    for describer in list(_open):
+        describer.close(END_S)
 
 
 def _forget() -> None:
     """Forget all in a fork, which has none of these threads."""
     global _usual, _lock
     _usual, _lock = None, threading.Lock()
-    _calls.clear()
+    _open.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

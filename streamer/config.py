@@ -28,11 +28,6 @@ from streamer.core.declare import ConfigError as ConfigError
 from streamer.core.decoding.plan import Mode, Plan, Preset
 from streamer.core.rules.settings import ALL, Rules, Sampling
 
-MIN_NEW_TOKENS = 16
-GATED_BUDGET_S = 5.0
-EXACT_BUDGET_S = 30.0
-VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts with one is a verifier elsewhere
-
 SENTENCE = "the sentence"
 DECODING = "decoding"
 ELSEWHERE = "a verifier elsewhere"
@@ -117,12 +112,17 @@ class Config:
     @property
     def is_away(self) -> bool:
         """Whether a verifier elsewhere holds the cloud model."""
-        return self.cloud.startswith(VERIFIER_SCHEMES)
+        return self.cloud.startswith(("ws://", "wss://"))
 
     @property
-    def has_cloud_here(self) -> bool:
-        """Whether `cloud` names a model that is loaded here if the mode needs it."""
-        return self.cloud != "none" and not self.is_away
+    def loads_edge(self) -> bool:
+        """Whether the mode needs an edge here. Beside a verifier it is there for its vocabulary."""
+        return self.mode != "cloud" or self.is_away
+
+    @property
+    def loads_cloud(self) -> bool:
+        """Whether the mode needs a cloud model that is loaded here."""
+        return self.mode != "edge" and self.cloud != "none" and not self.is_away
 
     def _faults(self) -> Iterator[str]:
         """A line for each address that cannot be, and each contradiction."""
@@ -150,21 +150,15 @@ class Config:
 
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded; `preset` fills in what is None here."""
-        gate = preset.gate
-        if self.threshold is not None:
-            gate = replace(gate, entropy=self.threshold)
-        most, least = self.max_new_tokens, self.min_new_tokens
-        if least is None:
-            least = min(MIN_NEW_TOKENS, most)
-        rules = Rules(min_new_tokens=least, max_new_tokens=most)
+        own, most, least = preset.gate, self.max_new_tokens, self.min_new_tokens
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
-        budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
+        rules = Rules(min_new_tokens=min(16, most) if least is None else least, max_new_tokens=most)
         return Plan(
             mode=mode,
             k=self.k or preset.k,
-            gate=gate,
+            gate=own if self.threshold is None else replace(own, entropy=self.threshold),
             rules=rules.saying(self.said),
-            verify_budget_s=budget_s,
+            verify_budget_s=self.verify_budget_s or (5.0 if mode == "gated" else 30.0),
             grows=mode == "exact" and self.k is None,
         )
 
@@ -179,18 +173,13 @@ class Config:
             raise ConfigError("give a config or keywords, not both")
         if isinstance(config, str | Path):
             return cls.from_toml(config)
-        return config or cls.from_mapping(options)
-
-    @classmethod
-    def from_mapping(cls, options: Mapping[str, Any]) -> Config:
-        """From keywords. Raises ConfigError for an unknown or ill-typed one."""
         check_known(options, cls)
-        return cls(**options)
+        return config or cls(**options)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
         """From a pipeline file. Raises ConfigError."""
-        return read_toml(path, cls.from_mapping)
+        return read_toml(path, lambda options: cls.of(None, options))
 
 
 def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:

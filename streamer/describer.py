@@ -69,9 +69,15 @@ class Describer:
             finally:
                 describer._is_closed = True
 
-    async def load(self) -> None:
+    async def load(self) -> Parts:
         """Load models and connect now instead of at the first use. Raises ModelError."""
-        await self._live_parts()
+        async with self._starting:
+            if self._is_closed:
+                raise RuntimeError(CLOSED)
+            if self._parts is None:
+                opening = open_parts(self._models, self._group)
+                self._parts = await self._stack.enter_async_context(opening)
+        return self._parts
 
     @property
     def link(self) -> RemoteCloud | None:
@@ -135,10 +141,10 @@ class Describer:
         _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         listeners = Listeners(on_delta or _ignore, on_heard or _ignore)
-        parts = await self._live_parts()
+        parts = patient(await self.load())
         said, speaks = self._models.said(attributes), self._models.speaking(language)
+        parts = saying(parts, self._models, said, speaks)
         async with self._at_once:
-            parts = saying(patient(parts), self._models, said, speaks)
             result = await describe_recording(parts, source, listeners, measures, channel, track)
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()
@@ -206,8 +212,7 @@ class Describer:
     @asynccontextmanager
     async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
         """The bare stream of a session, for servers: every event of every turn."""
-        parts = await self._live_parts()
-        parts = saying(parts, self._models, options.said, options.language)
+        parts = saying(await self.load(), self._models, options.said, options.language)
         async with open_stream(parts, options) as stream:
             yield stream
 
@@ -217,15 +222,6 @@ class Describer:
         if self.config.mode == "gated" and link is not None and not link.was_linked:
             told = f"{link.name} was not reached ({link.trouble}): nothing was verified"
             warnings.warn(told, PromiseWarning, stacklevel=3)
-
-    async def _live_parts(self) -> Parts:
-        async with self._starting:
-            if self._is_closed:
-                raise RuntimeError(CLOSED)
-            if self._parts is None:
-                opening = open_parts(self._models, self._group)
-                self._parts = await self._stack.enter_async_context(opening)
-        return self._parts
 
 
 def _check_source(source: object) -> None:

@@ -80,15 +80,19 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
 @pytest.mark.parametrize(
     ("frame", "rate", "says"),
     [
-        (b"abc", 16_000, "multiple of element size"),
+        (b"abc", 16_000, "3 bytes are no PCM16"),
         (bytes(2), 0, "sample_rate_hz is 0"),
         (bytes(2), 16_000.0, "give whole Hz"),
         ("abc", 16_000, "bytes-like"),
+        (bytes(2), 8_000, "sample_rate is 8000, after 16000; keep one rate"),
     ],
 )
 async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
+    voice = BackgroundSession(EDGE)
+    if rate == 8_000:
+        assert voice.feed(frame, 16_000)
     with pytest.raises((TypeError, ValueError), match=says):
-        BackgroundSession(EDGE).feed(frame, rate)
+        voice.feed(frame, rate)
 
 
 async def test_a_turn_without_a_frame_is_none(spoken):

@@ -1,6 +1,5 @@
 """The API as a script and a notebook meet it: without async, faces, typed options, names."""
 
-import inspect
 import json
 import pickle
 import sys
@@ -192,9 +191,3 @@ def test_the_public_names_and_nothing_else_are_listed():
     assert set(dir(streamer)) == set(streamer.__all__)
     assert all(getattr(streamer, name) is not None for name in streamer.__all__)
     assert streamer.__doc__.splitlines()[2].strip() == "import streamer"
-
-
-def test_notebooks_complete_every_option() -> None:
-    for function in (streamer.describe, streamer.describe_many, streamer.open):
-        assert {"mode", "language", "seed"} <= inspect.signature(function).parameters.keys()
-    assert inspect.signature(streamer.describe).parameters["measures"].default is True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import ssl
 import time
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,15 +19,13 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
-from streamer.assembly.models import Models, PromiseWarning, doubts_of_cloud
-from streamer.config import Config
+from streamer.assembly.models import Models, PromiseWarning
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.settings import stop
 from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.decoding import LocalVerifier
 from streamer.model.thinker import Thinker
@@ -63,21 +60,25 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     from streamer.net.link.dial import VerifierAddress
     from streamer.net.service.admission import KEY_CHARACTERS
 
-    config = models.config
-    first = models.first
+    config, card, plan = models.config, models.first.card, models.plan
     key = config.cloud_key or os.environ.get(KEY)
     if key and not KEY_CHARACTERS.fullmatch(key):
         told = f"the key in cloud_key or {KEY} holds characters that no key has; check it"
         raise ModelError(config.cloud, told)
-    plan = models.plan
-    is_eager = config.cloud_audio == "eager"
     tls = ssl.create_default_context() if config.cloud.startswith("wss://") else None
+    is_eager = config.cloud_audio == "eager"
     verifier = VerifierAddress(config.cloud, key, tls, is_eager, plan.verify_budget_s)
-    phrases = {name: first.card.speaking(name).phrases for name in first.card.spoken}
-    terms = DecodingTerms(first.vocabulary, plan.rules, config.sampling(), phrases)
-    link = RemoteCloud(
-        verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
-    )
+    phrases = {name: card.speaking(name).phrases for name in card.spoken}
+    terms = DecodingTerms(models.first.vocabulary, plan.rules, config.sampling(), phrases)
+
+    def doubt(fingerprint: str) -> None:
+        """A warning, never an error: that would end the link's task, which all turns need."""
+        try:
+            models.check_promise(cloud=fingerprint)
+        except PromiseWarning as warning:
+            notice(str(warning))
+
+    link = RemoteCloud(verifier, terms, time.perf_counter, on_model=doubt)
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
     if link.lost is not None:
@@ -85,19 +86,9 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     return link
 
 
-def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """A warning, never an error: that would end the link's task, which all turns need."""
-    for line in doubts_of_cloud(config, card, fingerprint):
-        try:
-            warnings.warn(line, PromiseWarning, stacklevel=2)
-        except PromiseWarning:
-            notice(line)
-
-
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    vocabulary = thinker.vocabulary
-    card = thinker.card
+    vocabulary, card = thinker.vocabulary, thinker.card
     return VerifierModel(
         fingerprint_of(thinker.directory),
         vocabulary.fingerprint,

@@ -38,28 +38,34 @@ class Models:
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), None where the mode needs none or it is away. Raises ModelError."""
         c = self.config
-        mode = "edge" if c.cloud == "none" else c.mode
-        is_away = self.verifier_url is not None
-        edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
-        cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
-        loaded: list[Thinker | None] = []
-        roles: tuple[tuple[Path | None, Role], ...] = ((edge_at, "edge"), (cloud_at, "cloud"))
-        for at, role in roles:
-            with Bar(f"loading {role}", 1) as bar:
-                told = functools.partial(_show, bar)
-                given = (c.num_slots, c.device, c.engine, told)
-                loaded.append(None if at is None else load(str(at), role, *given))
-        edge, cloud = loaded
+        edge_at = resolve(c.edge, "edge") if c.loads_edge else None
+        cloud_at = resolve(c.cloud, "cloud") if c.loads_cloud else None
+        edge = None if edge_at is None else self._load(edge_at, "edge")
+        cloud = None if cloud_at is None else self._load(cloud_at, "cloud")
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
-        for thinker in filter(None, loaded):
+        for thinker in filter(None, (edge, cloud)):
             warm_up(thinker)
         return edge, cloud
+
+    def _load(self, directory: Path, role: Role) -> Thinker:
+        c = self.config
+        with Bar(f"loading {role}", 1) as bar:
+
+            def show(done: int, total: int) -> None:
+                bar.show(done / total, f"{done} of {total}")
+
+            return load(str(directory), role, c.num_slots, c.device, c.engine, show)
 
     @property
     def thinkers(self) -> list[Thinker]:
         """Those that are loaded here, the edge first."""
         return [thinker for thinker in self.pair if thinker is not None]
+
+    @property
+    def first(self) -> Thinker:
+        """The model whose card counts: the edge, or the cloud where there is no edge."""
+        return self.thinkers[0]
 
     @property
     def verifier_url(self) -> str | None:
@@ -78,8 +84,7 @@ class Models:
                 thinker.card.speaking(self.language)
             except ValueError as error:
                 raise ConfigError(f"{thinker.directory}: {error}") from None
-        said = () if self.config.said == ALL else names_of(self.config.said)
-        for name in said:
+        for name in () if self.config.said == ALL else names_of(self.config.said):
             if name not in self.can_say:
                 why = f"has no phrases of {name} that the cloud says, too"
                 way = "leave attributes out, or take models whose cards have them"
@@ -87,30 +92,24 @@ class Models:
         self.check_promise()
 
     @functools.cached_property
-    def cloud_model(self) -> str:
+    def _cloud_here(self) -> str:
         """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
 
-    def check_promise(self, said: str = "", language: str = "") -> None:
+    def check_promise(self, said: str = "", language: str = "", cloud: str = "") -> None:
         """Warn once (PromiseWarning) where the gate's promise was made for something else. said,
-        language: those of a turn in place of the describer's."""
-        edge, cloud = self.pair
+        language: those of a turn in place of the describer's. cloud: the fingerprint of one that
+        is elsewhere."""
+        edge, _ = self.pair
         if self._calibrates or edge is None or self.plan.mode != "gated":
             return
         card = edge.card.speaking(language or self.language)
-        lines = doubts_of(self.config, card, said or self.config.said)
-        if cloud is not None:
-            lines += doubts_of_cloud(self.config, card, self.cloud_model)
+        lines = doubts_of(self.config, card, said or self.config.said, cloud or self._cloud_here)
         for line in lines:
             if line not in self._told:
                 self._told.add(line)
                 warnings.warn(line, PromiseWarning, stacklevel=3)
-
-    @property
-    def first(self) -> Thinker:
-        """The model whose card counts: the edge, or the cloud where there is no edge."""
-        return self.thinkers[0]
 
     @property
     def plan(self) -> Plan:
@@ -157,14 +156,9 @@ class Models:
         return found
 
     @property
-    def max_turn_s(self) -> float:
-        return min(thinker.card.max_turn_s for thinker in self.thinkers)
-
-    def phrases_in(self, language: str) -> Mapping[str, Any]:
-        """Attribute phrases of a language, to read a sentence back: of the first model that has
-        some."""
-        found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
-        return next(filter(None, found), {})
+    def language(self) -> str:
+        """The language of sentences that ask for no other."""
+        return self.config.language or self.first.card.language
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -172,16 +166,6 @@ class Models:
         cards = [thinker.card for thinker in self.thinkers]
         both = [each for each in cards[0].spoken if all(each in card.spoken for card in cards)]
         return tuple(sorted(both, key=lambda each: each != self.language))
-
-    @functools.cached_property
-    def level_names(self) -> LevelNames:
-        """attribute -> the names of its levels, lowest first, by language."""
-        return level_names({each: self.phrases_in(each) for each in self.languages})
-
-    @property
-    def language(self) -> str:
-        """The language of sentences that ask for no other."""
-        return self.config.language or self.first.card.language
 
     def speaking(self, language: str | None) -> str:
         """The language of a turn whose caller asks for `language`. Raises ValueError for one that
@@ -194,6 +178,17 @@ class Models:
         self.check_promise(language=language)
         return language
 
+    def phrases_in(self, language: str) -> Mapping[str, Any]:
+        """Attribute phrases of a language, to read a sentence back: of the first model that has
+        some."""
+        found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
+        return next(filter(None, found), {})
+
+    @functools.cached_property
+    def level_names(self) -> LevelNames:
+        """attribute -> the names of its levels, lowest first, by language."""
+        return level_names({each: self.phrases_in(each) for each in self.languages})
+
     @property
     def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
         """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
@@ -203,21 +198,17 @@ class Models:
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        assert self.pair[0] is not None
-        directory = self.pair[0].directory
+        directory = self.first.directory
         check_torch(directory, "transformers")
         from streamer.model.engines.load import load_stock
 
         return load_stock(directory)
 
 
-def _show(bar: Bar, done: int, total: int) -> None:
-    bar.show(done / total, f"{done} of {total}")
-
-
-def doubts_of(config: Config, card: ModelCard, said: str) -> list[str]:
-    """A line if the preset's promise does not cover these options. said: the attributes, as in
-    Rules.form."""
+def doubts_of(config: Config, card: ModelCard, said: str, cloud: str) -> list[str]:
+    """A line if the preset's promise does not cover these options, and one if it was made for
+    another cloud model. said: the attributes, as in Rules.form. cloud: the fingerprint of the one
+    that verifies, "" while it is not known."""
     promise = card.promises.get(config.preset)
     if promise is None:
         return []
@@ -230,17 +221,12 @@ def doubts_of(config: Config, card: ModelCard, said: str) -> list[str]:
         f"attributes {said}": said not in [FORMS[profile] for profile in promise.profiles],
         f"sentences in {card.language}": card.language not in promise.languages,
     }
-    others = [name for name, is_so in is_other.items() if is_so]
-    told = f"the gate's promise was not made for {' and '.join(others)}"
-    return [f"{told}; leave that out, or take mode exact to be sure"] if others else []
-
-
-def doubts_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> list[str]:
-    """The same where another cloud model verifies. fingerprint: of the one that does."""
-    promise = card.promises.get(config.preset)
-    is_gated = config.mode == "gated"
-    if not is_gated or promise is None or promise.fingerprint in ("", fingerprint):
-        return []
-    made_for = f"{promise.cloud} {promise.fingerprint}, not {fingerprint}"
-    told = f"the gate's promise was made for another cloud model ({made_for})"
-    return [f"{told}; run streamer calibrate"]
+    lines = []
+    if others := [name for name, is_so in is_other.items() if is_so]:
+        told = f"the gate's promise was not made for {' and '.join(others)}"
+        lines.append(f"{told}; leave that out, or take mode exact to be sure")
+    if cloud and promise.fingerprint not in ("", cloud):
+        made_for = f"{promise.cloud} {promise.fingerprint}, not {cloud}"
+        told = f"the gate's promise was made for another cloud model ({made_for})"
+        lines.append(f"{told}; run streamer calibrate")
+    return lines

@@ -41,6 +41,7 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             if thinker is not None:
                 sides[name] = await stack.enter_async_context(open_side(thinker, name))
         plan = models.plan
+        max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
         yield Parts(
             plan=plan,
             sampling=models.config.sampling(),
@@ -49,13 +50,13 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             # with a verifier elsewhere it is there in mode cloud for its vocabulary
             edge=None if plan.mode == "cloud" else sides["edge"],
             cloud=await _cloud(models, sides["cloud"], group),
-            cut=partial(_cutter, models.max_turn_s),
+            cut=partial(_cutter, max_turn_s),
             drafts=models.drafting,
             updates=describe_so_far,
             phrases=models.phrases_in(plan.rules.language),
             level_names=models.level_names,
             is_measured=models.config.words == "measured",
-            max_turn_s=models.max_turn_s,
+            max_turn_s=max_turn_s,
             slots=anyio.Semaphore(models.config.num_slots),
         )
 

@@ -167,7 +167,7 @@ class CalibrateOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not Config(cloud=self.cloud).has_cloud_here:
+        if not Config(cloud=self.cloud).loads_cloud:
             told = "calibration needs the model itself: a directory or a hub id"
             raise ConfigError(f"--cloud is {self.cloud}; {told}")
 

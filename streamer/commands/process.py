@@ -224,9 +224,8 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
     """A describer whose models are loaded. Raises ModelError."""
     from streamer.describer import Describer
 
-    edge = [f"edge {config.edge}"] if config.mode != "cloud" or config.is_away else []
-    has_cloud = config.mode != "edge" and config.has_cloud_here
-    cloud = [f"cloud {config.cloud}"] if has_cloud else []
+    edge = [f"edge {config.edge}"] if config.loads_edge else []
+    cloud = [f"cloud {config.cloud}"] if config.loads_cloud else []
     async with Describer.open(config) as describer:
         with loading(" and ".join(edge + cloud), is_service=is_service):
             await describer.load()

@@ -38,7 +38,7 @@ from streamer.model.thinker import resolve
 )
 def test_keywords_that_mean_nothing_are_refused(options, reason):
     with pytest.raises(ConfigError, match=reason) as error:
-        Config.from_mapping(options)
+        Config.of(None, options)
     assert str(error.value).isprintable()
 
 
