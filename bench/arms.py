@@ -44,8 +44,8 @@ class Arm(Models):
 
     rules: Rules | None = None
 
-    def plan_of(self, preset: Preset, language: str = "") -> Plan:
-        plan = super().plan_of(preset, language)
+    def plan_in(self, language: str, preset: Preset | None = None) -> Plan:
+        plan = super().plan_in(language, preset)
         if self.rules is None:
             return plan
         own = ("min_new_tokens", "max_new_tokens", "form", "language")

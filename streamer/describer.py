@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -25,6 +24,7 @@ from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
+from streamer.core.rules.settings import ALL
 from streamer.extras import load
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.batcher import CLOSED
@@ -77,6 +77,7 @@ class Describer:
             if self._parts is None:
                 opening = open_parts(self._models, self._group)
                 self._parts = await self._stack.enter_async_context(opening)
+                self._models.check_promise(self._parts.plan.rules)
         return self._parts
 
     @property
@@ -104,7 +105,7 @@ class Describer:
     @property
     def said(self) -> tuple[str, ...]:
         """The attributes that sentences name, which may be asked for alone. Raises ModelError."""
-        return names_of(self._models.said(None), self._models.can_say)
+        return names_of(self.config.said, self._models.can_say)
 
     async def describe(
         self,
@@ -142,8 +143,7 @@ class Describer:
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
         listeners = Listeners(on_delta or _ignore, on_heard or _ignore)
         parts = patient(await self.load())
-        said, speaks = self._models.said(attributes), self._models.speaking(language)
-        parts = saying(parts, self._models, said, speaks)
+        parts = self._saying(parts, attributes, language)
         async with self._at_once:
             result = await describe_recording(parts, source, listeners, measures, channel, track)
         if not result.blocks_unverified:  # else the description's warning says so
@@ -202,19 +202,22 @@ class Describer:
             coach=(load("coach")() if coach else None) if isinstance(coach, bool) else coach,
             pitch_reference=pitch_reference,
         )
-        await self.load()
-        said, speaks = self._models.said(attributes), self._models.speaking(language)
-        options = replace(options, said=said, language=speaks)
-        async with self.stream(options) as stream:
-            yield stream
+        async with open_stream(self._saying(await self.load(), attributes, language), options) as s:
+            yield s
         self._warn_if_unverified()
 
     @asynccontextmanager
     async def stream(self, options: SessionOptions) -> AsyncIterator[LiveSession]:
         """The bare stream of a session, for servers: every event of every turn."""
-        parts = saying(await self.load(), self._models, options.said, options.language)
+        names = None if options.said in ("", ALL) else options.said
+        parts = saying(await self.load(), self._models, names, options.language or None)
         async with open_stream(parts, options) as stream:
             yield stream
+
+    def _saying(self, parts: Parts, names: str | None, language: str | None) -> Parts:
+        parts = saying(parts, self._models, names, language)
+        self._models.check_promise(parts.plan.rules)
+        return parts
 
     def _warn_if_unverified(self) -> None:
         """Mode gated: one line where the verifier was never there; no block may have shown it."""

@@ -62,7 +62,7 @@ def check(args: argparse.Namespace) -> list[dict]:
     from bench.common import table_of
 
     config = Config(edge=args.edge, cloud=args.cloud, language=args.language)
-    models = Models(config, calibrates=True)
+    models = Models(config)
     card, found = models.first.card.speaking(args.language), []
     for name, rows in losses(models, args.files).items():
         for low, high in LENGTHS_S:

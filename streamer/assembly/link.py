@@ -74,7 +74,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     def doubt(fingerprint: str) -> None:
         """A warning, never an error: that would end the link's task, which all turns need."""
         try:
-            models.check_promise(cloud=fingerprint)
+            models.check_promise(plan.rules, fingerprint)
         except PromiseWarning as warning:
             notice(str(warning))
 

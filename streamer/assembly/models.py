@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from streamer.config import Config, ConfigError
-from streamer.core.attributes import FORMS, LevelNames, chosen, level_names, names_of
+from streamer.core.attributes import FORMS, LevelNames, level_names, names_of
 from streamer.core.decoding.plan import Plan, Preset
-from streamer.core.rules.settings import ALL
+from streamer.core.rules.settings import ALL, Rules
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
@@ -29,9 +29,8 @@ class PromiseWarning(UserWarning):
 class Models:
     """Edge and cloud as the config's mode needs them; the one place that loads a model."""
 
-    def __init__(self, config: Config, calibrates: bool = False) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self._calibrates = calibrates  # the promise is about to be made
         self._told: set[str] = set()  # warnings: a line per set of attributes and language at most
 
     @functools.cached_property
@@ -89,7 +88,6 @@ class Models:
                 why = f"has no phrases of {name} that the cloud says, too"
                 way = "leave attributes out, or take models whose cards have them"
                 raise ConfigError(f"{self.first.directory}: {why}; {way}")
-        self.check_promise()
 
     @functools.cached_property
     def _cloud_here(self) -> str:
@@ -97,16 +95,14 @@ class Models:
         cloud = self.pair[1]
         return "" if cloud is None else fingerprint_of(cloud.directory)
 
-    def check_promise(self, said: str = "", language: str = "", cloud: str = "") -> None:
-        """Warn once (PromiseWarning) where the gate's promise was made for something else. said,
-        language: those of a turn in place of the describer's. cloud: the fingerprint of one that
-        is elsewhere."""
+    def check_promise(self, rules: Rules, cloud: str = "") -> None:
+        """Warn once (PromiseWarning) where the gate's promise was made for other sentences than
+        those of `rules`, or for something else. cloud: the fingerprint of one that is elsewhere."""
         edge, _ = self.pair
-        if self._calibrates or edge is None or self.plan.mode != "gated":
+        if edge is None or self.plan.mode != "gated":
             return
-        card = edge.card.speaking(language or self.language)
-        lines = doubts_of(self.config, card, said or self.config.said, cloud or self._cloud_here)
-        for line in lines:
+        card, said = edge.card.speaking(rules.language), rules.form or self.config.said
+        for line in doubts_of(self.config, card, said, cloud or self._cloud_here):
             if line not in self._told:
                 self._told.add(line)
                 warnings.warn(line, PromiseWarning, stacklevel=3)
@@ -116,23 +112,20 @@ class Models:
         """How answers in the describer's language are decoded."""
         return self.plan_in(self.language)
 
-    def plan_in(self, language: str) -> Plan:
-        """The same in `language`. The edge drafts ahead where blocks wait for a verdict: of a
-        verifier elsewhere, which takes several requests at once, or each block in mode exact."""
+    def plan_in(self, language: str, preset: Preset | None = None) -> Plan:
+        """The same in `language`, under another preset than the config's.
+
+        Without phrases these models have no form, and a verifier elsewhere is asked for none. The
+        edge drafts ahead where blocks wait for a verdict: of a verifier elsewhere, which takes
+        several requests at once, or each block in mode exact.
+        """
         card = self.first.card.speaking(language)
-        plan = self.plan_of(card.presets[self.config.preset], language)
+        plan = self.config.plan(preset or card.presets[self.config.preset])
+        form = plan.rules.form if card.phrases and self._is_one_form(language) else ""
+        plan = replace(plan, rules=replace(plan.rules, form=form, language=language))
         if self.verifier_url is not None:
             return replace(plan, ahead=DRAFT_AHEAD, credits=CREDITS)
         return replace(plan, ahead=DRAFT_AHEAD) if plan.mode == "exact" else plan
-
-    def plan_of(self, preset: Preset, language: str = "") -> Plan:
-        """The config's plan under a preset, in a language. Without phrases these models have no
-        form, and a verifier elsewhere is asked for none."""
-        language = language or self.language
-        plan = self.config.plan(preset)
-        has_form = self._is_one_form(language) and self.first.card.speaking(language).phrases
-        form = plan.rules.form if has_form else ""
-        return replace(plan, rules=replace(plan.rules, form=form, language=language))
 
     def _is_one_form(self, language: str) -> bool:
         """Whether all of these models say the same phrases in `language`."""
@@ -142,18 +135,6 @@ class Models:
     def can_say(self) -> tuple[str, ...]:
         """The attributes that may be asked for alone: none where models say different phrases."""
         return tuple(self.phrases_in(self.language)) if self._is_one_form(self.language) else ()
-
-    def said(self, names: str | None) -> str:
-        """The attributes that sentences name, of `names` that a caller asks for and the config
-        allows, as core/attributes.py's `chosen`. Raises ValueError."""
-        allowed = self.config.said
-        if names is None:
-            return allowed
-        if self.config.draft == "generate":
-            raise ValueError("draft generate follows no rule, so it names every attribute")
-        found = chosen(names, names_of(allowed, self.can_say))
-        self.check_promise(found)
-        return found
 
     @property
     def language(self) -> str:
@@ -169,14 +150,11 @@ class Models:
 
     def speaking(self, language: str | None) -> str:
         """The language of a turn whose caller asks for `language`. Raises ValueError for one that
-        these models do not all speak. Warns once (PromiseWarning) of one without a promise."""
-        if language is None:
-            return self.language
-        if language not in self.languages:
+        these models do not all speak."""
+        if language is not None and language not in self.languages:
             told = f"language is {language!r}; these models speak {' and '.join(self.languages)}"
             raise ValueError(told)
-        self.check_promise(language=language)
-        return language
+        return language or self.language
 
     def phrases_in(self, language: str) -> Mapping[str, Any]:
         """Attribute phrases of a language, to read a sentence back: of the first model that has

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from streamer.assembly.link import open_remote
 from streamer.assembly.models import Models
+from streamer.core.attributes import chosen, names_of
 from streamer.extras import load
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.audio.vad import TurnRule
@@ -41,6 +42,13 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             if thinker is not None:
                 sides[name] = await stack.enter_async_context(open_side(thinker, name))
         plan = models.plan
+        cloud: Cloud | None = None
+        if models.verifier_url is not None:
+            assert group is not None, "a link runs in a group"
+            cloud = await open_remote(models, group)
+        elif (side := sides["cloud"]) is not None:
+            verifier_of = partial(LocalVerifier, sampling=models.config.sampling())
+            cloud = LocalCloud(side, verifier_of, plan.mode)
         max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
         yield Parts(
             plan=plan,
@@ -49,7 +57,7 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             suffix=models.first.suffixes[plan.rules.language],
             # with a verifier elsewhere it is there in mode cloud for its vocabulary
             edge=None if plan.mode == "cloud" else sides["edge"],
-            cloud=await _cloud(models, sides["cloud"], group),
+            cloud=cloud,
             cut=partial(_cutter, max_turn_s),
             drafts=models.drafting,
             updates=describe_so_far,
@@ -68,11 +76,15 @@ async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
         yield Side(batcher, partial(Listener, thinker))
 
 
-def saying(parts: Parts, models: Models, said: str, language: str) -> Parts:
-    """The same for sentences in `language` that name the attributes `said`; "" stands for the
-    describer's."""
-    plan = models.plan_in(language or models.language)
-    rules = plan.rules.saying(said) if said else plan.rules
+def saying(parts: Parts, models: Models, names: str | None, language: str | None) -> Parts:
+    """The same for sentences in `language` that name the attributes `names`, as in Config, among
+    the describer's; None stands for the describer's. Raises ValueError."""
+    plan = models.plan_in(models.speaking(language))
+    rules = plan.rules
+    if names is not None:
+        if models.config.draft == "generate":
+            raise ValueError("draft generate follows no rule, so it names every attribute")
+        rules = rules.saying(chosen(names, names_of(models.config.said, models.can_say)))
     return replace(
         parts,
         plan=replace(plan, rules=rules, verify_budget_s=parts.plan.verify_budget_s),
@@ -92,16 +104,6 @@ def patient(parts: Parts, hears_late: bool = True) -> Parts:
     cloud = copy.copy(parts.cloud)
     cloud.hears_late = hears_late and parts.mode == "gated"
     return replace(parts, cloud=cloud, plan=replace(parts.plan, verify_budget_s=math.inf))
-
-
-async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
-    if models.verifier_url is not None:
-        assert group is not None, "a link runs in a group"
-        return await open_remote(models, group)
-    if side is None:
-        return None
-    verifier_of = partial(LocalVerifier, sampling=models.config.sampling())
-    return LocalCloud(side, verifier_of, models.plan.mode)
 
 
 def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:

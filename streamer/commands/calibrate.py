@@ -42,7 +42,7 @@ def run(options: CalibrateOptions) -> int:
     """The exit status: 1 if a file failed. Raises ConfigError, ModelError, Failed."""
     files = clips_of(options)
     config = Config(mode="gated", edge=options.edge, cloud=options.cloud, language=options.language)
-    models = Models(config, calibrates=True)
+    models = Models(config)
     directory = resolve(options.edge, "edge")
     card, copy = place_of(options, directory)
     models.load()
@@ -121,7 +121,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     """One recording at every threshold; None if it holds no speech. Raises AudioError."""
     edge = models.first
     card = edge.card.speaking(models.language)
-    plans = {name: models.plan_of(preset) for name, preset in card.presets.items()}
+    plans = {name: models.plan_in(models.language, preset) for name, preset in card.presets.items()}
     found: Clip = {name: [] for name in plans}
     with open_audio(file) as audio:
         heard = hear_parts(

@@ -31,7 +31,8 @@ def warned(**options):
         warnings.simplefilter("always")
         models = Models(Config(**options))
         models.load()
-        models.load()
+        for _ in range(2):
+            models.check_promise(models.plan.rules)
     return [str(one.message) for one in caught if one.category is PromiseWarning]
 
 

@@ -19,7 +19,7 @@ class LoadedModels(Models):
 
     def __init__(self, edge, cloud, plan, sampling, before=None):
         chance = {name: getattr(sampling, name) for name in ("temperature", "top_p", "seed")}
-        super().__init__(Config(mode=plan.mode, **chance), calibrates=True)
+        super().__init__(Config(mode=plan.mode, **chance))
         self.pair = (None if plan.mode == "cloud" else edge, None if plan.mode == "edge" else cloud)
         self._given, self._before = plan, before
 
