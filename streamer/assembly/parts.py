@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -101,8 +100,7 @@ def patient(parts: Parts, hears_late: bool = True) -> Parts:
     """
     if not isinstance(parts.cloud, LocalCloud):
         return parts
-    cloud = copy.copy(parts.cloud)
-    cloud.hears_late = hears_late and parts.mode == "gated"
+    cloud = replace(parts.cloud, hears_late=hears_late and parts.plan.mode == "gated")
     return replace(parts, cloud=cloud, plan=replace(parts.plan, verify_budget_s=math.inf))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -17,73 +17,66 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Refusal, Verdict, Verify, Wait
+from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Voice
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
 from streamer.stages.hear import OpenTurns, Prefilled
 from streamer.stages.ports import (
+    Events,
     Hearing,
     Mark,
-    Outlet,
+    OpenTurn,
     Parts,
-    Ready,
     Steps,
     TargetLost,
     quietly,
     reason_of,
+    send,
 )
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
-Reply = Verdict | Refusal | Exception
 
 
+@dataclass
 class AnswerStage:
     """`run` is the stage; `cancel` ends the answer in hand, whatever it waits for."""
 
-    def __init__(
-        self,
-        ready: MemoryObjectReceiveStream[Prefilled],
-        outlet: Outlet,
-        parts: Parts,
-        turns: OpenTurns,
-        clock: Callable[[], float],
-        voice: Voice,
-        hearing: Hearing,
-    ) -> None:
-        self._ready = ready
-        self._outlet = outlet
-        self._parts = parts
-        self._turns = turns
-        self._clock = clock
-        self._voice = voice
-        self._hearing = hearing
-        self._cancelled = -1  # this turn and all before it
-        self._in_hand: TurnAnswer | None = None
+    ready: MemoryObjectReceiveStream[Prefilled]
+    events: Events
+    parts: Parts
+    turns: OpenTurns
+    clock: Callable[[], float]
+    voice: Voice
+    hearing: Hearing
+    _cancelled: int = -1  # this turn and all before it
+    _in_hand: TurnAnswer | None = None
 
     async def run(self, answers_itself: bool) -> None:
         """Answer turn after turn, at once or when it is asked for. Ends when `ready` does."""
-        held: Ready | None = None
-        async with self._ready:
-            async for item in self._ready:
+        held: OpenTurn | None = None
+        async with self.ready:
+            async for item in self.ready:
                 match item:
                     case Mark():
                         item.is_done.set()
-                    case Ready() if answers_itself or item.closed.goes_on:
-                        # a part holds a slot; its end may never be asked for
-                        await self._answer(item)
                     case "answer":
                         if held is not None:
                             await self._answer(held)
                         held = None
-                    case Ready() | TurnFailed():
+                    case OpenTurn(failed=None) if answers_itself or item.closed.goes_on:
+                        # a part holds a slot; its end may never be asked for
+                        await self._answer(item)
+                    case OpenTurn():
                         if held is not None:  # never asked for, or a later turn failed
-                            self._turns.close(held.turn)
-                        held = item if isinstance(item, Ready) else None
-                        if isinstance(item, TurnFailed):
-                            await self._outlet.send(item)
+                            self.turns.close(held)
+                        held = item if item.failed is None else None
+                        if item.failed is not None:
+                            await send(self.events, TurnFailed(item.number, item.failed))
 
     def cancel(self, last: int) -> None:
         """The answers to turn `last` and all before it end with the committed ids, begun or not."""
@@ -91,32 +84,33 @@ class AnswerStage:
         if self._in_hand is not None and self._in_hand.turn.number <= last:
             self._in_hand.cancel()
 
-    async def _answer(self, ready: Ready) -> None:
+    async def _answer(self, turn: OpenTurn) -> None:
         async with anyio.create_task_group() as group:
-            answer = self._in_hand = TurnAnswer(ready, self._parts, group, self._clock)
+            answer = self._in_hand = TurnAnswer(turn, self.parts, group, self.clock)
             self.cancel(self._cancelled)
             end: Description | TurnFailed
             try:
-                described = await answer.run(self._outlet)
-                end = self._with_pitch(await self._parts.threads.run(described))
+                describe = await answer.run(self.events)
+                end = self._with_pitch(await self.parts.on_thread(describe))
             except TargetLost as lost:
-                end = TurnFailed(ready.turn.number, str(lost), is_target_lost=True)
+                end = TurnFailed(turn.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
-                end = TurnFailed(ready.turn.number, reason_of(error))
+                end = TurnFailed(turn.number, reason_of(error))
             if not answer.num_open:
-                self._turns.close(ready.turn)
-            await self._outlet.send(end)  # before waiting for a target that was too slow already
+                self.turns.close(turn)
+            # before waiting for a target that was too slow already
+            await send(self.events, end)
             group.cancel_scope.cancel()
         self._in_hand = None
-        self._turns.close(ready.turn)  # the target has let go of the turn
+        self.turns.close(turn)  # the target has let go of the turn
 
     def _with_pitch(self, found: Description) -> Description:
         """With the pitch beside the speaker's usual one, which the coach learns, or is given."""
-        self._voice.add(found.measures)
-        coach = self._hearing.coach
+        self.voice.add(found.measures)
+        coach = self.hearing.coach
         usual = coach.baseline if coach else None
         usual_hz = None if usual is None else float(usual.pitch_median_hz)
-        return replace(found, voice_pitch=self._voice.of(found.measures, usual_hz))
+        return replace(found, voice_pitch=self.voice.of(found.measures, usual_hz))
 
 
 class TurnAnswer:
@@ -129,19 +123,22 @@ class TurnAnswer:
     """
 
     def __init__(
-        self, ready: Ready, parts: Parts, group: TaskGroup, clock: Callable[[], float]
+        self, turn: OpenTurn, parts: Parts, group: TaskGroup, clock: Callable[[], float]
     ) -> None:
-        self.turn = ready.turn
+        self.turn = turn
         self.num_open = 0
-        self._ready = ready
         self._parts = parts
         self._group = group
         self._clock = clock
-        self._spec = parts.speculator(ready.turn.edge)
+        if turn.edge is not None:
+            sequence = turn.edge.sequence
+        else:  # ids alone: nothing is drafted on it
+            sequence = Sequence(parts.suffix)
+            sequence.start_answer()
+        self._spec = Speculator(parts.plan, parts.vocabulary, sequence, parts.pace)
         self._is_cancelled = False
         self._is_prepared = False  # the target hears the turn's end
-        self._num_failures = 0  # of the state machine, as last seen
-        self._replies: deque[Reply] = deque()
+        self._replies: deque[Verdict | Refusal | Exception] = deque()
         self._came = anyio.Event()  # a reply, or the end of the wait for one
         self._lost = ""  # why the target will not answer any more
         self._emitter = Emitter(parts.vocabulary)
@@ -149,44 +146,66 @@ class TurnAnswer:
         self._prefilled_ms: float | None = None  # when the first id was there
         self._ttft_ms: float | None = None
 
+    @property
+    def _now_ms(self) -> float:
+        return 1000 * (self._clock() - self.turn.fed_at)
+
     def cancel(self) -> None:
         """End with the committed ids."""
         self._is_cancelled = True
         self._came.set()
 
-    async def run(self, outlet: Outlet) -> Callable[[], Description]:
+    async def run(self, events: Events) -> Callable[[], Description]:
         """Send deltas to the end. Returns a function that makes the Description. Raises TargetLost,
         and the models' errors."""
-        if not self._ready.closed.has_speech:
-            return self._end("no_speech")
-        spec, cloud = self._spec, self._parts.cloud
+        has_speech = self.turn.closed.has_speech
+        reason = await self._decode(events) if has_speech else "no_speech"
+        return partial(
+            self._parts.describe,
+            self.turn.closed,
+            reason,
+            self._spec.counts,
+            self._pieces,
+            self._ttft_ms,
+            ids=tuple(self._spec.sequence.answer) if has_speech else (),
+            prefill_ms=self._prefilled_ms,
+            total_ms=self._now_ms,
+        )
+
+    async def _decode(self, events: Events) -> str:
+        """The answer; why it ended."""
+        spec, cloud, target = self._spec, self._parts.cloud, self.turn.cloud
         if cloud is not None and cloud.hears_ends:
             self._prepare()
+        num_failures = 0
         while True:
             if self._is_cancelled:
                 spec.cancel()
             self._take_replies()
-            action = spec.next(self._clock(), self._may_ask)
-            self._see_failures()
+            is_up = cloud is not None and cloud.is_up and target is not None and target.is_up
+            action = spec.next(self._clock(), is_up)
+            if spec.num_failures > num_failures and target is not None:
+                num_failures = spec.num_failures
+                target.failed()
             match action:
                 case DraftMore(n):
                     await self._draft_more(n)
                 case Verify(request):
                     self._prepare()
-                    assert self.turn.cloud is not None
-                    self._call(self.turn.cloud.verify, request)
+                    assert target is not None
+                    self._call(target.verify, request)
                 case Wait(until):
                     with anyio.move_on_after(max(0.0, until - self._clock())):
                         await self._came.wait()
                     self._prefilled_ms = self._prefilled_ms or self._now_ms
                 case Emit():
-                    await outlet.send(self._delta(action))
-                case Done("error"):
-                    raise TargetLost(self._why_lost)
+                    await send(events, self._delta(action))
                 case Done(reason):
-                    if self.turn.cloud is not None:
-                        spec.counts.bytes_up, spec.counts.bytes_down = self.turn.cloud.traffic
-                    return self._end(reason)
+                    if reason == "error":
+                        raise TargetLost(self._why_lost())
+                    if target is not None:
+                        spec.counts.bytes_up, spec.counts.bytes_down = target.traffic
+                    return reason
 
     async def _draft_more(self, n: int) -> None:
         assert self._parts.edge is not None
@@ -204,29 +223,21 @@ class TurnAnswer:
         began = self._clock()
         turn, parts = self.turn, self._parts
         if turn.drafter is None:
-            rules, sampling = parts.plan.rules, parts.sampling
-            turn.drafter = parts.drafts(turn.edge, rules, sampling, self._ready.weights)
+            turn.drafter = parts.drafts(turn.edge, parts.plan.rules, parts.sampling, turn.weights)
         ids, signals = yield from turn.drafter.draft(n, most)
         return ids, signals, self._clock() - began
-
-    # The target's side.
-
-    @property
-    def _may_ask(self) -> bool:
-        cloud, target = self._parts.cloud, self.turn.cloud
-        return cloud is not None and cloud.is_up and target is not None and target.is_up
 
     def _prepare(self) -> None:
         """Let the target hear the turn's end, once."""
         assert self.turn.cloud is not None
         if not self._is_prepared:
             self._is_prepared = True
-            self._call(self.turn.cloud.finish, self._ready.closed, self._ready.weights)
+            self._call(self.turn.cloud.finish, self.turn.closed, self.turn.weights)
 
-    def _call(self, job: Callable[..., Coroutine[Any, Any, Reply | None]], *given: Any) -> None:
+    def _call(self, job: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> None:
+        """Call the target in a task; its reply or error comes to `_take_replies`."""
 
         async def call() -> None:
-            reply: Reply | None
             try:
                 reply = await job(*given)
             except Exception as error:
@@ -252,12 +263,6 @@ class TurnAnswer:
                 case reply:
                     self._spec.replied(reply)
 
-    def _see_failures(self) -> None:
-        if self._spec.num_failures > self._num_failures and self.turn.cloud is not None:
-            self._num_failures = self._spec.num_failures
-            self.turn.cloud.failed()
-
-    @property
     def _why_lost(self) -> str:
         """Mode exact or cloud, and no verdict: one line, cause and way out."""
         cloud = self._parts.cloud
@@ -266,8 +271,6 @@ class TurnAnswer:
         why = self._lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
         stands = "the committed text stands; " if self._spec.sequence.n_committed else ""
         return f"{why}; {stands}take --mode gated to go on without it"
-
-    # The text.
 
     def _delta(self, emit: Emit) -> TextDelta:
         pieces = tuple(
@@ -280,21 +283,3 @@ class TurnAnswer:
             self._ttft_ms = at_ms
         self._pieces += pieces
         return TextDelta(text, emit.ids, emit.verified, at_ms, self.turn.number)
-
-    def _end(self, reason: str) -> Callable[[], Description]:
-        has_speech = reason != "no_speech"
-        return partial(
-            self._parts.describe,
-            self._ready.closed,
-            reason,
-            self._spec.counts,
-            self._pieces,
-            self._ttft_ms,
-            ids=tuple(self._spec.sequence.answer) if has_speech else (),
-            prefill_ms=self._prefilled_ms,
-            total_ms=self._now_ms,
-        )
-
-    @property
-    def _now_ms(self) -> float:
-        return 1000 * (self._clock() - self._ready.fed_at)

@@ -11,6 +11,7 @@ import atexit
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,11 +29,6 @@ CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
 
-# model/scheduler.py's StepScheduler: every `run` feeds one row of each job that was added, and
-# returns the jobs that are done, with their value or error
-Scheduler = Any
-
-
 @dataclass(eq=False)
 class _Ticket:
     steps: Any
@@ -42,9 +38,13 @@ class _Ticket:
 
 
 class Batcher:
-    """`async with Batcher(rounds): await batcher.submit(steps)`, from any task of one loop."""
+    """`async with Batcher(rounds): await batcher.submit(steps)`, from any task of one loop.
 
-    def __init__(self, rounds: Scheduler, name: str) -> None:
+    rounds: a StepScheduler (model/scheduler.py). Every `run` feeds one row of each job that was
+    added, and returns the jobs that are done, with their value or error.
+    """
+
+    def __init__(self, rounds: Any, name: str) -> None:
         self._rounds = rounds
         self._name = name
         self._inbox: queue.SimpleQueue[tuple[_Ticket, bool] | None] = queue.SimpleQueue()
@@ -58,25 +58,21 @@ class Batcher:
         self._post = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
-        atexit.register(self._forgotten)
+        atexit.register(self._end, EXIT_S)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._end()
-        with anyio.CancelScope(shield=True):  # bounded: a round ends
-            await anyio.to_thread.run_sync(self._thread.join)
-        atexit.unregister(self._forgotten)
-
-    def _end(self) -> None:
         # Reject submissions from here on; the thread would never see them.
         self._is_closed = True
-        self._inbox.put(None)
+        with anyio.CancelScope(shield=True):  # bounded: a round ends
+            await anyio.to_thread.run_sync(self._end)
+        atexit.unregister(self._end)
 
-    def _forgotten(self) -> None:
-        """At exit, if it is still open: a daemon thread that comes back from torch would abort the
-        process."""
-        self._end()
-        self._thread.join(EXIT_S)
+    def _end(self, wait_s: float | None = None) -> None:
+        """Wait for the thread's end: at exit, too, since a daemon thread that comes back from torch
+        would abort the process."""
+        self._inbox.put(None)
+        self._thread.join(wait_s)
 
     @property
     def is_busy(self) -> bool:
@@ -131,56 +127,47 @@ class Batcher:
 
     def _finish(self, ticket: _Ticket) -> None:
         self._in_hand.discard(ticket)
-        try:
+        with suppress(RuntimeError):  # the event loop is gone, and with it all that waited
             self._post(ticket.is_done.set)
-        except RuntimeError:  # the event loop is gone, and with it all that waited
-            return
 
 
+@dataclass(eq=False)
 class LocalTarget:
     """See ports.py's Target. Holds a KV slot until it is closed; no call may be in hand then.
+
+    verifier_of: of a listener, by level weights. prefills: whether to prefill the last window at
+    once, or with the first request. hears_late: all audio waits for `finish`, which then hears it.
 
     After a missed deadline it is not asked again before it has answered: each request would cost a
     budget.
     """
 
-    def __init__(
-        self,
-        batcher: Batcher,
-        hearer: Hearer,
-        verifier_of: Callable[..., Any],
-        prefills: Callable[[], bool],
-        hears_late: bool = False,
-    ) -> None:
-        """prefills: whether to prefill the last window at once, or with the first request.
-        hears_late: all audio waits for `finish`, which then hears it."""
-        self._batcher = batcher
-        self._hearer = hearer
-        self._verifier_of = verifier_of
-        self._prefills = prefills
-        self._hears_late = hears_late
-        self._unheard: list[Heard] = []  # the edge holds their windows, too
-        self._verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
-        self._is_finished = anyio.Event()
-        # a late verdict's request is not overtaken
-        self._one_at_a_time = anyio.Lock(fast_acquire=True)
-        self.is_up = True
-        self.traffic = 0, 0
+    batcher: Batcher
+    hearer: Hearer
+    verifier_of: Callable[..., Any]
+    prefills: Callable[[], bool]
+    hears_late: bool = False
+    is_up: bool = True
+    traffic: tuple[int, int] = (0, 0)
+    _unheard: list[Heard] = field(default_factory=list)  # the edge holds their windows, too
+    _verifier: Any = None  # model/decoding.py's LocalVerifier, once the turn is over
+    _is_finished: anyio.Event = field(default_factory=anyio.Event)
+    # a late verdict's request is not overtaken
+    _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def hear(self, heard: Heard) -> None:
-        if self._hears_late:
+        if self.hears_late:
             self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
-        elif (steps := self._hearer.hear(heard)) is not None:
-            await self._batcher.submit(steps)
+        elif (steps := self.hearer.hear(heard)) is not None:
+            await self.batcher.submit(steps)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        self._hears_late = False
+        self.hears_late = False
         for heard in self._unheard:
             await self.hear(heard)
         self._unheard.clear()
-        steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
-        await self._batcher.submit(steps)
-        self._verifier = self._verifier_of(self._hearer, weights=weights)
+        await self.batcher.submit(self.hearer.finish(closed.rest, closed.maximum, self.prefills()))
+        self._verifier = self.verifier_of(self.hearer, weights=weights)
         self._is_finished.set()
 
     async def prefilled(self) -> None:
@@ -188,8 +175,8 @@ class LocalTarget:
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         await self._is_finished.wait()
-        async with self._one_at_a_time:
-            reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
+        async with self._asking:
+            reply: Verdict | Refusal = await self.batcher.submit(self._verifier.verify(request))
             self.is_up = True
             return reply
 
@@ -197,36 +184,35 @@ class LocalTarget:
         self.is_up = False
 
     def close(self) -> None:
-        self._hearer.close()
+        self.hearer.close()
 
 
+@dataclass(eq=False)
 class LocalCloud:
-    """See ports.py's Cloud."""
+    """See ports.py's Cloud. verifier_of: of a listener, by rules and level weights. hears_late: as
+    its targets."""
 
-    is_up = is_linked = True
-    hears_late = False
+    side: Side
+    verifier_of: Callable[..., Any]
+    mode: Mode
+    hears_late: bool = False
+    is_up = True
     name = "the cloud model"
     trouble = "it is slow"
-
-    def __init__(self, side: Side, verifier_of: Callable[..., Any], mode: Mode) -> None:
-        """verifier_of: of a listener, by rules and level weights."""
-        self.side = side
-        self._mode = mode
-        self._verifier_of = verifier_of
 
     @property
     def hears_ends(self) -> bool:
         """It is asked about every turn, or is idle."""
         is_free = not (self.hears_late or self.side.batcher.is_busy)
-        return is_free or self._mode != "gated"
+        return is_free or self.mode != "gated"
 
     def listen(self, rules: Rules) -> LocalTarget:
         batcher = self.side.batcher
         return LocalTarget(
             batcher,
             self.side.listen(rules.language),
-            partial(self._verifier_of, rules=rules),
+            partial(self.verifier_of, rules=rules),
             # an edge drafts first, and an idle cloud has that time to prefill
-            lambda: self._mode != "cloud" and not batcher.is_busy,
+            lambda: self.mode != "cloud" and not batcher.is_busy,
             self.hears_late,
         )

@@ -8,6 +8,7 @@ model and no hearing waits for them.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
@@ -17,22 +18,20 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.settings import FLAT, LevelWeights
-from streamer.stages import events
-from streamer.stages.events import TurnFailed
+from streamer.stages.events import Cleared, LiveUpdate, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.ports import (
     AudioPiece,
     Command,
     Commit,
+    Events,
     Hearing,
-    HearingThreads,
     Mark,
     OpenTurn,
-    Outlet,
     Parts,
-    Ready,
+    offer,
     quietly,
     reason_of,
+    send,
 )
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
@@ -43,59 +42,51 @@ FULL = (
 )
 # with the time when the last piece was fed
 Timed = tuple[Item | Mark | Literal["answer"], float]
-Prefilled = Ready | TurnFailed | Mark | Literal["answer"]
+Prefilled = OpenTurn | Mark | Literal["answer"]
 
 
+@dataclass
 class Chunk:
     """`run` is the stage. wakes: there is more to measure. last_closed: the last turn whose audio
     is over."""
 
-    def __init__(
-        self,
-        commands: MemoryObjectReceiveStream[Command],
-        items: MemoryObjectSendStream[Timed],
-        wakes: MemoryObjectSendStream[None],
-        outlet: Outlet,
-        hearing: Hearing,
-        threads: HearingThreads,
-    ) -> None:
-        self._commands = commands
-        self._items = items
-        self._wakes = wakes
-        self._outlet = outlet
-        self._hearing = hearing
-        self._threads = threads
-        self.last_closed = -1
-        self._fed_at = 0.0  # when the last piece was fed
-        self._is_heard = False  # samples that no commit has ended
-        self._last_committed = -1
+    commands: MemoryObjectReceiveStream[Command]
+    items: MemoryObjectSendStream[Timed]
+    wakes: MemoryObjectSendStream[None]
+    events: Events
+    hearing: Hearing
+    parts: Parts
+    last_closed: int = -1
+    _fed_at: float = 0.0  # when the last piece was fed
+    _is_heard: bool = False  # samples that no commit has ended
+    _last_committed: int = -1
 
     async def run(self) -> None:
         """Ends when the commands do."""
         held: Command | None = None
-        async with self._commands, self._items, self._wakes:
+        async with self.commands, self.items, self.wakes:
             with suppress(anyio.EndOfStream):
                 while True:
-                    held = await self._take(held or await self._commands.receive())
+                    held = await self._take(held or await self.commands.receive())
             if self._is_heard:
-                await self._hand_on(await self._threads.run(self._hearing.commit))
+                await self._hand_on(await self.parts.on_thread(self.hearing.commit))
 
     async def _take(self, command: Command) -> Command | None:
         """Returns a command that came after pieces, to be taken next."""
-        hearing = self._hearing
+        hearing, on_thread = self.hearing, self.parts.on_thread
         match command:
             case AudioPiece():
                 return await self._hear(command)
             case Commit():
                 await self._commit(command)
             case Mark(num_left):
-                await self._hand_on(await self._threads.run(_settle, hearing, num_left))
-                await self._items.send((command, self._fed_at))
+                await self._hand_on(await on_thread(_settle, hearing, num_left))
+                await self.items.send((command, self._fed_at))
             case "answer":
-                await self._items.send((command, self._fed_at))
+                await self.items.send((command, self._fed_at))
             case "clear":
-                await self._hand_on(await self._threads.run(hearing.clear))
-                await self._outlet.send(events.Cleared(hearing.num_turns))
+                await self._hand_on(await on_thread(hearing.clear))
+                await send(self.events, Cleared(hearing.num_turns))
                 self._last_committed = hearing.num_turns - 1
         return None
 
@@ -104,26 +95,26 @@ class Chunk:
         have come meanwhile are heard at once: on a busy machine a trip to a thread costs more than
         hearing a piece."""
         following: Command | None = None
-        async with self._threads.pieces:
+        async with self.parts.pieces:
             pcm, self._fed_at = first.pcm, first.fed_at
             with suppress(anyio.WouldBlock, anyio.EndOfStream):
                 while following is None and len(pcm) < MAX_JOINED_BYTES:
-                    match self._commands.receive_nowait():
+                    match self.commands.receive_nowait():
                         case AudioPiece(more, fed_at):
                             pcm, self._fed_at = pcm + more, fed_at
                         case command:
                             following = command
-            found = await self._threads.run(self._hearing.push, pcm)
+            found = await self.parts.on_thread(self.hearing.push, pcm)
         self._is_heard = True
         await self._hand_on(found)
         return following
 
     async def _commit(self, commit: Commit) -> None:
         """End the turn, without waiting for the threads that hear pieces."""
-        hearing = self._hearing
+        hearing = self.hearing
         if commit.rest.pcm:
             self._fed_at = commit.rest.fed_at
-        pushed, found = await self._threads.run(_end, hearing, commit.rest.pcm)
+        pushed, found = await self.parts.on_thread(_end, hearing, commit.rest.pcm)
         self._is_heard = False
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
@@ -133,20 +124,19 @@ class Chunk:
         commit.is_done.set()
 
     async def _hand_on(self, found: list[Item]) -> None:
-        send = self._outlet.send
         for item in found:
             match item:
                 case TurnOpened(turn, at_ms) if at_ms is not None:
-                    await send(events.SpeechStarted(turn, at_ms))
-                case Closed(stopped_ms=stopped_ms, last_speech_ms=last_ms):
-                    self.last_closed = item.turn
+                    await send(self.events, SpeechStarted(turn, at_ms))
+                case Closed(turn, stopped_ms=stopped_ms, last_speech_ms=last_ms):
+                    self.last_closed = turn
                     if stopped_ms is not None and last_ms is not None:
-                        await send(events.SpeechStopped(item.turn, stopped_ms, last_ms))
+                        await send(self.events, SpeechStopped(turn, stopped_ms, last_ms))
                     audio_s = item.num_samples / SAMPLE_RATE_HZ
-                    await send(events.TurnCommitted(item.turn, audio_s))
-            await self._items.send((item, self._fed_at))
+                    await send(self.events, TurnCommitted(turn, audio_s))
+            await self.items.send((item, self._fed_at))
         with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
-            self._wakes.send_nowait(None)
+            self.wakes.send_nowait(None)
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
@@ -165,7 +155,7 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
 async def observe(
     woken: MemoryObjectReceiveStream[None],
     hearing: Hearing,
-    outlet: Outlet,
+    events: Events,
     limiter: anyio.CapacityLimiter,
     wants_measures: bool,
 ) -> None:
@@ -178,96 +168,81 @@ async def observe(
             if measurer is not None and not measurer.is_over:
                 news = await run(measurer.work, wants_measures, limiter=limiter)
                 if news is not None and news.heard_s > 0 and not measurer.is_over:
-                    outlet.offer(news)
+                    offer(events, news)
             for event in await run(coach.work, limiter=limiter) if coach is not None else ():
                 if event.may_be_lost:  # a slow reader loses news, but no nudge
-                    outlet.offer(event)
+                    offer(events, event)
                 else:
-                    await outlet.send(event)
+                    await send(events, event)
 
 
+@dataclass
 class Prefill:
     """`run` is the stage: it hands turns on in the order in which they were spoken."""
 
-    def __init__(
-        self,
-        items: MemoryObjectReceiveStream[Timed],
-        ready: MemoryObjectSendStream[Prefilled],
-        outlet: Outlet,
-        parts: Parts,
-        turns: OpenTurns,
-    ) -> None:
-        self._items = items
-        self._ready = ready
-        self._outlet = outlet
-        self._parts = parts
-        self._turns = turns
-        self._turn: OpenTurn | None = None  # in hand
-        self._update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
+    items: MemoryObjectReceiveStream[Timed]
+    ready: MemoryObjectSendStream[Prefilled]
+    events: Events
+    parts: Parts
+    turns: OpenTurns
+    _turn: OpenTurn | None = None  # in hand
+    _update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
 
     async def run(self) -> None:
         """Ends when the items do."""
-        async with self._items, self._ready, anyio.create_task_group() as group:
-            async for item, fed_at in self._items:
+        async with self.items, self.ready, anyio.create_task_group() as group:
+            async for item, fed_at in self.items:
                 match item:
                     case TurnOpened(number):
-                        self._turn = await self._turns.open(number)
+                        self._turn = await self.turns.open(number)
                     case Heard() if self._turn is not None and self._turn.failed is None:
                         await self._hear(self._turn, item, group)
-                    case Closed():
-                        turn = await self._leave()
-                        await self._ready.send(await self._finish(turn, item, fed_at))
-                    case Dropped():
-                        self._turns.close(await self._leave())
+                    case Closed() | Dropped():
+                        await self._stop_update()
+                        turn, self._turn = self._turn, None
+                        assert turn is not None
+                        if isinstance(item, Dropped):
+                            self.turns.close(turn)
+                            continue
+                        if turn.failed is None:
+                            turn.closed, turn.fed_at = item, fed_at
+                            await self._finish(turn)
+                        await self.ready.send(turn)
                     case Mark():
                         if self._turn is not None and self._turn.cloud is not None:
                             await self._turn.cloud.prefilled()
-                        await self._ready.send(item)
+                        await self.ready.send(item)
                     case "answer":
-                        await self._ready.send(item)
-
-    async def _leave(self) -> OpenTurn:
-        """Let go of the turn: it goes to the next stage, or is dropped."""
-        await self._stop_update()
-        turn, self._turn = self._turn, None
-        assert turn is not None
-        return turn
+                        await self.ready.send(item)
 
     async def _hear(self, turn: OpenTurn, heard: Heard, group: TaskGroup) -> None:
-        """Prefill complete windows on every model; begin a live update where one is due."""
+        """Prefill complete windows on both models at once; begin a live update where one is due.
+        An update gives way to the edge's own steps."""
+        edge = self.parts.edge
         try:
-            await self._prefill(turn, heard)
+            steps = None if turn.edge is None else turn.edge.hear(heard)
+            async with anyio.create_task_group() as both:
+                if turn.cloud is not None:
+                    both.start_soon(quietly, turn.cloud.hear, heard)
+                if steps is not None and edge is not None:
+                    await self._stop_update()
+                    await edge.batcher.submit(steps)
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
-            self._turns.close(turn)
+            self.turns.close(turn)
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
             self._update = anyio.CancelScope(), anyio.Event()
             group.start_soon(quietly, self._describe_so_far, turn, heard, *self._update)
 
-    async def _prefill(self, turn: OpenTurn, heard: Heard) -> None:
-        """On both models at once; a live update gives way to the edge's own steps."""
-        edge = self._parts.edge
-        steps = None if turn.edge is None else turn.edge.hear(heard)
-        async with anyio.create_task_group() as group:
-            if turn.cloud is not None:
-                group.start_soon(quietly, turn.cloud.hear, heard)
-            if steps is not None and edge is not None:
-                await self._stop_update()
-                await edge.batcher.submit(steps)
-
-    async def _finish(self, turn: OpenTurn, closed: Closed, fed_at: float) -> Ready | TurnFailed:
+    async def _finish(self, turn: OpenTurn) -> None:
         """Encode the turn's last window on the edge, while its last samples are measured. The first
         drafting step feeds it."""
-        parts = self._parts
-        if turn.failed is not None:
-            return TurnFailed(turn.number, turn.failed)
-        weights: LevelWeights = FLAT
+        parts, closed = self.parts, turn.closed
 
         async def measure() -> None:
-            nonlocal weights
-            weights = await parts.threads.run(parts.weights, closed)
+            turn.weights = await parts.on_thread(parts.weights, closed)
 
         try:
             async with anyio.create_task_group() as group:
@@ -276,25 +251,24 @@ class Prefill:
                 if parts.edge is not None and turn.edge is not None and closed.has_speech:
                     await parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
         except Exception as error:  # this turn's alone
-            self._turns.close(turn)
-            return TurnFailed(turn.number, reason_of(error))
-        return Ready(turn, closed, fed_at, weights)
+            turn.failed = reason_of(error)
+            self.turns.close(turn)
 
     async def _describe_so_far(
         self, turn: OpenTurn, heard: Heard, scope: anyio.CancelScope, is_over: anyio.Event
     ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
-        parts = self._parts
+        parts = self.parts
         assert parts.edge is not None
         try:
             with scope:
-                weights = await parts.threads.run(parts.weights, heard)
+                weights = await parts.on_thread(parts.weights, heard)
                 rules, sampling = parts.plan.rules, parts.sampling
                 steps = parts.updates(turn.edge, heard.provisional, rules, sampling, weights)
                 ids = tuple(await parts.edge.batcher.submit(steps))
                 text = parts.vocabulary.text_of(ids)
                 heard_s = heard.num_taken / SAMPLE_RATE_HZ
-                await self._outlet.send(events.LiveUpdate(turn.number, text, ids, heard_s))
+                await send(self.events, LiveUpdate(turn.number, text, ids, heard_s))
         finally:
             self._update = None
             is_over.set()
@@ -306,29 +280,25 @@ class Prefill:
             await is_over.wait()
 
 
+@dataclass
 class OpenTurns:
     """A stream's open turns and their KV slots: none is leaked, whichever stage fails or is
     cancelled."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._open: set[OpenTurn] = set()
-
-    @property
-    def num_open(self) -> int:
-        return len(self._open)
+    parts: Parts
+    held: set[OpenTurn] = field(default_factory=set)
 
     async def open(self, number: int) -> OpenTurn:
         """A turn with a slot on every model. Waits while other streams hold all of them, for
         SLOT_WAIT_S; after that it has `failed`, and no slot."""
-        parts, turn = self._parts, OpenTurn(number)
+        parts, turn = self.parts, OpenTurn(number)
         # where this stream has turns, the wait is for them
-        with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
+        with anyio.move_on_after(None if self.held else SLOT_WAIT_S) as scope:
             await parts.slots.acquire()
         if scope.cancelled_caught:
             turn.failed = FULL
             return turn
-        self._open.add(turn)
+        self.held.add(turn)
         try:
             if parts.edge is not None:
                 turn.edge = parts.edge.listen(parts.plan.rules.language)
@@ -340,15 +310,10 @@ class OpenTurns:
 
     def close(self, turn: OpenTurn) -> None:
         """Give the turn's slots back; a second call does nothing."""
-        if turn not in self._open:
+        if turn not in self.held:
             return
-        self._open.remove(turn)
+        self.held.remove(turn)
         for hearer in (turn.edge, turn.cloud):
             if hearer is not None:
                 hearer.close()
-        self._parts.slots.release()
-
-    def close_all(self) -> None:
-        """For when the stream has ended."""
-        for turn in list(self._open):
-            self.close(turn)
+        self.parts.slots.release()

@@ -24,12 +24,9 @@ from streamer.core.attributes import (
 )
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Counts, Mode, Pace, Plan, Refusal, Verdict, VerifyRequest
-from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.plan import Counts, Pace, Plan, Refusal, Verdict, VerifyRequest
 from streamer.core.description import QUIET, Description, turn_warning
 from streamer.core.measures.levels import level_chances, level_weights, opinion_of
-from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
@@ -38,6 +35,8 @@ Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
 NUM_ENDS = 2  # and beside them, ends of turns
 NUM_MEASURING = 2  # and beside both, measures and coaches
+MAX_EVENTS = 256
+MAX_WAIT_S = 10.0
 
 # Parts makes these, from the room of models.
 Steps = Any  # work for a model's thread; opaque here
@@ -45,23 +44,6 @@ Hearing = Any  # model/audio/turns.py's TurnCutter: on a worker thread, one call
 Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
 Drafter = Any  # model/decoding.py: one turn's draft
 Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
-
-
-@dataclass(frozen=True)
-class HearingThreads:
-    """The worker threads that hear, of all streams of a describer.
-
-    pieces: pieces wait for one of these in order. The end of a turn does not, since a client waits
-    for the first word there.
-    """
-
-    pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
-    limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + NUM_ENDS))
-    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
-
-    async def run(self, call: Callable[..., Value], *arguments: object) -> Value:
-        """The value of `call`, made on a thread of `limiter`."""
-        return await anyio.to_thread.run_sync(call, *arguments, limiter=self.limiter)
 
 
 class Target(Protocol):
@@ -95,8 +77,8 @@ class TargetLost(RuntimeError):
 class Cloud(Protocol):
     """Where turns are verified: in this process (batcher.py) or elsewhere (net/link).
 
-    is_up: worth asking now. is_linked: it can be reached now. hears_ends: it hears the end of a
-    turn that it is not asked about yet. name, trouble (why it may be away): for error messages.
+    is_up: worth asking now. hears_ends: it hears the end of a turn that it is not asked about yet.
+    name, trouble (why it may be away): for error messages.
     """
 
     name: str
@@ -104,8 +86,6 @@ class Cloud(Protocol):
 
     @property
     def is_up(self) -> bool: ...
-    @property
-    def is_linked(self) -> bool: ...
     @property
     def hears_ends(self) -> bool: ...
     def listen(self, rules: Rules) -> Target:
@@ -130,6 +110,10 @@ class Parts:
     return the ids of a sentence on the audio so far. phrases, level_names: to read a sentence back.
     is_measured: measures decide on words, too. max_turn_s: a turn that reaches it goes on as
     another turn. slots: a turn holds one from its first sample to its Description.
+
+    pieces, hearing, measuring: the worker threads that hear, of all streams of a describer. Pieces
+    wait for one of `pieces` in order. The end of a turn does not, since a client waits for the
+    first word there.
     """
 
     plan: Plan
@@ -146,12 +130,10 @@ class Parts:
     is_measured: bool
     max_turn_s: float
     slots: Semaphore
-    threads: HearingThreads = field(default_factory=HearingThreads)
+    pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
+    hearing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + NUM_ENDS))
+    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
     pace: Pace = field(default_factory=Pace)
-
-    @property
-    def mode(self) -> Mode:
-        return self.plan.mode
 
     @property
     def weighs(self) -> bool:
@@ -162,20 +144,16 @@ class Parts:
         """Begin a turn on the target; None where turns are not verified."""
         return None if self.cloud is None else self.cloud.listen(self.plan.rules)
 
+    async def on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
+        """The value of `call`, made on a thread that hears."""
+        return await anyio.to_thread.run_sync(call, *arguments, limiter=self.hearing)
+
     def weights(self, heard: Closed | Heard) -> LevelWeights:
         """Log-weights of the levels in the sentence on the turn, or on the turn so far. Blocks
         until its measures are known."""
         if heard.measures is None or not self.weighs:
             return FLAT
         return level_weights(heard.measures(), self.phrases)
-
-    def speculator(self, edge: Hearer | None) -> Speculator:
-        if edge is not None:
-            sequence = edge.sequence
-        else:  # ids alone: nothing is drafted on it
-            sequence = Sequence(self.suffix)
-            sequence.start_answer()
-        return Speculator(self.plan, self.vocabulary, sequence, self.pace)
 
     def describe(
         self,
@@ -199,17 +177,26 @@ class Parts:
             opinion, is_greedy = opinion_of(measures), self.sampling.temperature == 0
             known = fused_confidence(said, self.phrases, chances, opinion, is_greedy)
             confidence = {name: known.get(name) for name in ATTRIBUTES}
+        faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
+        speech_s = audio_s
+        # a turn without speech is not too short; measures that are shown have their own warnings
+        if stop_reason == "no_speech" or (measures is not None and closed.shows_measures):
+            speech_s = math.inf
+        elif measures is not None:
+            faults += measures.faults
+            speech_s = min(audio_s, measures.speech_s)
+        name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
         return Description(
             file=f"turn {closed.turn}",
             text=text,
             stop_reason=stop_reason,
-            mode=self.mode,
+            mode=self.plan.mode,
             counts=counts,
             audio_s=audio_s,
             attributes=parse(text, self.phrases),
             ttft_ms=ttft_ms,
             ttft_from_speech_ms=from_speech_ms,
-            warning=self._warning(closed, stop_reason, counts, measures),
+            warning=turn_warning(counts, self.plan.mode, speech_s, name, trouble, faults),
             turn=closed.turn,
             measures=measures if closed.shows_measures else None,
             confidence=confidence,
@@ -218,25 +205,6 @@ class Parts:
             curves=closed.curves() if closed.curves is not None else None,
             **times,
         )
-
-    def _warning(
-        self, closed: Closed, stop_reason: str, counts: Counts, measures: SpeechMeasures | None
-    ) -> str | None:
-        faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
-        if stop_reason == "no_speech":
-            return "; ".join(faults) or None
-        speech_s = closed.num_samples / SAMPLE_RATE_HZ
-        if measures is not None and closed.shows_measures:  # they have warnings of their own
-            speech_s = math.inf
-        elif measures is not None:
-            faults += measures.faults
-            speech_s = min(speech_s, measures.speech_s)
-        name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
-        return turn_warning(counts, self.mode, speech_s, name, trouble, faults)
-
-
-MAX_EVENTS = 256
-MAX_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,59 +243,50 @@ Command = AudioPiece | Commit | Mark | Literal["clear", "answer"]
 
 @dataclass(eq=False, slots=True)
 class OpenTurn:
-    """One turn's hearers, with KV slots until it is closed. drafter: once the answer has begun.
-    failed: why it cannot go on."""
+    """One turn's hearers, with KV slots until it is closed.
+
+    failed: why it cannot go on. closed, fed_at: once its audio is over; its last sample was fed at
+    `fed_at`. weights: of the levels in its sentence. drafter: once the answer has begun.
+    """
 
     number: int
     edge: Hearer | None = None
     cloud: Target | None = None
-    drafter: Drafter | None = None
     failed: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`."""
-
-    turn: OpenTurn
-    closed: Closed
-    fed_at: float
-    weights: LevelWeights
+    closed: Closed = field(init=False)
+    fed_at: float = 0.0
+    weights: LevelWeights = field(default_factory=lambda: FLAT)
+    drafter: Drafter | None = None
 
 
 class SlowReader(RuntimeError):
     """The events of a stream were not read for 10 s; that stream ends, and no other."""
 
 
-class Outlet:
-    """The stages' end of the events: 256 of them, then 10 s for a reader that takes none."""
+Events = MemoryObjectSendStream[Event]
 
-    def __init__(self, stream: MemoryObjectSendStream[Event]) -> None:
-        self._stream = stream
 
-    async def send(self, event: Event) -> None:
-        """Hand `event` to the reader, if there still is one. Raises SlowReader."""
-        with suppress(BrokenResourceError):
-            try:
-                # There nearly always is room. A deadline and a turn of the event loop for each
-                # token would take a third of the edge's time.
-                self._stream.send_nowait(event)
-            except WouldBlock:
-                await self._wait(event)
-
-    async def _wait(self, event: Event) -> None:
+async def send(events: Events, event: Event) -> None:
+    """Hand `event` to the reader, if there still is one. Raises SlowReader."""
+    with suppress(BrokenResourceError):
         try:
-            with anyio.fail_after(MAX_WAIT_S):
-                await self._stream.send(event)
-        except TimeoutError:
-            told = f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
-            raise SlowReader(told) from None
+            # There nearly always is room. A deadline and a turn of the event loop for each token
+            # would take a third of the edge's time.
+            events.send_nowait(event)
+        except WouldBlock:
+            try:
+                with anyio.fail_after(MAX_WAIT_S):
+                    await events.send(event)
+            except TimeoutError:
+                told = f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+                raise SlowReader(told) from None
 
-    def offer(self, event: Event) -> None:
-        """Hand on an event that another of its kind replaces soon: not to a slow reader."""
-        if self._stream.statistics().current_buffer_used < MAX_EVENTS // 2:
-            with suppress(WouldBlock, BrokenResourceError):
-                self._stream.send_nowait(event)
+
+def offer(events: Events, event: Event) -> None:
+    """Hand on an event that another of its kind replaces soon: not to a slow reader."""
+    if events.statistics().current_buffer_used < MAX_EVENTS // 2:
+        with suppress(WouldBlock, BrokenResourceError):
+            events.send_nowait(event)
 
 
 async def quietly(job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:

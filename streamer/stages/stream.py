@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 from anyio import create_memory_object_stream as queue
-from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
@@ -26,8 +25,8 @@ from streamer.stages.ports import (
     AudioPiece,
     Command,
     Commit,
+    Events,
     Mark,
-    Outlet,
     Parts,
     cause_of,
     quietly,
@@ -62,6 +61,13 @@ async def open_stream(
         session._close()
 
 
+async def _run(events: Events, *stages: Stage) -> None:
+    """All stages; the events end when they have ended."""
+    async with events, anyio.create_task_group() as group:
+        for stage in stages:
+            group.start_soon(quietly, stage)
+
+
 class LiveSession:
     """`feed`, `commit`, iterate. One task may feed while another iterates.
 
@@ -73,7 +79,6 @@ class LiveSession:
     """
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
-        hearing = parts.cut(options, parts.weighs)
         self.num_bytes_fed = 0
         self._options = options
         self._clock = clock
@@ -85,25 +90,25 @@ class LiveSession:
         self._held = bytearray()  # fed, not yet a piece
         self._held_at = 0.0
         self._is_ended = self._is_closed = False  # no more audio; its context is left
+        self._is_over = False  # the iteration, which another one may follow
         self._awaited: set[anyio.Event] = set()
         self._last_asked = -1
-        self._hearing = hearing
+        self._hearing = hearing = parts.cut(options, parts.weighs)
         self._turns = turns = OpenTurns(parts)
         self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
         items, heard = queue[Timed](MAX_ITEMS)
         readies, ready = queue[Prefilled](1)
         self._events_in, self._events = queue[Event](MAX_EVENTS)
         wakes, woken = queue[None](1)
-        outlet = Outlet(self._events_in)
-        self._chunk = Chunk(self._taken, items, wakes, outlet, hearing, parts.threads)
-        voice = Voice(options.pitch_reference)
-        self._answers = AnswerStage(ready, outlet, parts, turns, clock, voice, hearing)
+        events, voice = self._events_in, Voice(options.pitch_reference)
+        self._chunk = Chunk(self._taken, items, wakes, events, hearing, parts)
+        self._answers = AnswerStage(ready, events, parts, turns, clock, voice, hearing)
         shows = options.measures and not options.is_recording
         # no bound methods of the session: the cycle would keep it until a garbage collection
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
-            partial(observe, woken, hearing, outlet, parts.threads.measuring, shows),
-            Prefill(heard, readies, outlet, parts, turns).run,
+            partial(observe, woken, hearing, events, parts.measuring, shows),
+            Prefill(heard, readies, events, parts, turns).run,
             partial(self._answers.run, options.answers_itself),
         )
 
@@ -139,9 +144,7 @@ class LiveSession:
         """
         self._check_open()
         command = Commit(AudioPiece(bytes(self._held), self._held_at))
-        await self._send(command)
-        del self._held[: len(command.rest.pcm)]
-        await self._done(command)
+        await self._perform(command, len(command.rest.pcm))
         if command.turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
@@ -149,9 +152,7 @@ class LiveSession:
     async def catch_up(self, num_left: int) -> None:
         """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
         every model, and its earlier parts are answered."""
-        mark = Mark(num_left)
-        await self._send(mark)
-        await self._done(mark)
+        await self._perform(Mark(num_left))
 
     async def answer(self) -> None:
         """Answer the last committed turn, in a session with `answers_itself=False`. A second call
@@ -188,8 +189,17 @@ class LiveSession:
         # not a generator: a caller that leaves one early must close it
         return self._events
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return _Iteration(self._events, self._ends_with)
+    def __aiter__(self) -> LiveSession:
+        self._is_over = False
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        event = await anext(self._events)
+        ends_turn = isinstance(event, Description | TurnFailed)
+        self._is_over = ends_turn and not (self._options.turn_detection or self._is_ended)
+        return event
 
     @property
     def baseline(self) -> Any:
@@ -207,7 +217,7 @@ class LiveSession:
         return {
             "pieces": pieces,
             "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-            "turns": self._turns.num_open,
+            "turns": len(self._turns.held),
             "events": self._events.statistics().current_buffer_used,
         }
 
@@ -215,65 +225,36 @@ class LiveSession:
         self._is_ended = self._is_closed = True
         for event in self._awaited:
             event.set()
-        self._turns.close_all()
+        for turn in list(self._turns.held):
+            self._turns.close(turn)
         for end in (self._commands, self._taken, self._events):
             end.close()
-
-    def _ends_with(self, event: Event) -> bool:
-        is_over = isinstance(event, Description | TurnFailed)
-        return is_over and self._options.turn_detection is None and not self._is_ended
 
     def _check_open(self) -> None:
         if self._is_ended:
             raise anyio.ClosedResourceError(ENDED)
 
-    async def _send(self, command: Command) -> None:
+    async def _send(self, command: Command, num_held: int = 0) -> None:
+        """num_held: the held bytes that it hands on; if the caller is cancelled, they are still
+        held."""
         try:
             await self._commands.send(command)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise type(error)(ENDED) from None
-
-    async def _done(self, command: Commit | Mark) -> None:
-        """Wait for the command's effect. Raises ClosedResourceError where the session is left."""
-        if not self._is_closed:
-            self._awaited.add(command.is_done)
-            try:
-                await command.is_done.wait()
-            finally:
-                self._awaited.discard(command.is_done)
-        if self._is_closed:
-            raise anyio.ClosedResourceError(ENDED)
+        del self._held[:num_held]
 
     async def _flush(self) -> None:
-        """Hand on the held bytes; if the caller is cancelled, they are still held."""
-        if not self._held:
-            return
-        piece = AudioPiece(bytes(self._held), self._held_at)
-        await self._send(piece)
-        del self._held[: len(piece.pcm)]
+        if self._held:
+            await self._send(AudioPiece(bytes(self._held), self._held_at), len(self._held))
 
-
-async def _run(events: MemoryObjectSendStream[Event], *stages: Stage) -> None:
-    """All stages; the events end when they have ended."""
-    async with events, anyio.create_task_group() as group:
-        for stage in stages:
-            group.start_soon(quietly, stage)
-
-
-class _Iteration:
-    """One `async for`; may be left at any time, and another one started."""
-
-    def __init__(self, events: AsyncIterator[Event], is_last: Callable[[Event], bool]) -> None:
-        self._events = events
-        self._is_last = is_last
-        self._is_over = False
-
-    def __aiter__(self) -> _Iteration:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self._is_over:
-            raise StopAsyncIteration
-        event = await anext(self._events)
-        self._is_over = self._is_last(event)
-        return event
+    async def _perform(self, command: Commit | Mark, num_held: int = 0) -> None:
+        """Send a command and wait for its effect. Raises ClosedResourceError where the session is
+        left."""
+        self._awaited.add(command.is_done)
+        try:
+            await self._send(command, num_held)
+            await command.is_done.wait()
+        finally:
+            self._awaited.discard(command.is_done)
+        if self._is_closed:
+            raise anyio.ClosedResourceError(ENDED)

@@ -126,7 +126,7 @@ class Toy:
 
     def block_at(self, prefix):
         ids, signals = self.block(prefix)
-        forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals) is not None
+        forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals)
         return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
 
 

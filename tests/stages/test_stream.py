@@ -169,7 +169,7 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
     parts = toy_parts(Decoding(Plan("edge"), Sampling()), None)
     others = [object() for _ in range(NUM_PIECES)]  # other streams, each with a piece in hand
     for other in others:
-        parts.threads.pieces.acquire_on_behalf_of_nowait(other)
+        parts.pieces.acquire_on_behalf_of_nowait(other)
     async with open_stream(parts, SessionOptions()) as stream:
         await stream.feed(bytes(320))  # less than a piece
         assert await stream.commit() == 0
@@ -177,8 +177,8 @@ async def test_a_commit_does_not_wait_for_other_streams_pieces_and_pieces_do():
         await stream.feed(bytes(3_200))
         await anyio.wait_all_tasks_blocked()
         assert stream.backlog["turns"] == 0, "the piece waits"
-        parts.threads.pieces.release_on_behalf_of(others[0])
+        parts.pieces.release_on_behalf_of(others[0])
         await stream.end()
         found.append((await _described(stream)).audio_s)
     assert found == [0.01, 0.1]
-    assert parts.threads.pieces.borrowed_tokens == NUM_PIECES - 1
+    assert parts.pieces.borrowed_tokens == NUM_PIECES - 1

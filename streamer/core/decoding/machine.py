@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Ids
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -27,7 +28,6 @@ from streamer.core.decoding.plan import (
     Done,
     DraftMore,
     Emit,
-    Flight,
     Pace,
     Plan,
     Refusal,
@@ -45,6 +45,28 @@ from streamer.core.rules.settings import first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A closed block of `n` ids that is not committed yet.
+
+    request: None for a block that passed the gate; it waits for those before it.
+    is_unverified: the gate or the mode wanted it verified, and it is not.
+    """
+
+    n: int
+    request: VerifyRequest | None = None
+    is_sent: bool = False
+    deadline: float | None = None
+    reply: Verdict | Refusal | None = None
+    is_unverified: bool = False
+    num_refusals: int = 0
+
+    @property
+    def span(self) -> int:
+        """Its ids, and the guess after them."""
+        return self.n + (self.request is not None)
 
 
 class Speculator:
@@ -82,8 +104,7 @@ class Speculator:
         """The action at time `now` (seconds of any clock). is_up: the target can be asked."""
         if isinstance(self._last, Wait):
             self.counts.stall_ms += 1000 * (now - self._last_at)
-        head = self._head
-        if head is not None and head.deadline is not None and now >= head.deadline:
+        if self._flights and (until := self._flights[0].deadline) is not None and now >= until:
             self.num_failures += 1
             self.failed()
         action: Action | None = None
@@ -132,14 +153,14 @@ class Speculator:
 
     def failed(self) -> None:
         """No verdict will come for blocks on their way: go on unverified if allowed, else end."""
-        head = self._head
-        if head is None or self.stop_reason is not None:
+        if not self._flights or self.stop_reason is not None:
             return
-        if not self.plan.goes_on:
+        if self.plan.mode != "gated":
             self._end("error")
             return
+        n = self._flights[0].n
         self._forget_ahead()
-        self._pass_on(head.n, is_unverified=head.n > 0)
+        self._pass_on(n, is_unverified=n > 0)
 
     def cancel(self) -> None:
         """End here: committed ids stay, the blocks in hand are dropped."""
@@ -153,27 +174,25 @@ class Speculator:
                 flight.is_sent = True
                 flight.deadline = flight.deadline or now + self.plan.verify_budget_s
                 return Verify(flight.request)
-        may_ask = is_up or not self.plan.goes_on
-        if may_ask and self._asks_for_an_id:
+        mode = self.plan.mode
+        may_ask = is_up or mode != "gated"
+        # An id without a draft: always in mode cloud; in exact the first one, so that it comes as
+        # early as in mode cloud, while the edge drafts ahead of it.
+        wants_id = mode == "exact" and self.plan.ahead > 0 and self._number == 0
+        if may_ask and (wants_id or (mode == "cloud" and not self._flights)):
             self._ask(0)
             return None
-        if self.plan.mode != "cloud":
-            if self._is_whole and self._close(may_ask):
+        if mode != "cloud":
+            # an id that ends the answer makes a block whole; so does each step at the edge alone
+            is_step = self._is_stopped or mode == "edge"
+            is_whole = len(self._signals) > self._span if is_step else self._room <= 0
+            if is_whole and self._close(may_ask):
                 return None
-            if (n := self._num_to_draft) > 0:
+            if not self._is_stopped and (n := self._num_to_draft) > 0:
                 return DraftMore(n)
-        head = self._head
-        assert head is not None, "nothing to do and nothing to wait for"
-        assert head.deadline is not None
-        return Wait(head.deadline)
-
-    @property
-    def _asks_for_an_id(self) -> bool:
-        """Without a draft: always in mode cloud; in exact for the first id, so that it comes as
-        early as in mode cloud, while the edge drafts ahead of it."""
-        if self.plan.mode == "exact" and self.plan.ahead:
-            return self._number == 0
-        return self.plan.mode == "cloud" and not self._flights
+        until = self._flights[0].deadline  # there is one: nothing else is to do
+        assert until is not None
+        return Wait(until)
 
     # The block being drafted. It begins after all blocks on their way.
 
@@ -197,31 +216,24 @@ class Speculator:
         return self._span + self._size - len(self._signals)
 
     @property
-    def _is_whole(self) -> bool:
-        """Whether the block has all its ids, or the last one drafted ends the answer. At the edge
-        alone those of a step are a block."""
-        if self._is_stopped or self.plan.mode == "edge":
-            return len(self._signals) > self._span
-        return self._room <= 0
-
-    @property
     def _num_to_draft(self) -> int:
         """Ids to draft in one step: ahead of a verdict few enough that it need not wait."""
-        if self._is_stopped:
-            return 0
-        if self._head is None:
+        if not self._flights:
             return self._room
-        n_ahead = len(self._signals) - self._head.n
+        n_ahead = len(self._signals) - self._flights[0].n
         return min(self._room, self.pace.num_at_once, self.plan.ahead - n_ahead)
 
     def _close(self, may_ask: bool) -> bool:
         """Upload, commit unverified, or queue the block. False: it must wait for a credit."""
-        n = min(self._size, len(self._signals) - self._span)
+        at, mode = self._span, self.plan.mode
+        n = min(self._size, len(self._signals) - at)
         if not self._must_be_verified:
-            is_single = self.plan.mode == "edge"  # there each id is a block of its own
-            self.counts.blocks += n if is_single else 1
-            is_gated = self.plan.mode == "gated"
-            self._must_be_verified = self.plan.mode == "exact" or (is_gated and self._fires(n))
+            self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
+            begin, answer = self.sequence.n_committed + at, self.sequence.answer
+            block = answer[begin : begin + n], self._signals[at : at + n]
+            self._must_be_verified = mode == "exact" or (
+                mode == "gated" and fires(self.plan.gate, self.vocabulary, answer[:begin], *block)
+            )
         if not (self._must_be_verified and may_ask):
             self._pass_on(n, is_unverified=self._must_be_verified and n > 0)
         elif self.num_in_flight == self.plan.credits:
@@ -231,18 +243,7 @@ class Speculator:
         self._begin_block()
         return True
 
-    def _fires(self, n: int) -> bool:
-        at = self._span
-        begin = self.sequence.n_committed + at
-        answer = self.sequence.answer
-        block = answer[begin : begin + n], self._signals[at : at + n]
-        return fires(self.plan.gate, self.vocabulary, answer[:begin], *block) is not None
-
     # Blocks on their way.
-
-    @property
-    def _head(self) -> Flight | None:
-        return self._flights[0] if self._flights else None
 
     def _ask(self, n: int) -> None:
         """Request a verdict on the `n` ids after those on their way."""
@@ -292,7 +293,8 @@ class Speculator:
 
     def _land_all(self) -> None:
         """Commit the oldest blocks, as far as replies are here or none is needed."""
-        while self.stop_reason is None and (head := self._head) is not None:
+        while self.stop_reason is None and self._flights:
+            head = self._flights[0]
             match head.reply:
                 case None if head.request is None:
                     self._flights.popleft()
@@ -317,7 +319,7 @@ class Speculator:
         tail = self._tail
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         is_guessed = verdict.n_accepted == flight.n and ids == tail[: len(ids)]
-        self._settle(ids, flight.n + is_guessed, verified=True, log_probs=verdict.log_probs)
+        self._settle(ids, flight.n + is_guessed, True, verdict.log_probs)
 
     # The ids after the commit.
 
@@ -342,18 +344,14 @@ class Speculator:
             del self._signals[:n_settled]
         else:
             self._drop_after(tail, kept, n_settled, last)
-        self._commit(kept, verified, tuple(log_probs[: len(kept)]))
-        if not stands:
-            self._forget_ahead()
-
-    def _commit(self, kept: list[int], verified: bool, log_probs: tuple[float, ...]) -> None:
         self.sequence.commit(len(kept))
         self.counts.n_committed += len(kept)
         self.counts.n_verified += len(kept) if verified else 0
         size = 1 if self.plan.mode == "edge" else max(1, len(kept))  # each id a block of its own
-        for at in range(0, len(kept), size):
-            part = slice(at, at + size)
-            self._emits.append(Emit(tuple(kept[part]), verified, log_probs[part]))
+        for part in (slice(at, at + size) for at in range(0, len(kept), size)):
+            self._emits.append(Emit(tuple(kept[part]), verified, tuple(log_probs[part])))
+        if not stands:
+            self._forget_ahead()
 
     def _drop_after(self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None) -> None:
         """End the sequence with `kept`; equal ids stay cached. last: stopped, not shown."""
@@ -369,7 +367,7 @@ class Speculator:
 
     def _end(self, reason: str) -> None:
         """Drop all that is not committed."""
-        n_own = len(self._signals) if self._head is None else self._head.n
+        n_own = self._flights[0].n if self._flights else len(self._signals)
         self._drop_after(self._tail, [], n_own, last=None)
         self.stop_reason = reason
         self._forget_ahead()

@@ -53,32 +53,28 @@ PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(ent
 
 def fires(
     gate: Gate, vocabulary: Vocabulary, answer: Ids[int], block_ids: Ids[int], signals: Ids[Signal]
-) -> str | None:
-    """Why the block after `answer` should be verified: the name of the first test of `gate` that it
-    fails, or None.
+) -> bool:
+    """Whether the block after `answer` fails a test of `gate`: then it should be verified.
 
     `signals`: one per id of the block. An empty block never fires.
     """
     if not block_ids:
-        return None
+        return False
     if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
-        return "entropy"
-    if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
-        return "density"
-    if gate.loop and loop_suspected([*answer[-12:], *block_ids]):
-        return "loop"
-    return None
+        return True
+    if gate.density is not None:
+        text = vocabulary.text_of(block_ids)
+        # The end that closes the block does not count: a last block of "。" alone is no flood.
+        counted = text[:-1] if text[-1:] in SENTENCE_ENDS else text
+        if sum(c in PUNCTUATION for c in counted) / max(1, len(text)) > gate.density:
+            return True
+    return gate.loop and loop_suspected([*answer[-12:], *block_ids])
 
 
-def density(text: str) -> float:
-    """Punctuation per character of a block's text (report 5), 0 for none.
-
-    The sentence end that closes the block does not count: a last block of "。" alone is no flood.
-    """
-    if not text:
-        return 0.0
-    counted = text[:-1] if text[-1] in SENTENCE_ENDS else text
-    return sum(c in PUNCTUATION for c in counted) / len(text)
+def num_same(a: Ids[object], b: Ids[object]) -> int:
+    """How many ids, or characters, the two have in common at their beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
@@ -92,9 +88,7 @@ def accept(draft: Ids[int], chosen: Ids[int]) -> tuple[int, int]:
         raise ValueError(
             f"{len(draft)} draft ids need {len(draft) + 1} target choices, got {len(chosen)}"
         )
-    n = 0
-    while n < len(draft) and draft[n] == chosen[n]:
-        n += 1
+    n = num_same(draft, chosen)
     return n, chosen[n]
 
 
@@ -218,12 +212,6 @@ class TargetLedger:
         return verdict
 
 
-def num_same(a: Ids[object], b: Ids[object]) -> int:
-    """How many ids, or characters, the two have in common at their beginning."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
-
-
 Mode = Literal["gated", "exact", "edge", "cloud"]
 
 
@@ -284,11 +272,6 @@ class Plan:
     credits: int = 1  # blocks that may be on their way
     grows: bool = False  # drafts after the first may be longer: as many ids as are quick
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether ids without a verdict are committed all the same."""
-        return self.mode == "gated"
-
 
 @dataclass(slots=True)
 class Counts:
@@ -334,25 +317,3 @@ class Pace:
     def num_at_once(self) -> int:
         """How many ids to draft in one step where something waits for its end."""
         return max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / self.draft_s)))
-
-
-@dataclass(eq=False, slots=True)
-class Flight:
-    """A closed block of `n` ids that is not committed yet.
-
-    request: None for a block that passed the gate; it waits for those before it.
-    is_unverified: the gate or the mode wanted it verified, and it is not.
-    """
-
-    n: int
-    request: VerifyRequest | None = None
-    is_sent: bool = False
-    deadline: float | None = None
-    reply: Verdict | Refusal | None = None
-    is_unverified: bool = False
-    num_refusals: int = 0
-
-    @property
-    def span(self) -> int:
-        """Its ids, and the guess after them."""
-        return self.n + (self.request is not None)

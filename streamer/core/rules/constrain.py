@@ -67,6 +67,13 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
     ends = vocabulary.eos if len(answer) < rules.min_new_tokens else ()
     is_penalised = rules.repetition_penalty != 1.0
     penalised = {i for i in answer[-PENALTY_WINDOW:] if is_penalised and vocabulary.is_pure_han[i]}
+    content = [i for i in answer if vocabulary.has_content[i]]
+    grams: set[int] = set()  # the ends of n-grams that the content would repeat
+    if rules.ngram:
+        width = rules.ngram - 1
+        tail = content[len(content) - width :]
+        starts = range(len(content) - width)
+        grams = {content[i + width] for i in starts if content[i : i + width] == tail}
     recent = answer[-rules.loop_window :] if rules.loop_window else []
     if last_word(text):  # such a word is one id, so a comma may well be every second one
         recent = [i for i in recent if vocabulary.has_content[i]]
@@ -74,58 +81,43 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         index=len(answer),
         never=_array({*marks["early"].tolist(), *ends, *roles}),
         commas=marks["commas"],
-        adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(),
-        ngram=_array(_ngram(vocabulary, rules, answer)),
+        adjacency=_repeated(vocabulary, text) if rules.adjacency else _array(()),
+        ngram=_array(grams),
         penalised=_array(penalised),
         lowered=marks["lowered"],
         recent=tuple(recent),
     )
 
 
-def _broken(rules: Rules, text: str, piece: str, index: int) -> set[str]:
+def _broken(rules: Rules, text: str, piece: str, is_early: bool) -> set[str]:
     """The rules on marks that `piece` after `text` would break: "early" (always banned), "commas",
-    "lowered". index: place in the answer of the id whose text is `piece`."""
+    "lowered"."""
     broken = set()
-    if index < rules.min_new_tokens - 1 and not SENTENCE_ENDS.isdisjoint(piece):
+    if is_early and not SENTENCE_ENDS.isdisjoint(piece):
         broken.add("early")
-    is_ended = False
+    is_ended = is_early
     for mark in MARKED.finditer(piece):
         said = text + piece[: mark.start()]
         if mark[0] in COMMA_LIKE:
             if content_since(said, PUNCTUATION, rules.comma_gap) < rules.comma_gap:
                 broken.add("commas")
-        elif not is_ended and "early" not in broken:
+        elif not is_ended:
             is_ended = True
             if content_since(said, SENTENCE_ENDS, rules.end_gap) < rules.end_gap:
                 broken.add("lowered")
     return broken
 
 
-def _repeats(vocabulary: Vocabulary, text: str, piece: str) -> bool:
-    """A word of letters twice in a row, in any case; a Han character three times, or twice where
-    the double is no word."""
-    if (again := _word_again(text)) and first_word(piece) == again:
-        return True
-    whole = text[-2:] + piece
-    for at in range(len(whole) - len(piece), len(whole)):
-        character = whole[at]
-        if at and is_han(character) and whole[at - 1] == character:
-            is_triple = at > 1 and whole[at - 2] == character
-            is_first = at == len(whole) - len(piece)
-            if is_triple or (is_first and character not in vocabulary.doubles):
-                return True
-    return False
-
-
 def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> dict[str, Ids]:
     """The ids that break each of the rules on marks (see `_broken`), once per state of the text."""
+    is_early = index < rules.min_new_tokens - 1
 
     def marked() -> list[int]:
         return [i for i, body in enumerate(vocabulary.texts) if MARKED.search(body)]
 
     def make() -> dict[str, Ids]:
         broken = {
-            i: _broken(rules, text, vocabulary.texts[i], index)
+            i: _broken(rules, text, vocabulary.texts[i], is_early)
             for i in vocabulary.cached("marked", marked)
             if not (rules.clean and vocabulary.never[i])
         }
@@ -137,9 +129,7 @@ def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> di
     since_end = content_since(text, SENTENCE_ENDS, rules.end_gap)
     counts = min(since_comma, rules.comma_gap), min(since_end, rules.end_gap)
     is_in_word = text != "" and is_letter(text[-1])
-    is_early = index < rules.min_new_tokens - 1
-    key = "marks", limits, counts, is_in_word, is_early
-    found: dict[str, Ids] = vocabulary.cached(key, make)
+    found: dict[str, Ids] = vocabulary.cached(("marks", limits, counts, is_in_word, is_early), make)
     return found
 
 
@@ -162,7 +152,9 @@ def _role_ids(vocabulary: Vocabulary, text: str) -> Sequence[int]:
 
 
 def _repeated(vocabulary: Vocabulary, text: str) -> Ids:
-    """Ids that repeat the end of `text`, and ids that hold a Han character three times in a row."""
+    """Ids that repeat the end of `text`: a word of letters, in any case; a Han character, unless
+    the double is a word and this is no third one. And ids that hold a Han character three times in
+    a row."""
 
     def starts() -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -174,27 +166,18 @@ def _repeated(vocabulary: Vocabulary, text: str) -> Ids:
         return found
 
     likely = vocabulary.cached("starts", starts)
-    end = _word_again(text) or text[-1:]
-    again = [i for i in likely.get(end, ()) if _repeats(vocabulary, text, vocabulary.texts[i])]
-    return _array({*likely.get("", ()), *again})
+    triples = likely.get("", ())
+    if word := last_word(text):
+        # as it would follow itself
+        return _array({*triples, *likely.get(word if text.endswith(" ") else f" {word}", ())})
+    end = text[-1:]
+    if not is_han(end):
+        return _array(triples)
+    again = likely.get(end, ())
+    if end in vocabulary.doubles and text[-2:] != 2 * end:
+        again = [i for i in again if vocabulary.texts[i].startswith(2 * end)]
+    return _array({*triples, *again})
 
 
-def _word_again(text: str) -> str:
-    """How a word of letters that `text` ends with would begin to follow itself; "" without one."""
-    word = last_word(text)
-    return f" {word}" if word and not text.endswith(" ") else word
-
-
-def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Iterable[int]:
-    """Ids that would complete an n-gram which the content history already holds."""
-    if not rules.ngram:
-        return ()
-    history = [i for i in answer if vocabulary.has_content[i]]
-    width = rules.ngram - 1
-    tail = history[len(history) - width :]
-    starts = range(len(history) - width)
-    return {history[i + width] for i in starts if history[i : i + width] == tail}
-
-
-def _array(ids: Iterable[int] = ()) -> Ids:
+def _array(ids: Iterable[int]) -> Ids:
     return np.array(sorted(ids), dtype=np.int64)

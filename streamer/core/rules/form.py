@@ -15,8 +15,8 @@ change a sentence of the form.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from os.path import commonprefix  # of any text
 from typing import Any, NamedTuple
 
@@ -89,10 +89,16 @@ class SentenceForm:
         self._marks = marks
         self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
         self._whole = (1 << len(self._named)) - 1
-        self._spells = _spelling(vocabulary)
-        self._ids_of: Mapping[str, list[int]] = vocabulary.cached(
+        ids_of: Mapping[str, list[int]] = vocabulary.cached(
             "ids by text", lambda: _ids_by_text(vocabulary)
         )
+
+        @cache  # bounded: the texts are phrases and their ends
+        def spells(text: str) -> bool:
+            ends = range(1, 1 + len(text))
+            return not text or any(text[:n] in ids_of and spells(text[n:]) for n in ends)
+
+        self._ids_of, self._spells = ids_of, spells
         # the text of a clause -> its phrase, and the bit of the phrase's attribute
         self._later = {
             marks.gap + phrase: (phrase, 1 << i)
@@ -101,13 +107,17 @@ class SentenceForm:
             for phrase in level["phrases"]
             if marks.comma not in phrase and marks.end not in phrase
         }
-        spelled = [opening for opening in openings if self._spells(opening)]
+        spelled = [opening for opening in openings if spells(opening)]
         self._begins = begins = spelled if openings else [""]
         self._first = {begin + text: of for begin in begins for text, of in self._later.items()}
-        bits = {bit for text, (_, bit) in self._later.items() if self._spells(text)}
+        bits = {bit for text, (_, bit) in self._later.items() if spells(text)}
         needs_opening = bool(openings) or marks.gap != ""
         # Without this every sentence would stop short: an attribute that cannot be said.
         self.can_be_said = self._whole == sum(bits) and (bool(spelled) or not needs_opening)
+        # ids that hold a mark, and only characters of sentences
+        own, ends = set("".join([*marks, *self._first])), {marks.comma, marks.end}
+        past_marks = [t for t in ids_of if own.issuperset(t) and not ends.isdisjoint(t)]
+        self._past_marks = frozenset(token for text in past_marks for token in ids_of[text])
         # The tables, which weighted forms share.
         self._move = lru_cache(MAX_MOVES)(self._make)
         self.allowed = lru_cache(MAX_ROWS)(self._allowed)
@@ -137,14 +147,6 @@ class SentenceForm:
         move = self._go(BEGIN, text)
         return move is not None and move.state.is_over
 
-    def after(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
-        """The state after `ids`; None: they left the form, which then says nothing more."""
-        for token in ids:
-            if state is None:
-                break
-            state = self.step(state, token)
-        return state
-
     def step(self, state: State, token: int) -> State | None:
         """The state after `token`, None where it breaks the form. EOS may follow a whole sentence,
         whose state stays."""
@@ -153,7 +155,12 @@ class SentenceForm:
 
     def _allowed(self, state: State) -> Ids:
         """All ids that keep the form there, ascending [n] int64; at least one."""
-        kept = [token for token in self._likely(state) if self._move(state, token) is not None]
+        likely: Collection[int] = self._vocabulary.eos
+        if not state.is_over:  # an id is the beginning of a missing text, or it holds a mark
+            rests = {rest for _, rest in self._rests(state)}
+            begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
+            likely = self._past_marks.union(*(self._ids_of.get(text, ()) for text in begun))
+        kept = [token for token in likely if self._move(state, token) is not None]
         return np.array(sorted(kept), dtype=np.int64)
 
     def guess(self, state: State) -> int | None:
@@ -200,28 +207,27 @@ class SentenceForm:
         """
         if not self._weight_of:
             return None
-        moves = [self._move(state, token) for token in self.allowed(state).tolist()]
-        after = [
-            sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
-            + self._best_of(self.open_phrases(move.state))
-            for move in moves
-            if move is not None  # none is: the ids are allowed
-        ]
+        after = []
+        for token in self.allowed(state).tolist():
+            move = self._move(state, token)
+            assert move is not None, "the ids are allowed"
+            whole = sum(self._weight_of.get(phrase, 0) for phrase in move.phrases)
+            after.append(whole + self._best_of(self.open_phrases(move.state)))
         best = self._best_of(self.open_phrases(state))
         return (np.array(after, np.float64) - best) / UNITS_PER_NAT
 
     def _weigh(self, weight_of: dict[str, int]) -> None:
         self._weight_of = weight_of  # of each phrase whose weight is not 0
-        self._likely_texts = [*map(self._likely_text, self._named.values())]
-
-    def _likely_text(self, levels: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-        """The beginning that the first phrases of an attribute's best levels share, and whether it
-        is a whole phrase."""
-        firsts = (level["phrases"][0] for level in levels)
-        weights = {phrase: self._weight_of.get(phrase, 0) for phrase in firsts}
-        best = max(weights.values())
-        likely = [phrase for phrase, weight in weights.items() if weight == best]
-        return self._marks.gap + commonprefix(likely), len(likely) == 1  # noqa: RUF071
+        # of each attribute the beginning that the first phrases of its best levels share, and
+        # whether it is a whole phrase
+        self._likely_texts = []
+        for levels in self._named.values():
+            firsts = (level["phrases"][0] for level in levels)
+            weights = {phrase: weight_of.get(phrase, 0) for phrase in firsts}
+            best = max(weights.values())
+            likely = [phrase for phrase, weight in weights.items() if weight == best]
+            beginning = self._marks.gap + commonprefix(likely)  # noqa: RUF071
+            self._likely_texts.append((beginning, len(likely) == 1))
 
     def _best_of(self, phrases: frozenset[str]) -> int:
         """The best weight of some phrases; 0 where there is none."""
@@ -264,27 +270,6 @@ class SentenceForm:
             return over if said == self._whole else None
         return Move(State(said, last, state.is_first and not clauses), tuple(completed))
 
-    def _likely(self, state: State) -> Collection[int]:
-        """All ids that may keep the form there, and few others: an id is the beginning of a missing
-        text, or it holds a mark."""
-        if state.is_over:
-            return self._vocabulary.eos
-        rests = {rest for _, rest in self._rests(state)}
-        begun = {rest[:n] for rest in rests for n in range(1, len(rest) + 1)}
-        return self._past_marks.union(*(self._ids_of.get(text, ()) for text in begun))
-
-    @cached_property
-    def _past_marks(self) -> frozenset[int]:
-        """Ids that hold a mark, and only characters of sentences."""
-        own = set("".join([*self._marks, *self._first]))
-        marks = set(self._marks[:2])
-        return frozenset(
-            token
-            for text, ids in self._ids_of.items()
-            if own.issuperset(text) and not marks.isdisjoint(text)
-            for token in ids
-        )
-
 
 def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
     found: dict[str, list[int]] = {}
@@ -292,16 +277,3 @@ def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:
         if text := vocabulary.texts[token]:
             found.setdefault(text, []).append(token)
     return found
-
-
-def _spelling(vocabulary: Vocabulary) -> Callable[[str], bool]:
-    """Whether a text can be joined from texts of ids."""
-    texts = frozenset(filter(None, vocabulary.texts))
-    longest = max(map(len, texts), default=0)
-
-    @cache  # bounded: the texts are phrases and their ends
-    def spells(text: str) -> bool:
-        ends = range(1, 1 + min(longest, len(text)))
-        return not text or any(text[:n] in texts and spells(text[n:]) for n in ends)
-
-    return spells
