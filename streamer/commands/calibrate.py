@@ -24,7 +24,7 @@ from streamer.core.calibration import Certified, Paths, certify, num_needed, pat
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
-from streamer.model.offline import Shadow, hear_parts
+from streamer.model.offline import hear_parts, shadow
 from streamer.model.thinker import resolve
 from streamer.progress import Bar
 from streamer.recording import chunks_of
@@ -131,7 +131,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
             assert closed.measures is not None
             weights = level_weights(closed.measures(), card.attributes)
             for name, plan in plans.items() if closed.has_speech else ():
-                block_at = Shadow(drafter, target, plan, weights).block_at
+                block_at = shadow(drafter, target, plan, weights)
                 found[name].append(paths_of(block_at, edge.vocabulary, plan.rules))
     return found if all(found.values()) else None
 

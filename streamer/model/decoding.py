@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from streamer.core.decoding.plan import (
@@ -16,7 +16,7 @@ from streamer.core.decoding.plan import (
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling, stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener
-from streamer.model.sampler import Sampler, log_probs_of, signals_of
+from streamer.model.sampler import Sampler, signals_of
 from streamer.model.scheduler import SHORT_IDS, Steps
 from streamer.model.thinker import form_of
 
@@ -33,7 +33,7 @@ class IncrementalDrafter:
         self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
     ) -> None:
         self.listener = listener
-        self._ends = partial(stop, listener.thinker.vocabulary, rules)
+        self._rules = rules
         form = form_of(listener.thinker, rules, weights)
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
@@ -54,11 +54,13 @@ class IncrementalDrafter:
             sequence.replace_tail(len(sequence) - len(guess) + num_right, [chosen[num_right]])
             ids += chosen[: num_right + 1]
             signals += told
-            if self._ends(sequence.answer[:-1], ids[-1]) is not None:
+            vocabulary = self.listener.thinker.vocabulary
+            if stop(vocabulary, self._rules, sequence.answer[:-1], ids[-1]) is not None:
                 break
         return ids, signals
 
 
+@dataclass
 class GenerateDrafter:
     """Drafts each block by transformers' own `generate()` over the whole context.
 
@@ -67,22 +69,17 @@ class GenerateDrafter:
     the first version, kept as reference and baseline.
     """
 
-    def __init__(self, listener: Listener, stock: Any) -> None:
-        self.listener = listener
-        self._stock = stock
+    listener: Listener
+    stock: Any
 
     def draft(self, n: int, most: int = 0) -> Steps[Draft]:
         """Up to `n` ids, without an engine step: the stock model keeps its own cache."""
-        return self._generate(n)
-        yield
-
-    def _generate(self, n: int) -> Draft:
         import torch  # it is loaded: the stock model is torch's
 
         sequence = self.listener.sequence
         features = self.listener.features()
         ids = torch.tensor([sequence.ids])
-        out = self._stock.generate(
+        out = self.stock.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             input_features=torch.from_numpy(features)[None],
@@ -97,6 +94,7 @@ class GenerateDrafter:
         new = out.sequences[0, ids.shape[1] :].tolist()
         sequence.extend(new)
         return new, signals_of(torch.cat(out.logits)[: len(new)].float().numpy(), new)
+        yield
 
 
 class LocalVerifier:
@@ -105,10 +103,9 @@ class LocalVerifier:
     def __init__(
         self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
     ) -> None:
-        thinker = listener.thinker
         self._listener = listener
-        form = form_of(thinker, rules, weights)
-        self._sampler = Sampler(thinker.vocabulary, rules, sampling, form)
+        form = form_of(listener.thinker, rules, weights)
+        self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
         self._ledger = TargetLedger(listener.sequence)
         # 0.7 ms per row of 150,000 ids: only where they become a confidence
         self._tells = weights is not FLAT
@@ -123,10 +120,8 @@ class LocalVerifier:
             return known
         k = len(request.draft)
         logits = yield from self._listener.feed(num_logits=k + 1)
-        answer = self._listener.sequence.answer
-        ids, _ = self._sampler.judge(logits, answer, k, tells=False)
-        log_probs = log_probs_of(logits, ids) if self._tells else []
-        return self._ledger.conclude(request, ids, log_probs)
+        ids, signals = self._sampler.judge(logits, self._ledger.sequence.answer, k, self._tells)
+        return self._ledger.conclude(request, ids, [signal.log_prob for signal in signals])
 
 
 def describe_so_far(

@@ -5,7 +5,8 @@ The models must have no other user meanwhile. Turns of clients go through stages
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from streamer.core.decoding.plan import (
     num_same,
     prefix_hash,
 )
-from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
+from streamer.core.rules.settings import LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import TurnCutter
 from streamer.model.decoding import IncrementalDrafter, LocalVerifier
@@ -46,26 +47,20 @@ def hear_parts(
     The slots are given back when the next part is asked for, or the iterator is closed.
     """
     listeners: list[Listener] = []
+    most_s = min(thinker.card.max_turn_s for thinker in thinkers)
     try:
-        most_s = min(thinker.card.max_turn_s for thinker in thinkers)
         for item in items_of(chunks, most_s, measures):
             if isinstance(item, TurnOpened):
-                listeners += [Listener(thinker, language) for thinker in thinkers]
+                listeners = [Listener(thinker, language) for thinker in thinkers]
             for listener in listeners:
                 hear(listener, item, prefills)
             if isinstance(item, Closed):
                 yield listeners, item
-                _close(listeners)
+                for listener in listeners:
+                    listener.close()
     finally:
-        _close(listeners)
-
-
-def hear_turn(thinker: Thinker, samples: Samples, language: str = "") -> Listener:
-    """A listener whose turn was `samples`, no longer than `max_turn_s`; the caller closes it."""
-    listener = Listener(thinker, language)
-    for item in items_of([samples], thinker.card.max_turn_s):
-        hear(listener, item)
-    return listener
+        for listener in listeners:
+            listener.close()
 
 
 def items_of(
@@ -89,59 +84,41 @@ def hear(listener: Listener, item: Item, prefills: bool = True) -> None:
         drive(listener.engine, steps)
 
 
-def _close(listeners: list[Listener]) -> None:
-    while listeners:
-        listeners.pop().close()
-
-
 UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone
 
 
-class Shadow:
-    """Edge and cloud of one turn whose audio is in, greedy, under one plan.
+def shadow(
+    edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights
+) -> Callable[[Prefix], Block]:
+    """A function that gives the block that the edge drafts after a prefix, and the cloud's verdict,
+    greedy, on a turn whose audio is in.
 
     Audio is encoded and prefilled once per model. Each question rolls both sequences back by length
     and feeds only the ids that differ from the last one.
     """
+    drafter = IncrementalDrafter(edge, plan.rules, Sampling(), weights)
+    verifier = LocalVerifier(cloud, plan.rules, Sampling(), weights)
+    numbers = count(1)
 
-    def __init__(
-        self, edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights = FLAT
-    ) -> None:
-        self._edge = edge
-        self._plan = plan
-        self._cloud = cloud
-        self._drafter = IncrementalDrafter(edge, plan.rules, Sampling(), weights)
-        self._verifier = LocalVerifier(cloud, plan.rules, Sampling(), weights)
-        self._number = 0
-
-    def block_at(self, prefix: Prefix) -> Block:
-        """The block that the edge drafts after `prefix`, and the cloud's verdict."""
-        self._rewind(prefix)
-        ids, signals = drive(self._edge.engine, self._drafter.draft(self._plan.k))
-        self._number += 1
-        request = VerifyRequest(self._number, 0, prefix_hash([]), prefix, tuple(ids))
-        verdict = drive(self._cloud.engine, self._verifier.verify(request))
+    def block_at(prefix: Prefix) -> Block:
+        sequence = edge.sequence
+        num_kept = num_same(sequence.answer, prefix)
+        sequence.replace_tail(sequence.answer_start + num_kept, prefix[num_kept:])
+        ids, signals = drive(edge.engine, drafter.draft(plan.k))
+        request = VerifyRequest(next(numbers), 0, prefix_hash([]), prefix, tuple(ids))
+        verdict = drive(cloud.engine, verifier.verify(request))
         assert isinstance(verdict, Verdict), "requests are numbered in order and start from nothing"
-        forced = (
-            fires(UNTHRESHOLDED, self._edge.thinker.vocabulary, prefix, ids, signals) is not None
-        )
-        return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, forced)
+        vocabulary = edge.thinker.vocabulary
+        is_forced = fires(UNTHRESHOLDED, vocabulary, prefix, ids, signals)
+        return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, is_forced)
 
-    def _rewind(self, prefix: Prefix) -> None:
-        """Make the edge's answer `prefix`, keeping what is the same."""
-        sequence = self._edge.sequence
-        answer = sequence.answer
-        n = num_same(answer, prefix)
-        sequence.replace_tail(sequence.answer_start + n)
-        sequence.extend(prefix[n:])
-
-
-SAMPLES = SAMPLE_RATE_HZ * 5 // 2  # one whole window and a part of one
+    return block_at
 
 
 def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
-    noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
+    num_samples = SAMPLE_RATE_HZ * 5 // 2  # one whole window and a part of one
+    noise = np.random.default_rng(0).normal(0.0, 0.01, num_samples).astype(np.float32)
     for (listener,), _ in hear_parts([thinker], [noise], prefills=False):
         drafter = IncrementalDrafter(listener, Rules(), Sampling(), {"rate": (0, -1, -2, -3, -4)})
         drive(listener.engine, drafter.draft(4))

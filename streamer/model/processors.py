@@ -13,8 +13,6 @@ This is the oracle that our own loop is tested against (`transformers/generation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,7 +21,7 @@ from transformers import LogitsProcessor, StoppingCriteria
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.sampler import BANNED, Floats, pick, ruled
+from streamer.model.sampler import BANNED, pick, ruled
 
 
 class RulesLogitsProcessor(LogitsProcessor):
@@ -38,45 +36,38 @@ class RulesLogitsProcessor(LogitsProcessor):
     def __init__(
         self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling, prompt_length: int
     ) -> None:
-        self.vocabulary = vocabulary
-        self.rules = rules
-        self.sampling = sampling
-        self.prompt_length = prompt_length
+        self._given = vocabulary, rules, sampling, prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """`input_ids` [B, L] int64, raw `scores` [B, V]. Returns [B, V] float32."""
-        answers = input_ids[:, self.prompt_length :].tolist()
-        rows = [
-            self._row(answer, raw)
-            for answer, raw in zip(answers, scores.float().cpu().numpy(), strict=True)
-        ]
-        return torch.from_numpy(np.stack(rows)).to(scores.device)
-
-    def _row(self, answer: Sequence[int], raw: Floats) -> Floats:
-        constraint = constrain(self.vocabulary, self.rules, answer)
-        scores = ruled(raw, constraint, self.vocabulary, self.rules)
-        chosen = pick(scores, constraint, self.sampling, self.rules)
-        end = stop(self.vocabulary, self.rules, answer, chosen)
-        wanted = self.vocabulary.fallback if end is not None and not end.keep else chosen
-        if wanted != scores.argmax():
-            scores[:] = BANNED
-            scores[wanted] = 0.0
-        return scores
+        vocabulary, rules, sampling, prompt_length = self._given
+        found = []
+        for ids, raw in zip(input_ids.tolist(), scores.float().cpu().numpy(), strict=True):
+            answer = ids[prompt_length:]
+            constraint = constrain(vocabulary, rules, answer)
+            row = ruled(raw, constraint, vocabulary, rules)
+            chosen = pick(row, constraint, sampling, rules)
+            end = stop(vocabulary, rules, answer, chosen)
+            wanted = vocabulary.fallback if end is not None and not end.keep else chosen
+            if wanted != row.argmax():
+                row[:] = BANNED
+                row[wanted] = 0.0
+            found.append(row)
+        return torch.from_numpy(np.stack(found)).to(scores.device)
 
 
 class SentenceStoppingCriteria(StoppingCriteria):
     """True for rows whose last id ends the answer: a sentence end, EOS, the last id allowed."""
 
     def __init__(self, vocabulary: Vocabulary, rules: Rules, prompt_length: int) -> None:
-        self.vocabulary = vocabulary
-        self.rules = rules
-        self.prompt_length = prompt_length
+        self._given = vocabulary, rules, prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: object) -> Tensor:
         """`input_ids` [B, L]. Returns [B] bool."""
-        answers = input_ids[:, self.prompt_length :].tolist()
+        vocabulary, rules, prompt_length = self._given
+        answers = (ids[prompt_length:] for ids in input_ids.tolist())
         ended = [
-            bool(each) and stop(self.vocabulary, self.rules, each[:-1], each[-1]) is not None
-            for each in answers
+            bool(answer) and stop(vocabulary, rules, answer[:-1], answer[-1]) is not None
+            for answer in answers
         ]
         return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)

@@ -173,15 +173,15 @@ class Sampler:
         Returns the ids, and the signals of those up to the first one that differs from the draft,
         which stands at all places after it, too. No signals where `tells` is False.
         """
-        draft = list(answer[len(answer) - num_drafted :])
-        self._begin(answer[: len(answer) - num_drafted])
+        begin = len(answer) - num_drafted
+        self._begin(answer[:begin])
         ids: list[int] = []
         entropies: list[float] = []
         for row in range(num_drafted + 1):
             token, found = self._choose(logits[row], tells)
             ids.append(token)
             entropies.append(found)
-            if row == num_drafted or token != draft[row]:
+            if row == num_drafted or token != answer[begin + row]:
                 break
             self._append(token)
         # log_prob: of the raw softmax; the confidence needs the model's own
@@ -190,18 +190,16 @@ class Sampler:
         return ids + ids[-1:] * (num_drafted + 1 - len(ids)), signals
 
     def _begin(self, answer: Sequence[int]) -> None:
-        """Set the answer so far, committed or not."""
-        kept = num_same(self._answer, answer)
+        kept = num_same(self._answer, answer)  # committed or not
         del self._answer[kept:], self._states[kept + 1 :]
         for token in answer[kept:]:
             self._append(token)
 
     def _append(self, token: int) -> None:
-        before = state = self._states[-1]
-        if before is not None and self._form is not None:
-            state = self._form.step(before, token)
-            if state is not None:
-                self._form.came_next(before, state)
+        before, form = self._states[-1], self._form
+        state = form.step(before, token) if form is not None and before is not None else before
+        if form is not None and before is not None and state is not None:
+            form.came_next(before, state)
         self._answer.append(token)
         self._states.append(state)
 

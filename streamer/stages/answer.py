@@ -24,12 +24,11 @@ from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Voice
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
-from streamer.stages.hear import OpenTurns, Prefilled
+from streamer.stages.hear import OpenTurn, Prefilled
 from streamer.stages.ports import (
     Events,
     Hearing,
     Mark,
-    OpenTurn,
     Parts,
     Steps,
     TargetLost,
@@ -47,9 +46,8 @@ class AnswerStage:
     """`run` is the stage; `cancel` ends the answer in hand, whatever it waits for."""
 
     ready: MemoryObjectReceiveStream[Prefilled]
-    events: Events
+    out: Events
     parts: Parts
-    turns: OpenTurns
     clock: Callable[[], float]
     voice: Voice
     hearing: Hearing
@@ -73,10 +71,10 @@ class AnswerStage:
                         await self._answer(item)
                     case OpenTurn():
                         if held is not None:  # never asked for, or a later turn failed
-                            self.turns.close(held)
+                            held.close()
                         held = item if item.failed is None else None
                         if item.failed is not None:
-                            await send(self.events, TurnFailed(item.number, item.failed))
+                            await send(self.out, TurnFailed(item.number, item.failed))
 
     def cancel(self, last: int) -> None:
         """The answers to turn `last` and all before it end with the committed ids, begun or not."""
@@ -90,19 +88,19 @@ class AnswerStage:
             self.cancel(self._cancelled)
             end: Description | TurnFailed
             try:
-                describe = await answer.run(self.events)
+                describe = await answer.run(self.out)
                 end = self._with_pitch(await self.parts.on_thread(describe))
             except TargetLost as lost:
                 end = TurnFailed(turn.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(turn.number, reason_of(error))
             if not answer.num_open:
-                self.turns.close(turn)
+                turn.close()
             # before waiting for a target that was too slow already
-            await send(self.events, end)
+            await send(self.out, end)
             group.cancel_scope.cancel()
         self._in_hand = None
-        self.turns.close(turn)  # the target has let go of the turn
+        turn.close()  # the target has let go of the turn
 
     def _with_pitch(self, found: Description) -> Description:
         """With the pitch beside the speaker's usual one, which the coach learns, or is given."""
@@ -155,11 +153,11 @@ class TurnAnswer:
         self._is_cancelled = True
         self._came.set()
 
-    async def run(self, events: Events) -> Callable[[], Description]:
+    async def run(self, out: Events) -> Callable[[], Description]:
         """Send deltas to the end. Returns a function that makes the Description. Raises TargetLost,
         and the models' errors."""
         has_speech = self.turn.closed.has_speech
-        reason = await self._decode(events) if has_speech else "no_speech"
+        reason = await self._decode(out) if has_speech else "no_speech"
         return partial(
             self._parts.describe,
             self.turn.closed,
@@ -172,7 +170,7 @@ class TurnAnswer:
             total_ms=self._now_ms,
         )
 
-    async def _decode(self, events: Events) -> str:
+    async def _decode(self, out: Events) -> str:
         """The answer; why it ended."""
         spec, cloud, target = self._spec, self._parts.cloud, self.turn.cloud
         if cloud is not None and cloud.hears_ends:
@@ -199,7 +197,7 @@ class TurnAnswer:
                         await self._came.wait()
                     self._prefilled_ms = self._prefilled_ms or self._now_ms
                 case Emit():
-                    await send(events, self._delta(action))
+                    await send(out, self._delta(action))
                 case Done(reason):
                     if reason == "error":
                         raise TargetLost(self._why_lost())

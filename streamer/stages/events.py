@@ -7,14 +7,12 @@ sample; those of text from the arrival of the turn's last sample.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Measures as Measures
 from streamer.core.measures.speech_measures import PitchReference, Voice
-
-MIN_UPDATE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +90,7 @@ def _plain(value: Any) -> Any:
     return value.as_json() if hasattr(value, "as_json") else value
 
 
-class CoachOptions(Protocol):
-    """streamer.Coach: the thresholds of a session's coach."""
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
+CoachOptions = Any  # streamer.Coach: the thresholds of a session's coach
 Event = (
     SpeechStarted
     | SpeechStopped
@@ -168,7 +161,7 @@ class SessionOptions:
             known = ", ".join(get_args(Encoding))
             raise ValueError(f"encoding is {self.encoding!r}; it may be {known}")
         if self.live_update_s is not None:
-            _check("live_update_s", self.live_update_s, MIN_UPDATE_S, 3_600)
+            _check("live_update_s", self.live_update_s, 0.1, 3_600)
 
     @property
     def sample_bytes(self) -> int:

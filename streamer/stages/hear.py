@@ -18,16 +18,19 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.rules.settings import FLAT, LevelWeights
 from streamer.stages.events import Cleared, LiveUpdate, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.ports import (
     AudioPiece,
     Command,
     Commit,
+    Drafter,
     Events,
+    Hearer,
     Hearing,
     Mark,
-    OpenTurn,
     Parts,
+    Target,
     offer,
     quietly,
     reason_of,
@@ -40,6 +43,54 @@ FULL = (
     f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
     "give more slots"
 )
+
+
+@dataclass(eq=False, slots=True)
+class OpenTurn:
+    """One turn's hearers, with KV slots until it is closed: none is leaked, whichever stage fails
+    or is cancelled.
+
+    held: the stream's turns that have slots. failed: why it cannot go on. closed, fed_at: once its
+    audio is over; its last sample was fed at `fed_at`. weights: of the levels in its sentence.
+    drafter: once the answer has begun.
+    """
+
+    number: int
+    parts: Parts
+    held: set[OpenTurn]
+    edge: Hearer | None = None
+    cloud: Target | None = None
+    failed: str | None = None
+    closed: Closed = field(init=False)
+    fed_at: float = 0.0
+    weights: LevelWeights = field(default_factory=lambda: FLAT)
+    drafter: Drafter | None = None
+
+    async def open(self) -> None:
+        """Take a slot on every model. Waits while other streams hold all of them, for SLOT_WAIT_S;
+        after that the turn has `failed`, and no slot."""
+        # where this stream has turns, the wait is for them
+        with anyio.move_on_after(None if self.held else SLOT_WAIT_S) as scope:
+            await self.parts.slots.acquire()
+        if scope.cancelled_caught:
+            self.failed = FULL
+            return
+        self.held.add(self)
+        if self.parts.edge is not None:
+            self.edge = self.parts.edge.listen(self.parts.plan.rules.language)
+        self.cloud = self.parts.target()
+
+    def close(self) -> None:
+        """Give the slots back; a second call does nothing."""
+        if self not in self.held:
+            return
+        self.held.remove(self)
+        for hearer in (self.edge, self.cloud):
+            if hearer is not None:
+                hearer.close()
+        self.parts.slots.release()
+
+
 # with the time when the last piece was fed
 Timed = tuple[Item | Mark | Literal["answer"], float]
 Prefilled = OpenTurn | Mark | Literal["answer"]
@@ -53,7 +104,7 @@ class Chunk:
     commands: MemoryObjectReceiveStream[Command]
     items: MemoryObjectSendStream[Timed]
     wakes: MemoryObjectSendStream[None]
-    events: Events
+    out: Events
     hearing: Hearing
     parts: Parts
     last_closed: int = -1
@@ -86,7 +137,7 @@ class Chunk:
                 await self.items.send((command, self._fed_at))
             case "clear":
                 await self._hand_on(await on_thread(hearing.clear))
-                await send(self.events, Cleared(hearing.num_turns))
+                await send(self.out, Cleared(hearing.num_turns))
                 self._last_committed = hearing.num_turns - 1
         return None
 
@@ -127,13 +178,13 @@ class Chunk:
         for item in found:
             match item:
                 case TurnOpened(turn, at_ms) if at_ms is not None:
-                    await send(self.events, SpeechStarted(turn, at_ms))
+                    await send(self.out, SpeechStarted(turn, at_ms))
                 case Closed(turn, stopped_ms=stopped_ms, last_speech_ms=last_ms):
                     self.last_closed = turn
                     if stopped_ms is not None and last_ms is not None:
-                        await send(self.events, SpeechStopped(turn, stopped_ms, last_ms))
+                        await send(self.out, SpeechStopped(turn, stopped_ms, last_ms))
                     audio_s = item.num_samples / SAMPLE_RATE_HZ
-                    await send(self.events, TurnCommitted(turn, audio_s))
+                    await send(self.out, TurnCommitted(turn, audio_s))
             await self.items.send((item, self._fed_at))
         with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
             self.wakes.send_nowait(None)
@@ -155,7 +206,7 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
 async def observe(
     woken: MemoryObjectReceiveStream[None],
     hearing: Hearing,
-    events: Events,
+    out: Events,
     limiter: anyio.CapacityLimiter,
     wants_measures: bool,
 ) -> None:
@@ -168,12 +219,12 @@ async def observe(
             if measurer is not None and not measurer.is_over:
                 news = await run(measurer.work, wants_measures, limiter=limiter)
                 if news is not None and news.heard_s > 0 and not measurer.is_over:
-                    offer(events, news)
+                    offer(out, news)
             for event in await run(coach.work, limiter=limiter) if coach is not None else ():
                 if event.may_be_lost:  # a slow reader loses news, but no nudge
-                    offer(events, event)
+                    offer(out, event)
                 else:
-                    await send(events, event)
+                    await send(out, event)
 
 
 @dataclass
@@ -182,9 +233,9 @@ class Prefill:
 
     items: MemoryObjectReceiveStream[Timed]
     ready: MemoryObjectSendStream[Prefilled]
-    events: Events
+    out: Events
     parts: Parts
-    turns: OpenTurns
+    held: set[OpenTurn]
     _turn: OpenTurn | None = None  # in hand
     _update: tuple[anyio.CancelScope, anyio.Event] | None = None  # being written; over
 
@@ -194,7 +245,8 @@ class Prefill:
             async for item, fed_at in self.items:
                 match item:
                     case TurnOpened(number):
-                        self._turn = await self.turns.open(number)
+                        self._turn = OpenTurn(number, self.parts, self.held)
+                        await self._turn.open()
                     case Heard() if self._turn is not None and self._turn.failed is None:
                         await self._hear(self._turn, item, group)
                     case Closed() | Dropped():
@@ -202,7 +254,7 @@ class Prefill:
                         turn, self._turn = self._turn, None
                         assert turn is not None
                         if isinstance(item, Dropped):
-                            self.turns.close(turn)
+                            turn.close()
                             continue
                         if turn.failed is None:
                             turn.closed, turn.fed_at = item, fed_at
@@ -229,7 +281,7 @@ class Prefill:
                     await edge.batcher.submit(steps)
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
-            self.turns.close(turn)
+            turn.close()
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Set before the task runs: a second update must not begin, in any order of tasks.
@@ -252,7 +304,7 @@ class Prefill:
                     await parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
-            self.turns.close(turn)
+            turn.close()
 
     async def _describe_so_far(
         self, turn: OpenTurn, heard: Heard, scope: anyio.CancelScope, is_over: anyio.Event
@@ -268,7 +320,7 @@ class Prefill:
                 ids = tuple(await parts.edge.batcher.submit(steps))
                 text = parts.vocabulary.text_of(ids)
                 heard_s = heard.num_taken / SAMPLE_RATE_HZ
-                await send(self.events, LiveUpdate(turn.number, text, ids, heard_s))
+                await send(self.out, LiveUpdate(turn.number, text, ids, heard_s))
         finally:
             self._update = None
             is_over.set()
@@ -278,42 +330,3 @@ class Prefill:
             scope, is_over = self._update
             scope.cancel()
             await is_over.wait()
-
-
-@dataclass
-class OpenTurns:
-    """A stream's open turns and their KV slots: none is leaked, whichever stage fails or is
-    cancelled."""
-
-    parts: Parts
-    held: set[OpenTurn] = field(default_factory=set)
-
-    async def open(self, number: int) -> OpenTurn:
-        """A turn with a slot on every model. Waits while other streams hold all of them, for
-        SLOT_WAIT_S; after that it has `failed`, and no slot."""
-        parts, turn = self.parts, OpenTurn(number)
-        # where this stream has turns, the wait is for them
-        with anyio.move_on_after(None if self.held else SLOT_WAIT_S) as scope:
-            await parts.slots.acquire()
-        if scope.cancelled_caught:
-            turn.failed = FULL
-            return turn
-        self.held.add(turn)
-        try:
-            if parts.edge is not None:
-                turn.edge = parts.edge.listen(parts.plan.rules.language)
-            turn.cloud = parts.target()
-        except Exception:
-            self.close(turn)
-            raise
-        return turn
-
-    def close(self, turn: OpenTurn) -> None:
-        """Give the turn's slots back; a second call does nothing."""
-        if turn not in self.held:
-            return
-        self.held.remove(turn)
-        for hearer in (turn.edge, turn.cloud):
-            if hearer is not None:
-                hearer.close()
-        self.parts.slots.release()

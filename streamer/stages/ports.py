@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -31,10 +31,7 @@ from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.events import Event, SessionOptions
 
-Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
-NUM_ENDS = 2  # and beside them, ends of turns
-NUM_MEASURING = 2  # and beside both, measures and coaches
 MAX_EVENTS = 256
 MAX_WAIT_S = 10.0
 
@@ -44,6 +41,7 @@ Hearing = Any  # model/audio/turns.py's TurnCutter: on a worker thread, one call
 Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
 Drafter = Any  # model/decoding.py: one turn's draft
 Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
+Cloud = Any  # batcher.py's LocalCloud, or net/link/client.py's RemoteCloud: where targets begin
 
 
 class Target(Protocol):
@@ -72,24 +70,6 @@ class Target(Protocol):
 
 class TargetLost(RuntimeError):
     """The target will not answer this turn any more: one line with cause and way out."""
-
-
-class Cloud(Protocol):
-    """Where turns are verified: in this process (batcher.py) or elsewhere (net/link).
-
-    is_up: worth asking now. hears_ends: it hears the end of a turn that it is not asked about yet.
-    name, trouble (why it may be away): for error messages.
-    """
-
-    name: str
-    trouble: str
-
-    @property
-    def is_up(self) -> bool: ...
-    @property
-    def hears_ends(self) -> bool: ...
-    def listen(self, rules: Rules) -> Target:
-        """Begin a turn that is verified by these rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +111,8 @@ class Parts:
     max_turn_s: float
     slots: Semaphore
     pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
-    hearing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + NUM_ENDS))
-    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
+    hearing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + 2))
+    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))
     pace: Pace = field(default_factory=Pace)
 
     @property
@@ -144,7 +124,7 @@ class Parts:
         """Begin a turn on the target; None where turns are not verified."""
         return None if self.cloud is None else self.cloud.listen(self.plan.rules)
 
-    async def on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
+    async def on_thread(self, call: Callable[..., Any], *arguments: object) -> Any:
         """The value of `call`, made on a thread that hears."""
         return await anyio.to_thread.run_sync(call, *arguments, limiter=self.hearing)
 
@@ -239,24 +219,6 @@ class Mark:
 
 # "clear": forget the turn in hand; "answer": answer the last committed turn
 Command = AudioPiece | Commit | Mark | Literal["clear", "answer"]
-
-
-@dataclass(eq=False, slots=True)
-class OpenTurn:
-    """One turn's hearers, with KV slots until it is closed.
-
-    failed: why it cannot go on. closed, fed_at: once its audio is over; its last sample was fed at
-    `fed_at`. weights: of the levels in its sentence. drafter: once the answer has begun.
-    """
-
-    number: int
-    edge: Hearer | None = None
-    cloud: Target | None = None
-    failed: str | None = None
-    closed: Closed = field(init=False)
-    fed_at: float = 0.0
-    weights: LevelWeights = field(default_factory=lambda: FLAT)
-    drafter: Drafter | None = None
 
 
 class SlowReader(RuntimeError):

@@ -19,7 +19,7 @@ from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.hear import Chunk, OpenTurns, Prefill, Prefilled, Timed, observe
+from streamer.stages.hear import Chunk, OpenTurn, Prefill, Prefilled, Timed, observe
 from streamer.stages.ports import (
     MAX_EVENTS,
     AudioPiece,
@@ -94,21 +94,21 @@ class LiveSession:
         self._awaited: set[anyio.Event] = set()
         self._last_asked = -1
         self._hearing = hearing = parts.cut(options, parts.weighs)
-        self._turns = turns = OpenTurns(parts)
+        self._turns: set[OpenTurn] = set()  # those that have slots
         self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
         items, heard = queue[Timed](MAX_ITEMS)
         readies, ready = queue[Prefilled](1)
         self._events_in, self._events = queue[Event](MAX_EVENTS)
         wakes, woken = queue[None](1)
-        events, voice = self._events_in, Voice(options.pitch_reference)
-        self._chunk = Chunk(self._taken, items, wakes, events, hearing, parts)
-        self._answers = AnswerStage(ready, events, parts, turns, clock, voice, hearing)
+        out, voice = self._events_in, Voice(options.pitch_reference)
+        self._chunk = Chunk(self._taken, items, wakes, out, hearing, parts)
+        self._answers = AnswerStage(ready, out, parts, clock, voice, hearing)
         shows = options.measures and not options.is_recording
         # no bound methods of the session: the cycle would keep it until a garbage collection
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
-            partial(observe, woken, hearing, events, parts.measuring, shows),
-            Prefill(heard, readies, events, parts, turns).run,
+            partial(observe, woken, hearing, out, parts.measuring, shows),
+            Prefill(heard, readies, out, parts, self._turns).run,
             partial(self._answers.run, options.answers_itself),
         )
 
@@ -217,7 +217,7 @@ class LiveSession:
         return {
             "pieces": pieces,
             "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-            "turns": len(self._turns.held),
+            "turns": len(self._turns),
             "events": self._events.statistics().current_buffer_used,
         }
 
@@ -225,8 +225,8 @@ class LiveSession:
         self._is_ended = self._is_closed = True
         for event in self._awaited:
             event.set()
-        for turn in list(self._turns.held):
-            self._turns.close(turn)
+        for turn in list(self._turns):
+            turn.close()
         for end in (self._commands, self._taken, self._events):
             end.close()
 

@@ -3,8 +3,17 @@
 import torch
 
 from streamer.core.audio.pcm import on_grid
-from streamer.model.offline import hear_turn
+from streamer.model.listener import Listener
+from streamer.model.offline import hear, items_of
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+
+
+def hear_turn(thinker, samples, language=""):
+    """A listener whose turn was `samples`; the caller closes it."""
+    listener = Listener(thinker, language)
+    for item in items_of([samples], thinker.card.max_turn_s):
+        hear(listener, item)
+    return listener
 
 
 def inputs_of(listener):

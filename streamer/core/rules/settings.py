@@ -94,24 +94,21 @@ class Stop:
     keep: bool
 
 
-SENTENCE = Stop("sentence", True)
-MAX_TOKENS = Stop("max_tokens", True)
-EOS = Stop("eos", False)
-LOOP = Stop("loop", False)
-
-
 def stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int
 ) -> Stop | None:
     """Whether the answer ends with `candidate` after `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
-        return EOS
+        return Stop("eos", keep=False)
     if len(answer) >= rules.min_new_tokens - 1 and vocabulary.ends[candidate]:
-        return SENTENCE
-    if rules.loop_global and completes_loop(rules, answer, candidate):
-        return LOOP
+        return Stop("sentence", keep=True)
+    if rules.loop_global:  # the last max(loop_min_ids, 2p) ids have a period p
+        least, longest = rules.loop_min_ids, rules.loop_max_period
+        tail = [*answer[max(0, len(answer) + 1 - max(least, 2 * longest)) :], candidate]
+        if any(_has_period(tail, p, max(least, 2 * p)) for p in range(1, longest + 1)):
+            return Stop("loop", keep=False)
     if len(answer) + 1 >= rules.max_new_tokens:
-        return MAX_TOKENS
+        return Stop("max_tokens", keep=True)
     return None
 
 
@@ -120,25 +117,17 @@ def first_stop(
 ) -> tuple[int, Stop] | None:
     """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None:
     none does."""
-    places = range(begin, len(answer))
-    stops = ((at, stop(vocabulary, rules, answer[:at], answer[at])) for at in places)
-    return next(((at, stopped) for at, stopped in stops if stopped is not None), None)
-
-
-def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
-    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p in bounds."""
-    longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
-    tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
-    periods = range(1, rules.loop_max_period + 1)
-    return any(_has_period(tail, p, max(rules.loop_min_ids, 2 * p)) for p in periods)
+    for at in range(begin, len(answer)):
+        if (stopped := stop(vocabulary, rules, answer[:at], answer[at])) is not None:
+            return at, stopped
+    return None
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
     """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or
     more came again.
 
-    Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can
-    look first.
+    Three for p <= 6, p / 2 for longer ones: earlier than `stop`, so that the cloud can look first.
     """
     tail = list(answer[-12:])
     return any(_has_period(tail, p, p + max(3, p // 2)) for p in range(1, 9))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 import speech
+from stock import hear_turn
 
 from streamer.commands.process import Failed
 from streamer.core.attributes import ATTRIBUTES, parse
@@ -15,7 +16,7 @@ from streamer.extras.tune.data import Turn, files_in, listen, speakers, split, t
 from streamer.extras.tune.learn import IGNORED, examples_of, sentence_of
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
-from streamer.model.offline import hear_turn, items_of
+from streamer.model.offline import items_of
 from streamer.model.thinker import load, resolve
 
 EDGE = resolve("embedded", "edge")

@@ -8,6 +8,7 @@ import tiny
 import torch
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import safe_open
+from stock import hear_turn
 from transformers import TrainerCallback
 
 from streamer.extras.tune.data import listen
@@ -18,7 +19,6 @@ from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.engines.engine import Row
-from streamer.model.offline import hear_turn
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load, resolve, shapes_of
 
