@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.attributes import SaidToken
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Emit, Refusal, Verdict, Verify, Wait
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Refusal, Verdict, VerifyRequest, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.speech_measures import Voice
@@ -188,10 +188,10 @@ class TurnAnswer:
             match action:
                 case DraftMore(n):
                     await self._draft_more(n)
-                case Verify(request):
+                case VerifyRequest():
                     self._prepare()
                     assert target is not None
-                    self._call(target.verify, request)
+                    self._call(target.verify, action)
                 case Wait(until):
                     with anyio.move_on_after(max(0.0, until - self._clock())):
                         await self._came.wait()

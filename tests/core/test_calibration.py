@@ -18,7 +18,16 @@ from streamer.core.calibration import (
     safe_index,
 )
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import Done, DraftMore, Gate, Plan, Signal, Verdict, Verify, fires
+from streamer.core.decoding.plan import (
+    Done,
+    DraftMore,
+    Gate,
+    Plan,
+    Signal,
+    Verdict,
+    VerifyRequest,
+    fires,
+)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
@@ -145,7 +154,7 @@ def really(toy, gate):
                 sequence.extend(ids)
                 spec.drafted(ids, signals)
                 blocks.append((tuple(ids), False))
-            case Verify(request):
+            case VerifyRequest() as request:
                 blocks[-1] = blocks[-1][0], True
                 spec.replied(Verdict(request.number, *toy.verdict(answer, list(request.draft))))
             case Done():

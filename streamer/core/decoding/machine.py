@@ -1,8 +1,8 @@
 """The speculative state machine: the next action, from drafts with signals, verdicts and the time.
 
-It is pure. `Speculator.next(now)` returns DraftMore, Verify, Emit, Wait or Done; the caller does it
-and reports back with `drafted`, `replied`, `failed` or `cancel`. docs/decoding.md draws it. Mode
-`exact` verifies every block, `gated` those whose gate fires, `edge` none. Mode `cloud` drafts
+It is pure. `Speculator.next(now)` returns DraftMore, VerifyRequest, Emit, Wait or Done; the caller
+does it and reports back with `drafted`, `replied`, `failed` or `cancel`. docs/decoding.md draws it.
+Mode `exact` verifies every block, `gated` those whose gate fires, `edge` none. Mode `cloud` drafts
 nothing and asks the target for one id at a time.
 
 Drafting ahead (`Plan.ahead`): while a block is on its way the edge drafts on. After a block that is
@@ -33,7 +33,6 @@ from streamer.core.decoding.plan import (
     Refusal,
     Signal,
     Verdict,
-    Verify,
     VerifyRequest,
     Wait,
     fires,
@@ -173,7 +172,7 @@ class Speculator:
             if flight.request is not None and not flight.is_sent:
                 flight.is_sent = True
                 flight.deadline = flight.deadline or now + self.plan.verify_budget_s
-                return Verify(flight.request)
+                return flight.request
         mode = self.plan.mode
         may_ask = is_up or mode != "gated"
         # An id without a draft: always in mode cloud; in exact the first one, so that it comes as
@@ -188,7 +187,11 @@ class Speculator:
             is_whole = len(self._signals) > self._span if is_step else self._room <= 0
             if is_whole and self._close(may_ask):
                 return None
-            if not self._is_stopped and (n := self._num_to_draft) > 0:
+            n = self._room
+            if self._flights:  # few enough that a verdict need not wait
+                n_ahead = len(self._signals) - self._flights[0].n
+                n = min(n, self.pace.num_at_once, self.plan.ahead - n_ahead)
+            if n > 0 and not self._is_stopped:
                 return DraftMore(n)
         until = self._flights[0].deadline  # there is one: nothing else is to do
         assert until is not None
@@ -214,14 +217,6 @@ class Speculator:
     @property
     def _room(self) -> int:
         return self._span + self._size - len(self._signals)
-
-    @property
-    def _num_to_draft(self) -> int:
-        """Ids to draft in one step: ahead of a verdict few enough that it need not wait."""
-        if not self._flights:
-            return self._room
-        n_ahead = len(self._signals) - self._flights[0].n
-        return min(self._room, self.pace.num_at_once, self.plan.ahead - n_ahead)
 
     def _close(self, may_ask: bool) -> bool:
         """Upload, commit unverified, or queue the block. False: it must wait for a credit."""
@@ -292,34 +287,29 @@ class Speculator:
         self._land_all()
 
     def _land_all(self) -> None:
-        """Commit the oldest blocks, as far as replies are here or none is needed."""
+        """Commit the oldest blocks, as far as replies are here or none is needed: keep the ids
+        drafted ahead if they fit."""
         while self.stop_reason is None and self._flights:
-            head = self._flights[0]
-            match head.reply:
-                case None if head.request is None:
-                    self._flights.popleft()
-                    self.counts.blocks_unverified += head.is_unverified
-                    log_probs = [signal.log_prob for signal in self._signals[: head.n]]
-                    self._settle(self._tail[: head.n], head.n, False, log_probs)
-                case Verdict() as verdict:
-                    self._flights.popleft()
-                    self._land(head, verdict)
-                case Refusal():
-                    self._ask_again(head)
-                case None:
-                    return
-
-    def _land(self, flight: Flight, verdict: Verdict) -> None:
-        """Commit what stands of the oldest block, keep the ids drafted ahead if they fit."""
-        self.counts.n_accepted += verdict.n_accepted
-        self.counts.n_corrected += verdict.n_accepted < flight.n
-        request = flight.request
-        assert request is not None
-        self._known = request.base + len(request.unverified) + verdict.n_accepted + 1
-        tail = self._tail
-        ids = [*tail[: verdict.n_accepted], verdict.next_id]
-        is_guessed = verdict.n_accepted == flight.n and ids == tail[: len(ids)]
-        self._settle(ids, flight.n + is_guessed, True, verdict.log_probs)
+            head, tail = self._flights[0], self._tail
+            request, reply = head.request, head.reply
+            if request is None:
+                self._flights.popleft()
+                self.counts.blocks_unverified += head.is_unverified
+                log_probs = [signal.log_prob for signal in self._signals[: head.n]]
+                self._settle(tail[: head.n], head.n, False, log_probs)
+            elif isinstance(reply, Verdict):
+                self._flights.popleft()
+                n_accepted = reply.n_accepted
+                self.counts.n_accepted += n_accepted
+                self.counts.n_corrected += n_accepted < head.n
+                self._known = request.base + len(request.unverified) + n_accepted + 1
+                ids = [*tail[:n_accepted], reply.next_id]
+                is_guessed = n_accepted == head.n and ids == tail[: len(ids)]
+                self._settle(ids, head.n + is_guessed, True, reply.log_probs)
+            elif reply is not None:
+                self._ask_again(head)
+            else:
+                return
 
     # The ids after the commit.
 

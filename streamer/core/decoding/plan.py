@@ -223,13 +223,6 @@ class DraftMore:
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
-    """Send `request` to the target, then report its verdict; earlier ones may come first."""
-
-    request: VerifyRequest
-
-
-@dataclass(frozen=True, slots=True)
 class Emit:
     """Show `ids` now; they are committed.
 
@@ -256,7 +249,8 @@ class Done:
     reason: str
 
 
-Action = DraftMore | Verify | Emit | Wait | Done
+# VerifyRequest: send it to the target, then report its verdict; earlier ones may come first
+Action = DraftMore | VerifyRequest | Emit | Wait | Done
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from streamer.core.decoding.plan import (
     Refusal,
     Signal,
     Verdict,
-    Verify,
+    VerifyRequest,
     Wait,
 )
 from streamer.core.decoding.sequence import Sequence
@@ -44,7 +44,7 @@ def drive(plan, blocks, verdicts=()):
                 ids = next(blocks)
                 machine.sequence.extend(ids)
                 machine.drafted(ids, [Signal(0.0, 0.0)] * len(ids))
-            case Verify(request):
+            case VerifyRequest() as request:
                 n, token = next(verdicts)
                 machine.replied(Verdict(request.number, n, token))
             case Emit(ids, verified):
@@ -62,9 +62,9 @@ def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
     machine.sequence.extend([4])
     machine.drafted([4], [Signal(1.0, -0.1)])
     asked = machine.next(1.0)
-    assert isinstance(asked, Verify)
-    machine.replied(Refusal(asked.request.number, "prefix"))
-    assert isinstance(machine.next(1.2), Verify)
+    assert isinstance(asked, VerifyRequest)
+    machine.replied(Refusal(asked.number, "prefix"))
+    assert isinstance(machine.next(1.2), VerifyRequest)
     assert machine.next(1.5) == Wait(3.0)
     assert machine.next(3.0) == (Emit((4,), verified=False) if goes_on else Done("error"))
     assert machine.sequence.answer == [4] * goes_on
@@ -77,7 +77,7 @@ def test_time_with_nothing_to_do_is_counted_and_no_other():
     assert machine.next(1.0) == DraftMore(2)
     machine.sequence.extend([0, 1])
     machine.drafted([0, 1], [CALM] * 2, 2.0)
-    assert isinstance(machine.next(2.0), Verify)
+    assert isinstance(machine.next(2.0), VerifyRequest)
     assert isinstance(machine.next(2.5), Wait)
     assert isinstance(machine.next(2.75), Wait)
     machine.next(3.0)
@@ -96,9 +96,9 @@ def test_drafts_after_the_first_one_grow_where_they_may():
                     ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
                     machine.sequence.extend(ids)
                     machine.drafted(ids, [CALM] * n)
-                case Verify(request) if request.draft:
+                case VerifyRequest() as request if request.draft:
                     sizes.append(len(request.draft))
-                case Verify(request):
+                case VerifyRequest() as request:
                     machine.replied(Verdict(request.number, 0, 0))
         assert sizes == [2, size]
 

@@ -17,7 +17,7 @@ from streamer.core.decoding.plan import (
     Pace,
     Plan,
     Refusal,
-    Verify,
+    VerifyRequest,
     Wait,
 )
 from streamer.core.decoding.sequence import Sequence
@@ -106,8 +106,7 @@ class House:
         ids, signals = ([one for more in drafted for one in more[i]] for i in (0, 1))
         self.machine.drafted(ids, signals, self.now)
 
-    def ask(self, action):
-        request = action.request
+    def ask(self, request):
         assert request.number not in self.numbers
         self.numbers.append(request.number)
         reply = self.verifier.verify(request)
@@ -159,9 +158,9 @@ def answered(house):
                 most = house.plan.k + house.plan.ahead
                 assert not machine.num_in_flight or num_open + n <= most
                 house.draft(n)
-            case Verify() as action:
+            case VerifyRequest() as request:
                 assert machine.num_in_flight <= house.plan.credits
-                house.ask(action)
+                house.ask(request)
             case Wait(until):
                 assert until > house.now, "it would be asked again at once, for ever"
                 house.now = min(until, house.due[0][0]) if house.due else until
