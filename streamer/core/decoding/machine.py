@@ -50,22 +50,19 @@ MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer'
 class Flight:
     """A closed block of `n` ids that is not committed yet.
 
-    request: None for a block that passed the gate; it waits for those before it.
-    is_unverified: the gate or the mode wanted it verified, and it is not.
+    end: the place in the answer after its ids, and after the guess where it is asked about.
+    request: None for a block that passed the gate; it waits for those before it. is_unverified: the
+    gate or the mode wanted it verified, and it is not.
     """
 
     n: int
+    end: int
     request: VerifyRequest | None = None
     is_sent: bool = False
     deadline: float | None = None
     reply: Verdict | Refusal | None = None
     is_unverified: bool = False
     num_refusals: int = 0
-
-    @property
-    def span(self) -> int:
-        """Its ids, and the guess after them."""
-        return self.n + (self.request is not None)
 
 
 class Speculator:
@@ -131,7 +128,8 @@ class Speculator:
             self.pace.drafted(n, now - self._last_at)
         answer = self.sequence.answer
         begin = len(answer) - n
-        n_kept = n if self._room <= 0 else min(n, self._room)
+        room = self._begin + self._size - begin
+        n_kept = n if room <= 0 else min(n, room)
         found = first_stop(self.vocabulary, self.plan.rules, answer[: begin + n_kept], begin)
         self._is_stopped = found is not None
         if found is not None:
@@ -182,14 +180,15 @@ class Speculator:
             self._ask(0)
             return None
         if mode != "cloud":
+            num_drafted = len(self._signals)
+            n_block = self.sequence.n_committed + num_drafted - self._begin
             # an id that ends the answer makes a block whole; so does each step at the edge alone
             is_step = self._is_stopped or mode == "edge"
-            is_whole = len(self._signals) > self._span if is_step else self._room <= 0
-            if is_whole and self._close(may_ask):
+            if n_block >= (1 if is_step else self._size) and self._close(n_block, may_ask):
                 return None
-            n = self._room
+            n = self._size - n_block
             if self._flights:  # few enough that a verdict need not wait
-                n_ahead = len(self._signals) - self._flights[0].n
+                n_ahead = num_drafted - self._flights[0].n
                 n = min(n, self.pace.num_at_once, self.plan.ahead - n_ahead)
             if n > 0 and not self._is_stopped:
                 return DraftMore(n)
@@ -197,7 +196,7 @@ class Speculator:
         assert until is not None
         return Wait(until)
 
-    # The block being drafted. It begins after all blocks on their way.
+    # The block being drafted.
 
     def _begin_block(self) -> None:
         """The next block: k ids; as many as are quick at the edge alone, and in exact after the
@@ -210,22 +209,18 @@ class Speculator:
             self._size = max(self._size, self.pace.num_at_once)
 
     @property
-    def _span(self) -> int:
-        """Ids that all blocks on their way take after the commit, each guess included."""
-        return sum(flight.span for flight in self._flights)
+    def _begin(self) -> int:
+        """The place in the answer where the block begins: after all blocks on their way."""
+        return self._flights[-1].end if self._flights else self.sequence.n_committed
 
-    @property
-    def _room(self) -> int:
-        return self._span + self._size - len(self._signals)
-
-    def _close(self, may_ask: bool) -> bool:
-        """Upload, commit unverified, or queue the block. False: it must wait for a credit."""
-        at, mode = self._span, self.plan.mode
-        n = min(self._size, len(self._signals) - at)
+    def _close(self, n: int, may_ask: bool) -> bool:
+        """Upload, commit unverified, or queue the block of `n` ids. False: it must wait for a
+        credit."""
+        n, mode, begin = min(self._size, n), self.plan.mode, self._begin
         if not self._must_be_verified:
             self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
-            begin, answer = self.sequence.n_committed + at, self.sequence.answer
-            block = answer[begin : begin + n], self._signals[at : at + n]
+            answer, first = self.sequence.answer, begin - self.sequence.n_committed
+            block = answer[begin : begin + n], self._signals[first : first + n]
             self._must_be_verified = mode == "exact" or (
                 mode == "gated" and fires(self.plan.gate, self.vocabulary, answer[:begin], *block)
             )
@@ -242,23 +237,20 @@ class Speculator:
 
     def _ask(self, n: int) -> None:
         """Request a verdict on the `n` ids after those on their way."""
-        answer = self.sequence.answer
-        base = self._known
-        at = self.sequence.n_committed
-        for flight in self._flights:
-            at += flight.span
-            if flight.request is not None:
-                base = at  # if all goes well, the target will hold the block and its own next id
+        answer, begin = self.sequence.answer, self._begin
+        # if all goes well, the target will hold the block before this one and its own next id
+        asked = (flight.end for flight in reversed(self._flights) if flight.request is not None)
+        base = next(asked, self._known)
         self._number += 1
         request = VerifyRequest(
             number=self._number,
             base=base,
             prefix=prefix_hash(answer[:base]),
-            unverified=tuple(answer[base:at]),
-            draft=tuple(answer[at : at + n]),
+            unverified=tuple(answer[base:begin]),
+            draft=tuple(answer[begin : begin + n]),
             runs_on=self.plan.mode == "cloud",
         )
-        self._flights.append(Flight(n, request))
+        self._flights.append(Flight(n, begin + n + 1, request))
         self.counts.cloud_calls += 1
         self.counts.n_uploaded += len(request.draft)
 
@@ -283,7 +275,7 @@ class Speculator:
 
     def _pass_on(self, n: int, is_unverified: bool) -> None:
         """Commit the next `n` ids without a verdict, or after the blocks on their way."""
-        self._flights.append(Flight(n, is_unverified=is_unverified))
+        self._flights.append(Flight(n, self._begin + n, is_unverified=is_unverified))
         self._land_all()
 
     def _land_all(self) -> None:
