@@ -133,13 +133,15 @@ class Batcher:
 
 @dataclass(eq=False)
 class LocalTarget:
-    """See ports.py's Target. Holds a KV slot until it is closed; no call may be in hand then.
+    """One turn on the model that verifies; RemoteTarget of net/link offers the same methods.
+
+    is_up: whether it is worth asking for this turn now, where its cloud is up: after a missed
+    deadline only once it has answered, since each request would cost a budget. traffic: bytes up
+    and down, on the way to a target elsewhere. It holds a KV slot until it is closed; no call may
+    be in hand then.
 
     verifier_of: of a listener, by level weights. prefills: whether to prefill the last window at
     once, or with the first request. hears_late: all audio waits for `finish`, which then hears it.
-
-    After a missed deadline it is not asked again before it has answered: each request would cost a
-    budget.
     """
 
     batcher: Batcher
@@ -156,6 +158,7 @@ class LocalTarget:
     _asking: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
 
     async def hear(self, heard: Heard) -> None:
+        """Prefill windows; a target elsewhere returns at once."""
         if self.hears_late:
             self._unheard.append(replace(heard, samples=None, provisional=None, measures=None))
         elif (steps := self.hearer.hear(heard)) is not None:
@@ -171,9 +174,11 @@ class LocalTarget:
         self._is_finished.set()
 
     async def prefilled(self) -> None:
-        return  # `hear` has waited for it
+        """Wait until all is prefilled, as `hear` has here; briefly where the target is away."""
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Verify a block, once the target has heard the turn's end. Raises the model's errors;
+        elsewhere TargetLost where waiting is in vain."""
         await self._is_finished.wait()
         async with self._asking:
             reply: Verdict | Refusal = await self.batcher.submit(self._verifier.verify(request))
@@ -181,6 +186,7 @@ class LocalTarget:
             return reply
 
     def failed(self) -> None:
+        """A verdict did not come in time."""
         self.is_up = False
 
     def close(self) -> None:
@@ -189,8 +195,11 @@ class LocalTarget:
 
 @dataclass(eq=False)
 class LocalCloud:
-    """See ports.py's Cloud. verifier_of: of a listener, by rules and level weights. hears_late: as
-    its targets."""
+    """The cloud in this process; RemoteCloud of net/link offers the same.
+
+    is_up: worth asking now. name, trouble (why it may be away): for error messages. verifier_of: of
+    a listener, by rules and level weights. hears_late: as its targets.
+    """
 
     side: Side
     verifier_of: Callable[..., Any]
@@ -202,7 +211,8 @@ class LocalCloud:
 
     @property
     def hears_ends(self) -> bool:
-        """It is asked about every turn, or is idle."""
+        """Whether it hears the end of a turn that it is not asked about yet: it is asked about
+        every turn, or is idle."""
         is_free = not (self.hears_late or self.side.batcher.is_busy)
         return is_free or self.mode != "gated"
 

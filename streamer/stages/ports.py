@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from collections.abc import Sequence as Ids
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -24,7 +24,7 @@ from streamer.core.attributes import (
 )
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.plan import Counts, Pace, Plan, Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Counts, Pace, Plan
 from streamer.core.description import QUIET, Description, turn_warning
 from streamer.core.measures.levels import level_chances, level_weights, opinion_of
 from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling
@@ -41,31 +41,8 @@ Hearing = Any  # model/audio/turns.py's TurnCutter: on a worker thread, one call
 Hearer = Any  # model/listener.py's Listener: one turn on one model; holds a KV slot until closed
 Drafter = Any  # model/decoding.py: one turn's draft
 Judge = Any  # assembly/link.py's ModelJudge: one turn of an edge elsewhere, one call at a time
-Cloud = Any  # batcher.py's LocalCloud, or net/link/client.py's RemoteCloud: where targets begin
-
-
-class Target(Protocol):
-    """One turn on the model that verifies: in this process (batcher.py) or elsewhere (net/link).
-
-    is_up: whether it is worth asking for this turn now, where its Cloud is up. traffic: bytes up
-    and down, on the way to a target elsewhere. `hear` prefills windows; a target elsewhere returns
-    at once. `prefilled` waits until all is prefilled, briefly where the target is away. `failed`
-    says that a verdict did not come in time. `close` gives the KV slot back, once.
-    """
-
-    @property
-    def is_up(self) -> bool: ...
-    @property
-    def traffic(self) -> tuple[int, int]: ...
-    async def hear(self, heard: Heard) -> None: ...
-    async def prefilled(self) -> None: ...
-    async def finish(self, closed: Closed, weights: LevelWeights) -> None: ...
-    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Verify a block, once the target has heard the turn's end. Raises TargetLost where waiting
-        is in vain, and the model's errors."""
-
-    def failed(self) -> None: ...
-    def close(self) -> None: ...
+Cloud = Any  # batcher.py's LocalCloud, or net/link/client.py's RemoteCloud
+Target = Any  # one turn there: batcher.py's LocalTarget, or net/link/target.py's RemoteTarget
 
 
 class TargetLost(RuntimeError):

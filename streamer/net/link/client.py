@@ -46,7 +46,7 @@ SLOW = "it is slow"
 
 
 class RemoteCloud:
-    """Implements stages/ports.py's Cloud. `run` it until it is cancelled.
+    """A cloud, as LocalCloud of stages/batcher.py is one. `run` it until it is cancelled.
 
     on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """

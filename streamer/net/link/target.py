@@ -32,7 +32,7 @@ REOPEN_S = 1.0  # before a rejected turn is opened again
 
 
 class RemoteTarget:
-    """See stages/ports.py's Target.
+    """A target, as LocalTarget of stages/batcher.py is one.
 
     `run` holds the turn's connections, one after another, until the turn is over. Other calls
     return at once, except `verify` and `prefilled`. turn: its state.
