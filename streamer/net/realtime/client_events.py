@@ -207,8 +207,6 @@ _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
 _head_decoder = msgspec.json.Decoder(_Head)
 _fields_decoder = msgspec.json.Decoder(dict[str, Any])
-WITH_FIELDS = ("session", "response")
-MODALITIES = ("output_modalities", "modalities")  # text alone
 MOST_IGNORED = 32
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
@@ -216,11 +214,12 @@ UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
 def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -> Iterator[str]:
     """Names of `given` that decoding left out; null has no effect anyway."""
     for name, value in given.items():
-        is_real = value is None or (name in MODALITIES and value == ["text"])
-        if name not in taken and not is_real:
+        is_text_alone = name in ("output_modalities", "modalities") and value == ["text"]
+        if name not in taken and not (value is None or is_text_alone):
             yield f"{at}{name[:64]}"
         elif isinstance(value, dict) and isinstance(taken.get(name), dict):
-            yield from _ignored(value, taken[name], "" if name in WITH_FIELDS else f"{at}{name}.")
+            inner = "" if name in ("session", "response") else f"{at}{name}."
+            yield from _ignored(value, taken[name], inner)
 
 
 def decode(message: str | bytes) -> ClientEvent:
@@ -249,7 +248,6 @@ def decode(message: str | bytes) -> ClientEvent:
 
 
 MIN_UPDATE_S = 0.5
-RATES_HZ = range(8_000, 48_001)
 PCM_RATE_HZ = 24_000  # by default
 # encoding -> its name, and that of the beta
 FORMATS: dict[Encoding, tuple[str, str]] = {
@@ -258,7 +256,6 @@ FORMATS: dict[Encoding, tuple[str, str]] = {
     "pcma": ("audio/pcma", "g711_alaw"),
 }
 ENCODINGS = {name: encoding for encoding, names in FORMATS.items() for name in names}
-DETECTIONS = ("server_vad", "semantic_vad")
 Kind = Literal["realtime", "transcription"]
 
 
@@ -313,7 +310,7 @@ def _one_of(name: str, value: str, known: Collection[str]) -> str:
 def _detecting(options: SessionOptions, vad: Vad | None, kind: Kind) -> SessionOptions:
     found = None
     if vad is not None:
-        _one_of("turn_detection.type", vad.type, DETECTIONS)
+        _one_of("turn_detection.type", vad.type, ("server_vad", "semantic_vad"))
         found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
     answers = kind == "transcription" or bool(vad and vad.create_response)
     return replace(options, turn_detection=found, answers_itself=answers)
@@ -333,13 +330,13 @@ def _extended(
     coach: CoachOptions | None = None
     if asked.coach is not False:
         coach = load("coach").of({} if asked.coach is True else asked.coach, terms.coach)
-    language = asked.language or ""
+    language = asked.language and _one_of("language", asked.language, terms.spoken)
     options = replace(
         options,
         live_update_s=seconds,
         measures=asked.measures,
         said=chosen(",".join(asked.attributes), terms.may_say) if asked.attributes else "",
-        language=language and _one_of("language", language, terms.spoken),
+        language=language or "",
         coach=coach,
         pitch_reference=cast("PitchReference", asked.pitch_reference),
     )
@@ -351,12 +348,11 @@ def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions
     """With audio of this format; None for the default. Raises ValueError."""
     name, rate = (format.type, format.rate) if format else ("audio/pcm", PCM_RATE_HZ)
     encoding = ENCODINGS[_one_of("the audio's format", name, ENCODINGS)]
-    if encoding != "pcm16":
-        if rate not in (UNSET, G711_RATE_HZ):
-            raise ValueError(f"audio rate {rate} is none of {name}; it is {G711_RATE_HZ} Hz")
-        rate = G711_RATE_HZ
-    elif rate is UNSET:
-        rate = options.sample_rate_hz if options.encoding == encoding else PCM_RATE_HZ
-    if rate not in RATES_HZ:
+    usual_hz = PCM_RATE_HZ if encoding == "pcm16" else G711_RATE_HZ
+    if rate is UNSET:
+        rate = options.sample_rate_hz if options.encoding == encoding else usual_hz
+    if encoding != "pcm16" and rate != usual_hz:
+        raise ValueError(f"audio rate {rate} is none of {name}; it is {usual_hz} Hz")
+    if not 8_000 <= rate <= 48_000:
         raise ValueError(f"audio rate {rate} is outside 8000..48000 Hz")
     return replace(options, sample_rate_hz=rate, encoding=encoding)

@@ -33,7 +33,6 @@ from streamer.stages.events import (
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
 MAX_APPEND_BYTES = 3 << 20
 
-
 # A method of the stream to call. `reopen`: go on with the options in force; a turn that voice
 # activity has begun ends here.
 Do = Literal["commit", "clear", "answer", "cancel", "reopen"]
@@ -56,6 +55,9 @@ class Conversation:
     ) -> None:
         # a secret: with it, the session can be resumed
         self.id = session_id
+        # its part in the ids of items and events, not enough to resume; the parts before it name
+        # the process, and are the same for many sessions
+        self.name = session_id.rpartition("_")[2][:8]
         self.is_beta = is_beta
         self.kind = kind
         # in force; at first OpenAI's defaults, and no extension
@@ -73,15 +75,9 @@ class Conversation:
         # items of the client's own text, and responses without a turn
         self._own = count()
         # the response that is being written; turns are answered one after another
-        self._answer = s.Answer()
+        self._answer: s.Answer | None = None
         # turn -> the response.create that asks for it
         self._asked: dict[int, c.ResponseCreate] = {}
-
-    @property
-    def name(self) -> str:
-        """The part of `id` in the ids of items and events; not enough to resume. The parts before
-        it name the process, and are the same for many sessions."""
-        return self.id.rpartition("_")[2][:8]
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -110,10 +106,6 @@ class Conversation:
             raise c.Refused("binary messages need session.streamer.binary", "binary_not_enabled")
         return self._append(pcm)
 
-    def fed(self) -> None:
-        """Audio was taken."""
-        self.turns.is_filled = self.options.turn_detection is None
-
     def committed(self, turn: int) -> None:
         """The client has ended this turn, unless voice activity had and it was answered. Raises
         Refused."""
@@ -126,15 +118,14 @@ class Conversation:
         """Another stream goes on after this audio, which had the options `before`; its turns are
         numbered from 0 again."""
         self._num_streams += 1
-        bytes_per_s = before.sample_bytes * before.sample_rate_hz
-        self._before_ms += 1000 * num_bytes // bytes_per_s
+        self._before_ms += 1000 * num_bytes // (before.sample_bytes * before.sample_rate_hz)
         self.turns = Turns()
         self._asked.clear()
 
     def heard(self, event: Event) -> list[Out]:
         """The server events for a session event."""
         if isinstance(event, CoachEvent):
-            return [s.extension("", event, self._before_ms / 1000)]
+            return [s.coached(event, self._before_ms / 1000)]
         item = self._item(event.turn)
         place = {"item_id": item}
         match event:
@@ -154,9 +145,10 @@ class Conversation:
             case LiveUpdate():
                 spoken = self._terms.spoken
                 phrases = spoken.get(self.options.language or next(iter(spoken), ""), {})
-                return [s.live_update(item, event, parse(event.text, phrases))]
+                row = {"attributes": parse(event.text, phrases), "heard_s": round(event.heard_s, 3)}
+                return [{"type": "streamer.live_update", **place, "text": event.text, **row}]
             case Measures():
-                return [s.extension(item, event, 0.0)]
+                return [{"type": "streamer.measures", **place, **event.as_json()}]
         return self._answered(item, event)
 
     def _answered(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
@@ -168,18 +160,16 @@ class Conversation:
         if not isinstance(event, TextDelta):
             self.turns.done = max(self.turns.done, event.turn)
         if self.wants.events and not isinstance(event, TurnFailed):
-            out.append(s.extension(item, event, 0.0))
+            out.append(s.described(item, event))
         return out
 
     def _response(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
-        response, item = self._place(event.turn)
-        answer = self._answer
-        out: list[Out] = []
-        if answer.id != response:
-            asked = self._asked.pop(event.turn, c.ResponseCreate())
-            answer = s.Answer(response, item, self._add(item), asked)
-            self._answer = answer
-            out += answer.begins()
+        response, item = self._item(event.turn, "resp"), f"{self._item(event.turn)}_answer"
+        answer, out = self._answer, []
+        if answer is None or answer.id != response:
+            asked = self._asked.pop(event.turn, None)
+            answer = self._answer = s.Answer(response, item, self._add(item), asked)
+            out = answer.begins()
         match event:
             case TextDelta():
                 answer.text += event.text
@@ -219,23 +209,24 @@ class Conversation:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
             turns.asked = turns.committed
             return [], "answer"
-        has_begun = self._place(turns.asked)[0] == self._answer.id
         may_ask, self._may_ask = self._may_ask, False
-        if may_ask and not has_begun:
-            self._asked[turns.asked] = event
-            return [], None
-        if may_ask and event.metadata is None:  # the answer came by itself, before this request
-            return [], None
-        if turns.is_asked:
+        if may_ask:  # the turn is answered by itself
+            response = self._item(turns.asked, "resp")
+            has_begun = self._answer is not None and self._answer.id == response
+            if not has_begun:
+                self._asked[turns.asked] = event
+            if not has_begun or event.metadata is None:
+                return [], None
+        if turns.asked > turns.done:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
-        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", asked=event)
+        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
         return answer.empty(is_uncommitted=turns.is_open), None
 
     def _cancel(self, event: c.ResponseCancel) -> Result:
         """Cancel the response in progress, or one that was asked for and has not begun."""
         turns = self.turns
-        known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
+        known = {self._item(turn, "resp") for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
             text = "Cancellation failed: no such response is in progress"  # as clients match it
             raise c.Refused(text, "response_cancel_not_active")
@@ -249,8 +240,7 @@ class Conversation:
             raise c.Refused(text, "unsupported")
         name = item.id or f"item_{self.name}_own_{next(self._own)}"
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        previous = self._add(name, event.previous_item_id)
-        return s.item_added(name, item.role, content, previous)
+        return s.item_added(name, item.role, content, self._add(name, event.previous_item_id))
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
         told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
@@ -268,13 +258,9 @@ class Conversation:
             self._last = item
         return previous
 
-    def _item(self, turn: int) -> str:
-        return f"item_{self.name}_{self._num_streams}_{turn}"
-
-    def _place(self, turn: int) -> tuple[str, str]:
-        """(response id, id of its item)."""
-        item = self._item(turn)
-        return item.replace("item_", "resp_"), f"{item}_answer"
+    def _item(self, turn: int, of: str = "item") -> str:
+        """The id of a turn's item, or of its response (`of` is "resp")."""
+        return f"{of}_{self.name}_{self._num_streams}_{turn}"
 
 
 class Turns:
@@ -308,13 +294,3 @@ class Turns:
     def is_unasked(self) -> bool:
         """Whether a committed turn waits to be asked for."""
         return self.committed > max(self.asked, self.done)
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether an answer is being written, or about to be."""
-        return self.asked > self.done
-
-    @property
-    def last_in_flight(self) -> int:
-        """The last turn among those in progress now, with an open one."""
-        return self.committed + self.is_open

@@ -26,17 +26,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One task appends; another takes `journal[number]` and calls `confirm`."""
+    """One task appends; another takes `journal[number]` and calls `confirm`.
+
+    first: number of the oldest event that is kept. num_sent: events that a socket was given.
+    num_read: events that the client is known to have read.
+    """
 
     def __init__(self, name: str) -> None:
-        # number of the oldest event that is kept
-        self.first = 0
-        # events that a socket was given
-        self.num_sent = 0
-        # events that the client is known to have read
-        self.num_read = 0
-        # whether a socket is attached
-        self.is_attached = False
+        self.first = self.num_sent = self.num_read = 0
+        self._is_attached = False
         self._name = name
         # with the bytes of memory of all events before them, since the session began
         self._events: deque[tuple[bytes, int]] = deque()
@@ -55,11 +53,7 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """Whether `room` waits while a socket is attached."""
-        return self.num_bytes(self.num_sent, self.end) >= MAX_UNSENT_BYTES
-
-    def num_bytes(self, begin: int, end: int) -> int:
-        """Bytes of memory of the events `begin` to `end`."""
-        return self._bytes_before(end) - self._bytes_before(begin)
+        return self._total_bytes - self._bytes_before(self.num_sent) >= MAX_UNSENT_BYTES
 
     def append(self, events: list[Event]) -> None:
         """Number and keep the events. Wait for `room` before."""
@@ -67,9 +61,7 @@ class Journal:
             row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})
             self._events.append((row, self._total_bytes))
             self._total_bytes += len(row) + OBJECT_BYTES
-        while self.num_bytes(self.first, self.end) > MAX_HELD_BYTES:
-            self._drop_oldest()
-        self._wake()
+        self._drop()
 
     def sent(self, num_sent: int) -> None:
         """A socket was given every event below `num_sent`."""
@@ -79,18 +71,17 @@ class Journal:
     def confirm(self, num_read: int) -> None:
         """The client has read every event below `num_read`."""
         self.num_read = max(self.num_read, min(num_read, self.end))
-        while self.num_bytes(self.first, self.num_read) > KEPT_BYTES:
-            self._drop_oldest()
-        self.sent(self.num_read)
+        self.num_sent = max(self.num_sent, self.num_read)
+        self._drop()
 
     def attach(self, is_attached: bool) -> None:
         """A socket came or went; without one, `room` and `all_read` do not wait."""
-        self.is_attached = is_attached
+        self._is_attached = is_attached
         self._wake()
 
     async def room(self) -> None:
         """Wait until another event may be appended."""
-        while self.is_attached and self.is_full:
+        while self._is_attached and self.is_full:
             await self._changed.wait()
 
     async def more(self, number: int) -> None:
@@ -100,18 +91,23 @@ class Journal:
 
     async def all_read(self) -> None:
         """Wait until the client has read everything, or no socket is attached."""
-        while self.is_attached and self.num_read < self.end:
+        while self._is_attached and self.num_read < self.end:
             await self._changed.wait()
-
-    def _drop_oldest(self) -> None:
-        """Drop the oldest event, which counts as sent and read from here on."""
-        self._events.popleft()
-        self.first += 1
-        self.num_sent = max(self.num_sent, self.first)
-        self.num_read = max(self.num_read, self.first)
 
     def _bytes_before(self, number: int) -> int:
         return self._total_bytes if number == self.end else self._events[number - self.first][1]
+
+    def _drop(self) -> None:
+        """Drop the oldest events over the bounds, which count as sent and read from here on."""
+        while (
+            self._total_bytes - self._bytes_before(self.first) > MAX_HELD_BYTES
+            or self._bytes_before(self.num_read) - self._bytes_before(self.first) > KEPT_BYTES
+        ):
+            self._events.popleft()
+            self.first += 1
+            self.num_sent = max(self.num_sent, self.first)
+            self.num_read = max(self.num_read, self.first)
+        self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

@@ -26,8 +26,6 @@ from streamer.net.service.service import Query, Service
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
-BETA = "realtime=v1"
-BETA_PROTOCOL = "openai-beta.realtime-v1"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 CLOSE_S = 3.0
 MODEL_OBJECT = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
@@ -35,7 +33,6 @@ ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
 TAKEN_OVER = (4409, "the session goes on in another connection")
-QUEUES = ("pieces", "turns", "events", "unread")
 _logger = logging.getLogger("streamer")
 
 
@@ -82,11 +79,17 @@ class RealtimeServer(Service):
 
     def start(self, group: TaskGroup) -> None:
         self._group = group
-        watch, depths = self.metrics.watch, {queue: partial(self._depth, queue) for queue in QUEUES}
+
+        def depth(queue: str) -> float:
+            return sum(session.backlog.get(queue, 0) for session in self.sessions)
+
+        watch = self.metrics.watch
         watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
         watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
         told = "Audio taken and not yet heard, of the slowest session"
         watch("audio_lag_seconds", told, lambda: self.lag_s)
+        queues = ("pieces", "turns", "events", "unread")
+        depths = {queue: partial(depth, queue) for queue in queues}
         told = "Waiting items, over all sessions"
         self.metrics.watch_each("queue_depth", told, "queue", depths)
 
@@ -94,12 +97,16 @@ class RealtimeServer(Service):
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
         resume = Resume.parse(query)
         if resume is None:
-            return self._admission.check_room(tenant)
+            self._admission.check_room(tenant)
+            return
         session = self._sessions.get(resume.session_id)
         if session is None:
             kept = f"one is kept for {self._terms.hold_s:g} s"
             raise HttpRefusal(404, f"no such session; {kept}; connect anew")
-        return resume.check(session)
+        end = session.journal.end
+        if resume.event is not None and resume.event > end:
+            text = f"event {resume.event} has not been; the next one is {end}"
+            raise HttpRefusal(400, text)
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""
@@ -119,11 +126,14 @@ class RealtimeServer(Service):
             raise
         if connection.is_handed_over:
             await socket.close(*TAKEN_OVER)
-        elif is_goodbye:
-            session.end(ENDED)
-        else:
+            return
+        if not is_goodbye:
             self.metrics.drops.inc()
-            await self._hold(session)
+            # until the client is back, by another socket, or the session ends by itself
+            with anyio.move_on_after(self._terms.hold_s) as session.waiting:
+                await session.over.wait()
+        if is_goodbye or session.connection is None:
+            session.end(ENDED)
 
     async def drain(self, within_s: float) -> None:
         """Wait until turns in progress are answered and read; then close with 1012."""
@@ -131,18 +141,15 @@ class RealtimeServer(Service):
             for session in self.sessions:
                 group.start_soon(_drain, session, within_s)
 
-    def _depth(self, queue: str) -> float:
-        return sum(session.backlog.get(queue, 0) for session in self.sessions)
-
     def _begin(self, socket: ClientSocket, query: Query) -> ClientSession | None:
         """A new session; None if the last place was taken since the handshake began."""
         tenant = socket.tenant
         if self._admission.is_draining or self._admission.why_full(tenant) is not None:
             return None
         self._admission.enter(tenant)  # before anything is awaited: others come at the same moment
+        name = new_session_id(self._admission.name)
         is_transcription = query.get("intent") == ["transcription"]
         kind: Kind = "transcription" if is_transcription else "realtime"
-        name = new_session_id(self._admission.name)
         conversation = Conversation(name, kind, self._terms, _is_beta(socket))
         session = ClientSession(conversation, self._open_session, self.metrics)
         self._sessions[name] = session
@@ -174,7 +181,6 @@ class RealtimeServer(Service):
             if resume is None:
                 return await connection.run(0)
             session.waiting.cancel()
-            session.num_resumed += 1
             self.metrics.resumed.inc()
             first, row = resume.begin(session)
             return await connection.run(first, [row])
@@ -182,13 +188,6 @@ class RealtimeServer(Service):
             connection.ended.set()
             if session.connection is connection:
                 session.connection = None
-
-    async def _hold(self, session: ClientSession) -> None:
-        """Wait until the client is back, by another socket, or the session ends by itself."""
-        with anyio.move_on_after(self._terms.hold_s) as session.waiting:
-            await session.over.wait()
-        if session.connection is None:
-            session.end(ENDED)
 
 
 async def _drain(session: ClientSession, within_s: float) -> None:
@@ -208,4 +207,5 @@ def _is_beta(socket: ClientSocket) -> bool:
     assert socket.request is not None
     headers = socket.request.headers
     protocols = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
-    return BETA in ",".join(headers.get_all("OpenAI-Beta")) or BETA_PROTOCOL in protocols
+    is_named = "realtime=v1" in ",".join(headers.get_all("OpenAI-Beta"))
+    return is_named or "openai-beta.realtime-v1" in protocols

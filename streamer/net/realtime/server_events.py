@@ -6,7 +6,6 @@ only to clients that asked for them. `to_beta` renames events for clients of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,10 +13,9 @@ from msgspec import UNSET
 
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
-from streamer.stages.events import CoachEvent, LiveUpdate, Measures, SessionOptions, TurnFailed
+from streamer.stages.events import CoachEvent, SessionOptions, TurnFailed
 
 Event = dict[str, Any]
-Ours = TextDelta | Description | Measures | CoachEvent
 MODEL = "streamer"
 # how a response ends -> its details
 ENDS: dict[str, Event | None] = {
@@ -89,83 +87,77 @@ def _item(item_id: str, role: str, status: str, content: list[Event]) -> Event:
     return {**head, "role": role, "status": status, "content": content}
 
 
-@dataclass
 class Answer:
     """A response and its one item while it is written. previous: the item before it. asked: by the
-    client. num_ids: its tokens, once it has ended."""
+    client."""
 
-    id: str = ""
-    item: str = ""
-    previous: str | None = None
-    asked: c.ResponseCreate = field(default_factory=c.ResponseCreate)
-    text: str = ""
-    status: str = "in_progress"
-    details: Event | None = None
-    num_ids: int = 0
+    def __init__(
+        self, id: str, item: str, previous: str | None, asked: c.ResponseCreate | None
+    ) -> None:
+        self.id, self.text = id, ""
+        self._item, self._previous = item, previous
+        # where its item stands, and its text
+        self._place = {"response_id": id, "output_index": 0}
+        self._part = {**self._place, "item_id": item, "content_index": 0}
+        self._response: Event = {
+            "id": id,
+            "object": "realtime.response",
+            "status": "in_progress",
+            "status_details": None,
+            "output": [],
+            "usage": None,
+            "output_modalities": ["text"],
+            "metadata": asked.metadata if asked else None,
+        }
+        if asked and asked.ignored:
+            self._response["streamer"] = {"ignored": list(asked.ignored)}
 
     def begins(self) -> list[Event]:
         """The response and its item, both empty."""
-        return [self._response("created", []), *self._places("added", [])]
+        created = {"type": "response.created", "response": self._response}
+        return [created, *self._places("added", "in_progress", [])]
 
     def continues(self, text: str) -> Event:
         return {"type": "response.output_text.delta", **self._part, "delta": text}
 
     def ends(self, status: str, num_ids: int = 0) -> list[Event]:
-        """The whole text. status: of ENDS."""
-        self.status, self.details, self.num_ids = status, ENDS[status], num_ids
-        item, added, part = self._places("done", [{"type": "output_text", "text": self.text}])
+        """The whole text. status: of ENDS. num_ids: its tokens."""
+        is_whole = status == "completed"
+        content = [{"type": "output_text", "text": self.text}]
+        item, added, part = self._places("done", status if is_whole else "incomplete", content)
         text = {"type": "response.output_text.done", **self._part, "text": self.text}
-        return [text, part, item, added, self._response("done", [item["item"]])]
+        done = self._done(status, ENDS[status], [item["item"]], num_ids)
+        return [text, part, item, added, done]
 
     def empty(self, is_uncommitted: bool) -> list[Event]:
         """There is nothing to answer. is_uncommitted: because the client did not commit."""
-        created = self._response("created", [])
-        self.status = "failed" if is_uncommitted else "completed"
-        self.details = UNCOMMITTED if is_uncommitted else None
-        return [created, self._response("done", [])]
+        created = {"type": "response.created", "response": self._response}
+        if is_uncommitted:
+            return [created, self._done("failed", UNCOMMITTED, [])]
+        return [created, self._done("completed", None, [])]
 
-    def _places(self, step: str, content: list[Event]) -> list[Event]:
+    def _places(self, step: str, status: str, content: list[Event]) -> list[Event]:
         """Its item, the item in the conversation, and the item's text."""
-        is_whole = self.status in ("completed", "in_progress")
-        item = _item(self.item, "assistant", self.status if is_whole else "incomplete", content)
+        item = _item(self._item, "assistant", status, content)
         part = {"type": "text", "text": self.text}
         return [
             {"type": f"response.output_item.{step}", **self._place, "item": item},
-            {"type": f"conversation.item.{step}", "previous_item_id": self.previous, "item": item},
+            {"type": f"conversation.item.{step}", "previous_item_id": self._previous, "item": item},
             {"type": f"response.content_part.{step}", **self._part, "part": part},
         ]
 
-    def _response(self, step: str, output: list[Event]) -> Event:
+    def _done(
+        self, status: str, details: Event | None, output: list[Event], num_ids: int = 0
+    ) -> Event:
         usage = {
-            "total_tokens": self.num_ids,
+            "total_tokens": num_ids,
             "input_tokens": 0,
-            "output_tokens": self.num_ids,
+            "output_tokens": num_ids,
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
-            "output_token_details": {"text_tokens": self.num_ids, "audio_tokens": 0},
+            "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
         }
-        found = {
-            "id": self.id,
-            "object": "realtime.response",
-            "status": self.status,
-            "status_details": self.details,
-            "output": output,
-            "usage": None if self.status == "in_progress" else usage,
-            "output_modalities": ["text"],
-            "metadata": self.asked.metadata,
-        }
-        if self.asked.ignored:
-            found["streamer"] = {"ignored": list(self.asked.ignored)}
-        return {"type": f"response.{step}", "response": found}
-
-    @property
-    def _place(self) -> Event:
-        """Where its item stands."""
-        return {"response_id": self.id, "output_index": 0}
-
-    @property
-    def _part(self) -> Event:
-        """Where its text goes."""
-        return {**self._place, "item_id": self.item, "content_index": 0}
+        end = {"status": status, "status_details": details, "output": output, "usage": usage}
+        return {"type": "response.done", "response": self._response | end}
 
 
 def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Event]:
@@ -187,22 +179,12 @@ def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> 
     ]
 
 
-def extension(item_id: str, found: Ours, before_s: float) -> Event:
-    """The `streamer.*` event for `found`. before_s: of the session's audio, before the coach of
-    its present options began."""
+def described(item_id: str, found: TextDelta | Description) -> Event:
+    """The `streamer.*` event for a piece of an answer, or for its end."""
     place = {"item_id": item_id}
-    row: Event
-    match found:
-        case TextDelta():
-            row = {"text": found.text, "ids": list(found.ids), "verified": found.verified}
-            return {"type": "streamer.delta", **place, **row, "at_ms": round(found.at_ms, 3)}
-        case Measures():
-            return {"type": "streamer.measures", **place, **found.as_json()}
-        case CoachEvent():
-            row = found.as_json()
-            for name in row.keys() & {"t_s", "curve_s"}:
-                row[name] = round(row[name] + before_s, 3)
-            return {"type": found.wire_type, **row}
+    if isinstance(found, TextDelta):
+        row: Event = {"text": found.text, "ids": list(found.ids), "verified": found.verified}
+        return {"type": "streamer.delta", **place, **row, "at_ms": round(found.at_ms, 3)}
     left_out = {"file", "ids", "parts"}
     if found.measures is None:
         left_out |= {"measures", "confidence"}
@@ -210,10 +192,12 @@ def extension(item_id: str, found: Ours, before_s: float) -> Event:
     return {"type": "streamer.description", **place, "description": row}
 
 
-def live_update(item_id: str, found: LiveUpdate, levels: dict[str, int | None]) -> Event:
-    """levels: those that its sentence says, as the `attributes` of a description."""
-    row = {"text": found.text, "attributes": levels, "heard_s": round(found.heard_s, 3)}
-    return {"type": "streamer.live_update", "item_id": item_id, **row}
+def coached(found: CoachEvent, before_s: float) -> Event:
+    """before_s: of the session's audio, before the coach of its present options began."""
+    row = found.as_json()
+    for name in row.keys() & {"t_s", "curve_s"}:
+        row[name] = round(row[name] + before_s, 3)
+    return {"type": found.wire_type, **row}
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:

@@ -32,6 +32,7 @@ from streamer.stages.stream import LiveSession
 
 DRAIN_POLL_S = 0.02
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
+ACK_EVERY_S = 0.5
 FAILED = (1011, "internal error; the server's log says more")
 Number = Annotated[int, msgspec.Meta(ge=0, lt=10**15)]
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession]]
@@ -52,13 +53,12 @@ class ClientSession:
         self.connection: Connection | None = None
         self.waiting = anyio.CancelScope()  # cancelled when it has come back
         self.num_resumed = 0
-        # set while there is more to acknowledge
-        self.has_taken = anyio.Event()
         self._open = open_session
         self._metrics = metrics
         self._num_bytes = 0  # taken by streams that were replaced
         # around the message that is being taken; cancelled if the session dies
         self._taking: anyio.CancelScope | None = None
+        self._has_taken = anyio.Event()  # there is more to acknowledge
         self._stream: LiveSession | None = None
         self._ready = anyio.Event()  # the stream listens
         self._change = anyio.Event()  # other options are in force
@@ -103,14 +103,17 @@ class ClientSession:
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
                 await self._take(message)
                 self.num_messages += 1
-                self.has_taken.set()
+                self._has_taken.set()
         self._taking = None
 
-    def acknowledge(self) -> None:
-        """Tell the client what was taken, if it asked for that."""
-        self.has_taken = anyio.Event()
-        if self.conversation.wants.acks:
-            self._send([ack(self.num_bytes, self.num_messages)])
+    async def acknowledge(self) -> None:
+        """Say what was taken, twice a second, to a client that asked for that. Never returns."""
+        while True:
+            await self._has_taken.wait()
+            await anyio.sleep(ACK_EVERY_S)
+            self._has_taken = anyio.Event()
+            if self.conversation.wants.acks:
+                self._send([ack(self.num_bytes, self.num_messages)])
 
     async def drain(self) -> None:
         """Take messages until every turn in progress now is answered; then take no more audio.
@@ -118,9 +121,8 @@ class ClientSession:
         An open turn, or one that waits to be asked for, ends here if its client sends nothing more.
         """
         turns = self.conversation.turns
-        num_messages = self.num_messages
-        silent_s = 0.0
-        last = turns.last_in_flight
+        num_messages, silent_s = self.num_messages, 0.0
+        last = turns.committed + turns.is_open
         while turns.done < last and turns is self.conversation.turns and not self.over.is_set():
             await anyio.sleep(DRAIN_POLL_S)
             silent_s = silent_s + DRAIN_POLL_S if self.num_messages == num_messages else 0.0
@@ -140,11 +142,11 @@ class ClientSession:
         """One stream by the options in force, until they change."""
         self._change = anyio.Event()
         self._pumped = anyio.Event()
+        options = self.conversation.options
         async with anyio.create_task_group() as group:
-            async with self._open(self.conversation.options) as self._stream:
+            async with self._open(options) as self._stream:
                 group.start_soon(quietly, self._pump, self._stream)
                 self._ready.set()
-                options = self.conversation.options
                 await self._change.wait()
                 await self._stream.end()
                 await self._pumped.wait()  # finished turns are answered first
@@ -181,32 +183,33 @@ class ClientSession:
         except Refused as why:
             self._send([error(str(why), why.code, why.event_id or cause, why.kind)])
 
-    def _send(self, events: list[Event]) -> None:
-        if self.conversation.is_beta:
-            events = [renamed for event in events for renamed in to_beta(event)]
-        self.journal.append(events)
-
     async def _perform(self, action: Action) -> None:
         """Raises Refused."""
         assert self._stream is not None
+        conversation = self.conversation
         try:
             if isinstance(action, bytes):
                 await self._stream.feed(action)
-                self.conversation.fed()
+                conversation.turns.is_filled = conversation.options.turn_detection is None
             elif action == "reopen":
                 self._ready = anyio.Event()
                 self._change.set()
                 await self._ready.wait()
+            elif action == "commit":
+                conversation.committed(await self._stream.commit())
             else:
-                turn = await getattr(self._stream, action)()
-                if action == "commit":
-                    self.conversation.committed(turn)
+                await getattr(self._stream, action)()
         except NothingToCommit:
             raise Refused(NOTHING, "input_audio_buffer_commit_empty") from None
         except anyio.ClosedResourceError:  # draining: nothing more is heard
             if not isinstance(action, bytes):
                 text = "the server is going down; connect again"
                 raise Refused(text, "draining", kind="server_error") from None
+
+    def _send(self, events: list[Event]) -> None:
+        if self.conversation.is_beta:
+            events = [renamed for event in events for renamed in to_beta(event)]
+        self.journal.append(events)
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -228,14 +231,9 @@ class Resume(msgspec.Struct, frozen=True):
             told = "bytes or event is no number; leave it out if it is not known"
             raise HttpRefusal(400, told) from None
 
-    def check(self, session: ClientSession) -> None:
-        """Raises HttpRefusal for an event that does not exist yet."""
-        if self.event is not None and self.event > session.journal.end:
-            text = f"event {self.event} has not been; the next one is {session.journal.end}"
-            raise HttpRefusal(400, text)
-
     def begin(self, session: ClientSession) -> tuple[int, bytes]:
         """The first event's number, and the event that says what was taken and what is lost."""
+        session.num_resumed += 1
         journal = session.journal
         wanted = journal.num_read if self.event is None else self.event
         first = max(journal.first, journal.num_sent if self.event is None else wanted)
@@ -247,7 +245,6 @@ class Resume(msgspec.Struct, frozen=True):
         return first, msgspec.json.encode({**head, **told, "event": first, **lost})
 
 
-ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings while nothing is unread
@@ -258,7 +255,7 @@ PATIENCE_S = 8.0
 class Connection:
     """`run` it, then set `ended`; `hand_over` ends it when the client came back by another socket.
 
-    Its tasks read, write, watch whether the client still reads, and acknowledge. Not reading on
+    Its tasks read, write, acknowledge, and watch whether the client still reads. Not reading on
     pushes audio back; events that wait are bounded by the Journal.
     """
 
@@ -279,7 +276,7 @@ class Connection:
             async with anyio.create_task_group() as group:
                 group.start_soon(quietly, self._write, first, greeting)
                 group.start_soon(quietly, self._end_if_deaf)
-                group.start_soon(quietly, self._acknowledge)
+                group.start_soon(quietly, self._session.acknowledge)
                 group.start_soon(quietly, self._end_with_session)
                 is_goodbye = await self._read()
                 group.cancel_scope.cancel()
@@ -302,7 +299,9 @@ class Connection:
                     message = await self._socket.recv()
                     await self._journal.room()
                 except ConnectionClosed as closed:
-                    return _is_goodbye(closed)
+                    if closed.rcvd is not None:
+                        return closed.rcvd.code in GOODBYES
+                    return closed.sent is not None  # it broke the protocol; a cut link is no end
                 self._is_taking = True
                 await self._session.take(message)
         return False
@@ -351,19 +350,6 @@ class Connection:
             await (await self._socket.ping())
             self._journal.confirm(num_sent)  # everything sent before the ping was read
 
-    async def _acknowledge(self) -> None:
-        while True:
-            await self._session.has_taken.wait()
-            await anyio.sleep(ACK_EVERY_S)
-            self._session.acknowledge()
-
     async def _end_with_session(self) -> None:
         await self._session.over.wait()
         await self._socket.close(*self._session.goodbye)
-
-
-def _is_goodbye(closed: ConnectionClosed) -> bool:
-    """Whether the client ended, or broke the protocol; a cut link is neither."""
-    if closed.rcvd is not None:
-        return closed.rcvd.code in GOODBYES
-    return closed.sent is not None
