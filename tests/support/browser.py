@@ -88,9 +88,11 @@ class Guest:
         await self.page.keyboard.press("Escape")
 
     async def speaks(self, language):
-        """Choose the page's language."""
+        """Choose the page's language, in which it is loaded anew."""
         await self.settings()
-        await self.page.select_option("#language", language)
+        async with self.page.expect_navigation():
+            await self.page.select_option("#language", language)
+        await self.page.wait_for_selector("#attributes li:nth-child(7)")
 
     async def tab(self):
         """Press Tab; returns the id of what has the focus then."""

@@ -3,10 +3,9 @@
 import { levelOf, openMicrophone, readRecording } from "./audio.js";
 import { coach } from "./coach.js";
 import { Job } from "./job.js";
-import { Problem } from "./link.js";
 import { buildList } from "./list.js";
 import * as view from "./view.js";
-import { keep, kept, learnTexts, speakLanguage, wantedLanguage } from "./words.js";
+import { Problem, language, say, speakLanguage, storage } from "./words.js";
 
 const KEY = "streamer.key"; // in the tab's storage: gone with it
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
@@ -17,22 +16,20 @@ let waiting = []; // recordings
 let isSpeakWanted = false; // the microphone, after them
 let isWorking = false;
 let listening = null; // the job of the microphone
-let numHeard = 0; // frames
 let describing = null; // AbortController of the recording that is being described
 
 function server() {
-  const url = new URL("v1/realtime", location.href);
-  url.searchParams.set("intent", "transcription");
+  const url = new URL("v1/realtime?intent=transcription", location.href);
   url.protocol = url.protocol.replace("http", "ws");
-  const language = spoken.find((one) => one === page.language.value);
-  return { url: url.href, key: page.key.value.trim(), live: page.live.checked, language };
+  const wanted = spoken.includes(language) ? language : undefined;
+  return { url: url.href, key: page.key.value.trim(), live: page.live.checked, language: wanted };
 }
 
 function tell(error, file = null) {
   if (!(error instanceof Problem)) throw error;
-  if (file) view.addProblem("of-file", file.name, error.word);
-  else view.problem(...error.word);
-  if (!["no-key", "wrong-key"].includes(error.word[0])) return;
+  if (file) view.addProblem(say("of-file", file.name, error.message));
+  else view.problem(error.message);
+  if (!["no-key", "wrong-key"].includes(error.word)) return;
   page["key-row"].hidden = false;
   page.settings.open = true;
   page.key.focus();
@@ -51,8 +48,8 @@ async function work() {
 async function describeFile(file) {
   describing = new AbortController();
   const { signal } = describing;
-  let status = ["done"];
-  view.status("reading", file.name);
+  let status = say("done");
+  view.status(say("reading", file.name));
   view.progress(0);
   view.showNext();
   try {
@@ -63,15 +60,15 @@ async function describeFile(file) {
     await job.send();
     const problem = await job.done;
     if (problem) throw problem;
-    if (signal.aborted) status = ["cancelled", file.name];
-    else if (!job.hasText) view.addProblem("silent", file.name);
+    if (signal.aborted) status = say("cancelled", file.name);
+    else if (!job.hasText) view.addProblem(say("silent", file.name));
   } catch (error) {
-    status = ["ready"];
+    status = say("ready");
     tell(error, file);
   }
   describing = null;
   view.progress(null);
-  view.status(...status);
+  view.status(status);
 }
 
 async function listen() {
@@ -86,19 +83,18 @@ async function listen() {
   listening = null;
   coach.end();
   view.microphone(false);
-  view.status("ready");
+  view.status(say("ready"));
   if (problem) throw problem;
 }
 
 function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
-  coach.sound(frame, listening.sound.rateHz);
-  if (++numHeard % 3 === 0 && !listening.link.isBroken) view.level(levelOf(frame)); // every 60 ms
+  if (!listening.link.isBroken) view.level(levelOf(frame));
 }
 
 function lost() {
-  view.problem("gone");
+  view.problem(say("gone"));
   stop();
 }
 
@@ -126,7 +122,7 @@ function add(files) {
 
 async function trySample() {
   const response = await fetch("sample.wav").catch(() => null);
-  if (!response?.ok) return view.problem("unreachable");
+  if (!response?.ok) return view.problem(say("unreachable"));
   add([new File([await response.blob()], "sample.wav")]);
 }
 
@@ -170,28 +166,23 @@ const EVENTS = [
   [document, "dragover", drag],
   [document, "dragleave", drag],
   [document, "drop", drag],
-  [page.coaching, "change", () => keep("localStorage", COACHING, page.coaching.checked ? "on" : "off")],
+  [page.coaching, "change", () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off")],
   [page.language, "change", () => speakLanguage(page.language.value)],
-  [page.key, "input", () => keep("sessionStorage", KEY, page.key.value.trim())],
+  [page.key, "input", () => storage("sessionStorage").setItem(KEY, page.key.value.trim())],
   [page["key-row"], "submit", enterKey],
 ];
 
-async function read(name) {
-  const response = await fetch(name).catch(() => null);
-  if (!response?.ok) throw new Problem("unreachable");
-  return response.json();
-}
-
 async function start() {
-  page.language.value = wantedLanguage();
-  speakLanguage(page.language.value);
-  page.coaching.checked = kept("localStorage", COACHING) === "on";
-  page.key.value = kept("sessionStorage", KEY) ?? "";
+  page.language.value = language;
+  page.coaching.checked = storage("localStorage").getItem(COACHING) === "on";
+  page.key.value = storage("sessionStorage").getItem(KEY) ?? "";
   page["key-row"].hidden = !page.key.value;
-  const files = ["attributes.json", "languages.json", "chinese.json"];
-  const [attributes, languages, chinese] = await Promise.all(files.map(read));
+  const [attributes, languages] = await Promise.all(
+    ["attributes.json", "languages.json"].map(async (name) => (await fetch(name)).json()),
+  ).catch(() => {
+    throw new Problem("unreachable");
+  });
   spoken = languages;
-  learnTexts(chinese);
   buildList(page.attributes, attributes);
   view.showNext();
   for (const [target, event, act] of EVENTS) target.addEventListener(event, act);

@@ -1,12 +1,11 @@
 // Sound: PCM16 mono frames of the microphone at the device's own rate, and files.
 
-import { Problem } from "./link.js";
 import { toPcm } from "./mixer.js";
+import { Problem } from "./words.js";
 
 const MAX_RATE_HZ = 48_000; // of the server
 const HEARD_HZ = 16_000; // what the server hears
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
-const MAX_KEPT_S = 300; // 38 MB in a report, at 48 kHz
 
 // Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
 const WANTED = { channelCount: 1, autoGainControl: false, echoCancellation: false, noiseSuppression: false };
@@ -28,8 +27,7 @@ export async function openMicrophone(onFrame, onLost) {
   } catch (error) {
     await close();
     if (error instanceof Problem) throw error;
-    const word = REFUSED[error.name];
-    throw word ? new Problem(word) : new Problem("no-opening", error.message || error.name);
+    throw new Problem(REFUSED[error.name] ?? "no-opening", error.message || error.name);
   }
 }
 
@@ -40,12 +38,12 @@ async function listen(stream, context, onFrame) {
   });
   await context.resume();
   const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);
-  const rateHz = Math.round(context.sampleRate / factor);
-  const framer = new AudioWorkletNode(context, "framer", { numberOfOutputs: 1, processorOptions: { factor } });
+  const mono = { channelCount: 1, channelCountMode: "explicit" };
+  const framer = new AudioWorkletNode(context, "framer", { ...mono, processorOptions: { factor } });
   framer.port.onmessage = ({ data }) => onFrame(data);
   context.createMediaStreamSource(stream).connect(framer);
   framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
-  return rateHz;
+  return Math.round(context.sampleRate / factor);
 }
 
 // Loudness of a frame, 0 (-60 dB or less) to 1 (full scale).
@@ -54,32 +52,6 @@ export function levelOf(frame) {
   const energy = samples.reduce((sum, sample) => sum + sample * sample, 0);
   const decibels = 10 * Math.log10(energy / samples.length / 32768 ** 2 + 1e-12);
   return Math.max(0, Math.min(1, 1 + decibels / 60));
-}
-
-// The microphone's sound, kept for a report where the user wishes it.
-export class Sound {
-  #frames = [];
-  #numBytes = 0;
-
-  // A frame of PCM16. Beyond MAX_KEPT_S the oldest ones go.
-  add(frame, rateHz) {
-    this.rateHz = rateHz;
-    this.#numBytes += frame.byteLength;
-    this.#frames.push(frame);
-    while (this.#numBytes > 2 * MAX_KEPT_S * rateHz) this.#numBytes -= this.#frames.shift().byteLength;
-  }
-
-  // A WAV file as a data URL, or null without sound.
-  async url() {
-    if (!this.#numBytes) return null;
-    const numbers = (...all) => Uint32Array.from(all);
-    const format = numbers(16, 1 | (1 << 16), this.rateHz, 2 * this.rateHz, 2 | (16 << 16)); // PCM, one channel
-    const head = ["RIFF", numbers(36 + this.#numBytes), "WAVEfmt ", format, "data", numbers(this.#numBytes)];
-    const reader = new FileReader();
-    reader.readAsDataURL(new Blob([...head, ...this.#frames], { type: "audio/wav" }));
-    await new Promise((done) => (reader.onload = done));
-    return reader.result;
-  }
 }
 
 // {rateHz, pcm: Int16Array}; rejects with a Problem.

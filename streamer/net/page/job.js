@@ -1,9 +1,9 @@
 // One conversation with the server: sound goes out, and what comes back is shown.
 
 import { coach } from "./coach.js";
-import { Link, Problem } from "./link.js";
+import { Link } from "./link.js";
 import * as view from "./view.js";
-import { clock } from "./words.js";
+import { Problem, clock, say, told } from "./words.js";
 
 // The last commit is the second of two: nothing is left for it, and its answer says that all is committed. The first one
 // gets no answer if voice activity has just ended its turn.
@@ -13,16 +13,13 @@ const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buff
 const LIVE_UPDATE_S = 3;
 const FRAME_S = 0.04; // of a recording
 const ANSWER_S = 30; // for the last sentence
-const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
 
 // `done` resolves with null or a Problem.
 export class Job {
   isFinished = false; // all sound is sent
   hasText = false; // some turn gave a sentence
-  #isAway = false; // the link is broken, and the user knows
   #endS = 0; // of the last turn that is described
-  #numCommitted = 0; // turns
-  #numAnswered = 0;
+  #numOpen = 0; // turns to be answered
   #isLastKnown = false; // every turn has been committed
   #isHearing = false; // another turn has begun
   #measures = null; // the latest ones of the open turn
@@ -46,9 +43,9 @@ export class Job {
   }
 
   // Between turns.
-  get #idle() {
-    if (this.isSpoken) return [this.isFinished ? "describing" : "listening"];
-    return [this.isFinished ? "describing-file" : "sending", this.sound.file.name];
+  #idle() {
+    if (this.isSpoken) return view.status(say(this.isFinished ? "describing" : "listening"));
+    view.status(say(this.isFinished ? "describing-file" : "sending", this.sound.file.name));
   }
 
   // A recording, as fast as the server takes it.
@@ -67,7 +64,7 @@ export class Job {
   async finish() {
     if (this.isFinished) return;
     this.isFinished = true;
-    if (!this.link.isBroken) view.status(...this.#idle);
+    if (!this.link.isBroken) this.#idle();
     await this.sound.close?.();
     ENDING.forEach((message) => this.link.send(message));
     const timer = setTimeout(() => this.link.close(new Problem("late", ANSWER_S)), 1_000 * ANSWER_S);
@@ -77,20 +74,16 @@ export class Job {
   // The rest is called by the link.
 
   opened() {
-    if (this.#isAway) view.noProblem();
-    this.#isAway = false;
-    view.status(...this.#idle);
+    this.#idle();
   }
 
   broken() {
-    this.#isAway = true;
     view.level(0);
-    view.status("waiting");
-    view.problem("broke");
+    view.status(say("broke"));
   }
 
   lost() {
-    view.problem("lost");
+    view.problem(say("lost"));
   }
 
   over(problem) {
@@ -103,12 +96,13 @@ export class Job {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
-        return view.status("hearing");
-      case "input_audio_buffer.speech_stopped":
-        return this.#closed();
+        return view.status(say("hearing"));
       case "input_audio_buffer.committed":
-        this.#numCommitted += 1;
-        return this.#closed();
+        this.#numOpen += 1;
+        // a part of a recording may end while the rest is still being sent
+        this.#isHearing = this.#hasUpdate = false;
+        this.#measures = null;
+        return this.isSpoken && view.status(say("describing"));
       case "streamer.live_update":
         return this.#showUpdate(event);
       case "streamer.measures":
@@ -126,60 +120,51 @@ export class Job {
     }
   }
 
-  // A part of a recording may end while the rest is still being sent.
-  #closed() {
-    this.#isHearing = this.#hasUpdate = false;
-    this.#measures = null;
-    if (this.isSpoken) view.status("describing");
-  }
-
   #showUpdate({ text, attributes: levels, heard_s: seconds }) {
     if (view.shown.isWriting) return;
     this.#hasUpdate = true;
-    view.showNext({ soFar: ["so-far", seconds.toFixed(0)], text, levels, measures: this.#measures });
+    view.showNext({ soFar: say("so-far", seconds.toFixed(0)), text, levels, measures: this.#measures });
   }
 
   #described(found) {
-    const beginS = this.#endS;
-    this.#endS += found.audio_s;
     if (found.text) {
       this.hasText = true;
-      const warning = [found.warning, ...(found.measures?.warnings ?? [])].filter(Boolean).join("; ");
+      const warning = told([found.warning, ...(found.measures?.warnings ?? [])].filter(Boolean).join("; "));
       const { text, attributes: levels, measures = null } = found;
-      const facts = this.#factsOf(found, beginS);
+      const facts = this.#factsOf(found);
       view.show({ text, facts, warning, levels, measures, latest: null, isWriting: false, isWhole: true });
       if (this.isSpoken) view.noProblem(); // it works again
     } else {
       this.#leave();
     }
-    const idle = this.#isHearing ? ["hearing"] : this.#idle;
-    view.status(...(found.text || !this.isSpoken ? idle : ["no-speech", found.audio_s.toFixed(1)]));
+    this.#endS += found.audio_s;
+    if (this.#isHearing) view.status(say("hearing"));
+    else if (this.isSpoken && !found.text) view.status(say("no-speech", found.audio_s.toFixed(1)));
+    else this.#idle();
     this.#answered();
   }
 
-  #factsOf(found, beginS) {
+  #factsOf({ audio_s, ttft_ms, ttft_from_speech_ms, verified_share }) {
     const { file, seconds } = this.sound;
-    const heard = found.audio_s.toFixed(1);
-    const firstMs = this.isSpoken ? found.ttft_from_speech_ms : found.ttft_ms;
-    const percent = Math.round(100 * found.verified_share);
-    const now = new Date().toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit" });
-    const isPart = !this.isSpoken && found.audio_s < seconds - TOLERANCE_S;
+    const firstMs = this.isSpoken ? ttft_from_speech_ms : ttft_ms;
+    const percent = Math.round(100 * verified_share);
+    const isPart = !this.isSpoken && audio_s < seconds - 0.01; // both are rounded
     return [
-      firstMs !== null && [this.isSpoken ? "first-spoken" : "first", (firstMs / 1_000).toFixed(2)],
-      percent > 0 && ["checked", percent],
-      this.isSpoken ? ["spoken", heard] : ["heard", heard, file.name],
-      isPart && ["part", clock(beginS), clock(this.#endS)],
-      ["told", now],
+      firstMs !== null && say(this.isSpoken ? "first-spoken" : "first", (firstMs / 1_000).toFixed(2)),
+      percent > 0 && say("checked", percent),
+      this.isSpoken ? say("spoken", audio_s.toFixed(1)) : say("heard", audio_s.toFixed(1), file.name),
+      isPart && say("part", clock(this.#endS), clock(this.#endS + audio_s)),
+      new Date().toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit" }),
     ].filter(Boolean);
   }
 
   #failed({ code, message, event_id: cause }) {
     if (code === "turn_failed" && this.isSpoken) {
       this.#leave();
-      view.problem("told", message);
+      view.problem(told(message));
       this.#answered();
     } else if (code !== "input_audio_buffer_commit_empty") {
-      this.link.close(new Problem("told", message));
+      this.link.close(new Problem("of-server", told(message)));
     } else if (cause === LAST) {
       this.#isLastKnown = true;
       this.#settle();
@@ -187,17 +172,15 @@ export class Job {
   }
 
   #leave() {
-    view.leave(this.isSpoken ? ["spoken-failed"] : ["failed", this.sound.file.name]);
+    view.leave(this.isSpoken ? say("spoken-failed") : say("failed", this.sound.file.name));
   }
 
   #answered() {
-    this.#numAnswered += 1;
+    this.#numOpen -= 1;
     this.#settle();
   }
 
-  // Long recordings are described in parts, so a recording ends where its last part does.
   #settle() {
-    const isHeard = this.isSpoken || this.#endS >= this.sound.seconds - TOLERANCE_S * (1 + this.#numAnswered);
-    if (this.#isLastKnown && this.#numAnswered >= this.#numCommitted && isHeard) this.link.close();
+    if (this.#isLastKnown && this.#numOpen <= 0) this.link.close();
   }
 }

@@ -2,13 +2,7 @@
 //
 // The server acknowledges messages. After a break `?resume=ID&event=M` goes on where both sides stopped.
 
-// A message for the user: a word of words.json.
-export class Problem extends Error {
-  constructor(...word) {
-    super(word[0]);
-    this.word = word;
-  }
-}
+import { Problem, told } from "./words.js";
 
 const REFUSED = { 400: "anew", 401: "wrong-key", 403: "origin", 404: "anew", 503: "full" };
 
@@ -29,16 +23,16 @@ const MAX_BYTES = 4 << 20; // of audio that waits: 43 s at 48 kHz
 const MAX_AHEAD_BYTES = 512 << 10; // a recording waits while more is not taken
 
 export class Link {
+  isBroken = false;
   #waiting; // messages that the server has not taken
-  #numTaken = 0; // before them
-  #waitingBytes = 0; // of audio, in them
-  #takenBytes = 0;
+  #taken = { messages: 0, bytes: 0 }; // those before them
+  #waitingBytes = 0; // of audio
   #socket = null;
   #sessionId = null;
   #numEvents = 0; // of the session, heard
   #isOpen = false; // the session takes messages
   #isOver = false;
-  #brokenAt = null;
+  #brokenAt = 0;
   #heardAt = 0;
 
   // server: {url, key}. session: of session.update. on: {hear(event), opened(), broken(), lost(), over(Problem or null)}.
@@ -64,10 +58,6 @@ export class Link {
   async room() {
     while (!this.#isOver && (!this.#isOpen || this.#waitingBytes > MAX_AHEAD_BYTES)) await sleep(20);
     return !this.#isOver;
-  }
-
-  get isBroken() {
-    return this.#brokenAt !== null;
   }
 
   close(problem = null) {
@@ -101,46 +91,39 @@ export class Link {
   #hear(event) {
     this.#heardAt = performance.now();
     this.#numEvents = event.type === "streamer.resumed" ? event.event : this.#numEvents + 1;
-    switch (event.type) {
-      case "session.created":
-        this.#sessionId = event.session.id;
-        return this.#opened();
-      case "streamer.resumed":
-        this.#taken(event);
-        return this.#opened();
-      case "streamer.ack":
-        return this.#taken(event);
-      default:
-        this.on.hear(event);
-    }
+    if (event.type === "session.created") this.#sessionId = event.session.id;
+    if (["streamer.ack", "streamer.resumed"].includes(event.type)) this.#acknowledged(event);
+    if (["session.created", "streamer.resumed"].includes(event.type)) return this.#opened();
+    this.on.hear(event);
   }
 
-  #taken({ messages, bytes }) {
-    this.#waiting.splice(0, messages - this.#numTaken);
-    this.#waitingBytes -= bytes - this.#takenBytes;
-    this.#numTaken = messages;
-    this.#takenBytes = bytes;
+  #acknowledged({ messages, bytes }) {
+    if (messages < this.#taken.messages) return; // from before the break, and sent again
+    this.#waiting.splice(0, messages - this.#taken.messages);
+    this.#waitingBytes -= bytes - this.#taken.bytes;
+    this.#taken = { messages, bytes };
   }
 
   #opened() {
     this.#waiting.forEach((data) => this.#socket.send(data));
     this.#isOpen = true;
-    this.#brokenAt = null;
+    this.isBroken = false;
     this.on.opened();
   }
 
-  async #closed({ target, code, reason }) {
-    if (this.#isOver || target !== this.#socket) return;
+  async #closed({ code, reason }) {
+    if (this.#isOver) return;
     const wasOpen = this.#isOpen;
     this.#isOpen = false;
     if (wasOpen && (code === 1000 || code === 1008 || code >= 4000)) {
-      return this.close(new Problem("closed", ["told", reason]));
+      return this.close(new Problem("closed", told(reason)));
     }
-    const isFirst = this.#brokenAt === null;
-    this.#brokenAt ??= performance.now();
+    const isFirst = !this.isBroken;
+    if (isFirst) this.#brokenAt = performance.now();
+    this.isBroken = true;
     const brokenMs = performance.now() - this.#brokenAt;
     if (!wasOpen) {
-      const { status, problem } = await whyRefused(target.url.replace(/^ws/, "http"), this.server.key);
+      const { status, problem } = await whyRefused(this.#socket.url.replace(/^ws/, "http"), this.server.key);
       const isPassing = status === 426 || (this.#sessionId && (status === 0 || status === 503));
       if (!isPassing || brokenMs > PATIENCE_MS) return this.close(problem);
     }
@@ -152,8 +135,9 @@ export class Link {
   #checkPulse() {
     const isSilent = performance.now() - this.#heardAt > SILENT_MS;
     if (!this.#isOpen || !this.#waiting.length || !isSilent) return;
+    this.#socket.onclose = null; // it may come much later
     this.#socket.close();
-    this.#closed({ target: this.#socket, code: 1006 });
+    this.#closed({ code: 1006 });
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // All that it shows at a time is of one time: of a sentence, of a turn so far, or of the last seconds.
 
-import { put } from "./words.js";
+import { language, named, put, say, told } from "./words.js";
 
 // name in an event -> its attribute, unit, scale, digits, and the factor for display.
 export const MEASURES = {
@@ -44,8 +44,8 @@ export function buildList(list, found) {
     const row = document.createElement("li");
     row.id = `attribute-${attribute}`;
     row.innerHTML = ROW;
-    put(row.querySelector(".name"), ["named", attribute]);
-    put(row.querySelector(".unit"), ["told", unit]);
+    put(row.querySelector(".name"), named(attribute));
+    put(row.querySelector(".unit"), told(unit));
     list.append(row);
   }
 }
@@ -70,9 +70,9 @@ function drawRow(name, attribute, level, value, usual) {
   row.dataset.level = level ?? "";
   part("b").textContent = value === null ? "" : read(name, value);
   part(".unit").hidden = value === null;
-  put(part("small"), usual === null ? null : ["usually", read(name, usual)]);
+  put(part("small"), usual === null ? "" : say("usually", read(name, usual)));
   const names = levelNames[attribute]?.[level] ?? {};
-  put(part(".word"), ["either", names.en ?? "", names.zh ?? Object.values(names).find(Boolean) ?? ""]);
+  put(part(".word"), names[language] ?? Object.values(names).find(Boolean) ?? "");
   const gauge = part(".gauge");
   gauge.classList.toggle("known", usual !== null);
   if (usual !== null) gauge.style.setProperty("--usual", shareOf(name, usual));

@@ -1,14 +1,14 @@
 // The page's elements: one object says what the box and the list show, one function draws it.
 
 import { drawList } from "./list.js";
-import { languageOf, put } from "./words.js";
+import { languageOf, put, say } from "./words.js";
 
 const MAX_HISTORY = 50;
 const MAX_PROBLEMS = 5; // shown at once
 
 export const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((each) => [each.id, each]));
 
-// A sentence, being written or whole, or one so far, and what is shown of the same time. facts: words. warning: one line.
+// A sentence, being written or whole, or one so far, and what is shown of the same time.
 const NOTHING = {
   text: "",
   facts: [],
@@ -25,12 +25,12 @@ export let shown = NOTHING;
 
 export function show(change) {
   shown = { ...shown, ...change };
-  const { latest } = shown;
-  put(page["now-title"], shown.soFar ?? [latest && shown.isWhole ? "before" : "now"]);
+  const { latest, soFar } = shown;
+  put(page["now-title"], soFar ?? say(latest && shown.isWhole ? "before" : "now"));
   page.sentence.setAttribute("aria-busy", String(shown.isWriting)); // screen readers wait until it is whole
   draw([page.sentence, page.facts, page.warning]);
   play(shown.file);
-  put(page["list-title"], shown.soFar ?? [latest ? "of-now" : "of-sentence"]);
+  put(page["list-title"], soFar ?? say(latest ? "of-now" : "of-sentence"));
   drawList(latest ? {} : shown.levels, latest ?? shown.measures, latest !== null);
 }
 
@@ -64,31 +64,28 @@ function play(file) {
 
 // The sentence, with its facts and warning beneath. Screen readers need its language, whatever that of the page.
 function draw([sentence, facts, warning]) {
-  const { text } = shown;
-  if (sentence.textContent !== text) Object.assign(sentence, { textContent: text, lang: languageOf(text) }); // read once
-  facts.replaceChildren(...shown.facts.map((word) => told("span", word)));
-  put(warning, ["told", shown.warning]);
+  sentence.lang = languageOf(shown.text);
+  put(sentence, shown.text);
+  facts.replaceChildren(...shown.facts.map((fact) => element("span", fact)));
+  put(warning, shown.warning);
 }
 
-// An element with a word, in the language in force.
-function told(tag, word) {
-  const made = document.createElement(tag);
-  put(made, word);
-  return made;
+function element(tag, text) {
+  return Object.assign(document.createElement(tag), { textContent: text });
 }
 
-export function status(...word) {
-  put(page.status, word);
+export function status(text) {
+  put(page.status, text);
 }
 
 // A message that stays until it is closed, something else begins, or all works again.
-export function problem(...word) {
-  page.problem.replaceChildren(told("p", word));
+export function problem(text) {
+  page.problem.replaceChildren(element("p", text));
 }
 
 // A further one, of another recording.
-export function addProblem(...word) {
-  page.problem.append(told("p", word));
+export function addProblem(text) {
+  page.problem.append(element("p", text));
   while (page.problem.children.length > MAX_PROBLEMS) page.problem.firstChild.remove();
 }
 
@@ -99,7 +96,7 @@ export function noProblem() {
 // The button, pressed while the microphone is on.
 export function microphone(isOn) {
   page.mic.setAttribute("aria-pressed", String(isOn));
-  put(page["mic-label"], [isOn ? "stop" : "speak"]);
+  put(page["mic-label"], say(isOn ? "stop" : "speak"));
   level(0);
 }
 

@@ -1,49 +1,39 @@
-// The page's texts (words.json) in English and Chinese, by name.
-//
-// A word is [name, ...arguments]; arguments may be words again. An element keeps its word, so that it follows a change of
-// the language: data-word for the text itself, data-label for the aria-label.
-
-const LANGUAGES = ["en", "zh"];
-const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
-// A browser's storage, "localStorage" or "sessionStorage", by name; where it is blocked, nothing is kept.
-export function kept(storage, name) {
-  try {
-    return window[storage].getItem(name);
-  } catch {
-    return null;
-  }
-}
-
-// null: forget it.
-export function keep(storage, name, value) {
-  try {
-    if (value === null) window[storage].removeItem(name);
-    else window[storage].setItem(name, value);
-  } catch {
-    // it is forgotten with the page
-  }
-}
+// The page's texts (words.json) in English or Chinese. A change of the language loads the page anew.
 
 const KEY = "streamer.language"; // in the browser's storage: remembered
 
-// name: [in English, in Chinese], with {0} for the first argument
-const WORDS = await (await fetch("words.json")).json();
-let spoken = 0; // the place of the page's language
+// A browser's storage, "localStorage" or "sessionStorage"; where it is blocked, nothing is kept.
+export function storage(name) {
+  try {
+    return window[name];
+  } catch {
+    return { getItem: () => null, setItem() {}, removeItem() {} };
+  }
+}
 
-// Chinese of the server's texts (chinese.json), by the English one. Warnings are forms: {} stands for what differs, {:.1f}
-// for a number.
-let words = {};
-let warnings = [];
+const asked = new URLSearchParams(location.search).get("language") ?? storage("localStorage").getItem(KEY);
+const isChinese = asked ? asked === "zh" : navigator.language.startsWith("zh");
+export const language = isChinese ? "zh" : "en";
 
-export function learnTexts(found) {
-  words = found.words;
-  warnings = Object.entries(found.warnings).map(([english, chinese]) => {
-    const form = english.split(/(\{[^}]*\})/).map((part) => {
-      if (part.startsWith("{")) return part === "{}" ? "(.+?)" : "([-\\d.]+)";
-      return part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    });
-    return [new RegExp(form.join(""), "g"), chinese];
+export function speakLanguage(wanted) {
+  storage("localStorage").setItem(KEY, wanted);
+  location.search = `?language=${wanted}`; // where nothing is kept, too
+}
+
+// WORDS: name -> [in English, in Chinese], with {0} for the first argument. SERVER: Chinese of the server's texts, by the
+// English one. Warnings are forms: {} stands for what differs, {:.1f} for a number.
+const read = async (name) => (await fetch(name)).json();
+const [WORDS, SERVER] = await Promise.all([read("words.json"), isChinese ? read("chinese.json") : null]);
+const WARNINGS = Object.entries(SERVER?.warnings ?? {}).map(([english, chinese]) => {
+  const form = english.split(/(\{[^}]*\})/).map((part) => {
+    if (part.startsWith("{")) return part === "{}" ? "(.+?)" : "([-\\d.]+)";
+    return part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   });
+  return [new RegExp(form.join(""), "g"), chinese];
+});
+
+export function say(name, ...about) {
+  return filled(WORDS[name][isChinese ? 1 : 0], about);
 }
 
 // A form with its arguments: {0}, or {0:.1f} in a text of the server.
@@ -52,28 +42,29 @@ function filled(form, found) {
 }
 
 // A text of the server in the page's language, or as it is.
-function translated(text) {
-  if (LANGUAGES[spoken] !== "zh") return text;
-  if (text in words) return words[text];
-  const told = warnings.reduce((all, [form, chinese]) => all.replace(form, (_, ...found) => filled(chinese, found)), text);
-  return told.replaceAll("; ", "；");
+export function told(text) {
+  if (!isChinese) return text;
+  if (text in SERVER.words) return SERVER.words[text];
+  const found = WARNINGS.reduce((all, [form, chinese]) => all.replace(form, (_, ...parts) => filled(chinese, parts)), text);
+  return found.replaceAll("; ", "；");
 }
 
-// The text of a word. ("told", text): a text of the server. ("named", text): the same with a capital.
-// ("either", english, chinese): that of the page's language.
-export function say(name, ...about) {
-  if (name === "told") return translated(about[0]);
-  if (name === "named") return translated(about[0]).replace(/^./, (first) => first.toUpperCase());
-  const told = about.map((one) => (Array.isArray(one) ? say(...one) : one));
-  return name === "either" ? told[spoken] : filled(WORDS[name][spoken], told);
+// The same with a capital.
+export function named(text) {
+  return told(text).replace(/^./, (first) => first.toUpperCase());
 }
 
-// Give `element` a word, or none (null). Screen readers read it again only if it is another one.
-export function put(element, word) {
-  const data = JSON.stringify(word ?? ["told", ""]);
-  if (element.dataset.word === data) return;
-  element.dataset.word = data;
-  element.textContent = word ? say(...word) : "";
+// A message for the user: a word of words.json, with its arguments.
+export class Problem extends Error {
+  constructor(word, ...about) {
+    super(say(word, ...about));
+    this.word = word;
+  }
+}
+
+// Screen readers read a text again if it is set again.
+export function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }
 
 // 75.2 seconds -> 1:15
@@ -86,22 +77,8 @@ export function languageOf(text) {
   return /\p{Script=Han}/u.test(text) ? "zh-Hans" : "en";
 }
 
-// "en" or "zh": what was chosen last, else what the browser speaks.
-export function wantedLanguage() {
-  const chosen = kept("localStorage", KEY);
-  if (LANGUAGES.includes(chosen)) return chosen;
-  return navigator.language.startsWith("zh") ? "zh" : "en";
-}
-
-export function speakLanguage(language) {
-  spoken = LANGUAGES.indexOf(language);
-  keep("localStorage", KEY, language);
-  document.documentElement.lang = say("language");
-  document.title = say("title");
-  for (const [data, property] of Object.entries(ATTRIBUTES)) {
-    for (const element of document.querySelectorAll(`[data-${data}]`)) {
-      const word = element.dataset[data];
-      element[property] = say(...(word.startsWith("[") ? JSON.parse(word) : [word]));
-    }
-  }
-}
+// The texts of index.html: of an element itself (data-word), or its label (data-label).
+document.documentElement.lang = say("language");
+document.title = say("title");
+for (const element of document.querySelectorAll("[data-word]")) element.textContent = say(element.dataset.word);
+for (const element of document.querySelectorAll("[data-label]")) element.ariaLabel = say(element.dataset.label);

@@ -86,8 +86,7 @@ async def test_a_server_that_died_is_told(tmp_path):
             await guest.page.click("#mic")
             await guest.until_said("#status", "Hearing you")
             process.kill()
-            await guest.until_said("#problem", "The connection broke; trying again")
-            assert await guest.text("#status") == "Waiting for the server …"
+            await guest.until_said("#status", "The connection broke; trying again")
             process.wait()
             again = ("--mode", "edge", "--port", urlsplit(url).port)
             servers.enter_context(serving(*again))
@@ -127,16 +126,8 @@ async def test_a_microphone_that_is_missing_is_told(server, browser):
             assert await guest.text("#mic") == "Speak"
 
 
-# of the sound in a report, once the browser has read it
-SECONDS = """async (audio) => {
-    if (!audio.duration) await new Promise((read) => audio.addEventListener("loadedmetadata", read));
-    return audio.duration;
-}"""
-
-
-async def report_of(guest, language, file):
+async def report_of(guest, file):
     """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
-    await guest.speaks(language)
     await guest.page.focus("#save")
     async with guest.page.expect_download() as download:
         await guest.page.keyboard.press("Enter")
@@ -147,12 +138,10 @@ async def report_of(guest, language, file):
     await report.goto(file.as_uri())
     assert asked == [file.as_uri()]
     assert await report.locator("svg path.pitch[d^=M]").count() == 1
-    assert await report.locator("svg line.nudge").count() >= 3
+    assert await report.locator("svg path.nudge").count() >= 1
     assert await report.locator("script, link, img").count() == 0
-    seconds = await report.locator("audio").evaluate(SECONDS)
-    assert 5 < seconds < 60
     assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    text = await report.text_content("main")
+    text = await report.text_content("body")
     await report.close()
     return text
 
@@ -161,15 +150,13 @@ USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_jso
 
 
 async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
-    """Gauges, words and a report in one file, in the page's language, on a phone."""
+    """Gauges, words and a report in one file, on a phone."""
     spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
     async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
         await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
-        await guest.settings()
-        await guest.page.check("#sounding")
         await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#learning", "from 30 s of speech")
@@ -184,10 +171,9 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
             assert await guest.page.locator(f"#curve {curve}").count() >= 1
         await guest.page.click("#mic")
         sentence = await guest.until_described()
-        for language, told in (("en", "Curves"), ("zh", "曲线")):
-            text = await report_of(guest, language, tmp_path / f"{language}.html")
-            assert told in text
-            assert sentence in text
+        report = await report_of(guest, tmp_path / "report.html")
+        for part in (sentence, "Keep talking", "Pitch, Hz"):
+            assert part in report
         await guest.page.click("#keep")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
-        await guest.until_said("#keep", "记住这是我平时的方式")
+        await guest.until_said("#keep", "Keep this as my usual way")
