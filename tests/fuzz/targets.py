@@ -30,6 +30,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import entries
 from streamer.model.checkpoint.weights import ModelError
+from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import error
@@ -148,12 +149,19 @@ def read_client_events(data: bytes) -> None:
     for line in data.split(b"\n")[:32]:
         out = conversation.opened()
         try:
-            found, _ = conversation.client(decode(line))
-            out += found
-            conversation.binary(line)
+            match decode(line):
+                case c.SessionUpdate() as event:
+                    out += conversation.update(event)
+                case c.ResponseCreate() as event:
+                    out += conversation.respond(event) or []
+                case c.ResponseCancel() as event:
+                    conversation.cancelled(event)
+                case c.ItemCreate() as event:
+                    out += conversation.created(event)
+            conversation.appended(line)
         except Refused as why:
-            event = error(str(why), why.code, why.event_id, why.kind)
-            assert "\n" not in event["error"]["message"]
+            refusal = error(str(why), why.code, why.event_id, why.kind)
+            assert "\n" not in refusal["error"]["message"]
         msgspec.json.encode(out)
 
 

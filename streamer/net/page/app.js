@@ -16,7 +16,8 @@ let waiting = []; // recordings
 let isSpeakWanted = false; // the microphone, after them
 let isWorking = false;
 let listening = null; // the job of the microphone
-let describing = null; // AbortController of the recording that is being described
+let describing = null; // the job of a recording
+let isCancelled = false; // that recording
 
 function server() {
   const url = new URL("v1/realtime?intent=transcription", location.href);
@@ -46,22 +47,20 @@ async function work() {
 }
 
 async function describeFile(file) {
-  describing = new AbortController();
-  const { signal } = describing;
   let status = say("done");
+  isCancelled = false;
   view.status(say("reading", file.name));
   view.progress(0);
   view.showNext();
   try {
     const { rateHz, pcm } = await readRecording(file);
-    const job = new Job({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server());
-    signal.onabort = () => job.link.close();
-    if (signal.aborted) job.link.close();
-    await job.send();
-    const problem = await job.done;
+    describing = new Job({ file, rateHz, pcm, seconds: pcm.length / rateHz }, server());
+    if (isCancelled) describing.link.close();
+    await describing.send();
+    const problem = await describing.done;
     if (problem) throw problem;
-    if (signal.aborted) status = say("cancelled", file.name);
-    else if (!job.hasText) view.addProblem(say("silent", file.name));
+    if (isCancelled) status = say("cancelled", file.name);
+    else if (!describing.hasText) view.addProblem(say("silent", file.name));
   } catch (error) {
     status = say("ready");
     tell(error, file);
@@ -129,19 +128,8 @@ async function trySample() {
 // The current recording, and those that wait.
 function cancel() {
   waiting = [];
-  describing?.abort();
-}
-
-function escape({ key }) {
-  if (key !== "Escape") return;
-  cancel();
-  view.noProblem();
-  page.settings.open = false;
-}
-
-function choose({ target }) {
-  add([...target.files]);
-  target.value = ""; // the same file may be chosen again
+  isCancelled = true;
+  describing?.link.close();
 }
 
 function drag(event) {
@@ -150,27 +138,31 @@ function drag(event) {
   if (event.type === "drop") add([...event.dataTransfer.files]);
 }
 
-function enterKey(event) {
-  event.preventDefault();
-  page.settings.open = false;
-  page.mic.focus();
+function listenToUser() {
+  page.mic.onclick = press;
+  page.cancel.onclick = cancel;
+  page.sample.onclick = trySample;
+  page.dismiss.onclick = view.noProblem;
+  document.ondragover = document.ondragleave = document.ondrop = drag;
+  document.onkeydown = ({ key }) => {
+    if (key !== "Escape") return;
+    cancel();
+    view.noProblem();
+    page.settings.open = false;
+  };
+  page.file.onchange = () => {
+    add([...page.file.files]);
+    page.file.value = ""; // the same file may be chosen again
+  };
+  page.coaching.onchange = () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off");
+  page.language.onchange = () => speakLanguage(page.language.value);
+  page.key.oninput = () => storage("sessionStorage").setItem(KEY, page.key.value.trim());
+  page["key-row"].onsubmit = (event) => {
+    event.preventDefault();
+    page.settings.open = false;
+    page.mic.focus();
+  };
 }
-
-const EVENTS = [
-  [page.mic, "click", press],
-  [page.cancel, "click", cancel],
-  [page.sample, "click", trySample],
-  [page.dismiss, "click", view.noProblem],
-  [document, "keydown", escape],
-  [page.file, "change", choose],
-  [document, "dragover", drag],
-  [document, "dragleave", drag],
-  [document, "drop", drag],
-  [page.coaching, "change", () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off")],
-  [page.language, "change", () => speakLanguage(page.language.value)],
-  [page.key, "input", () => storage("sessionStorage").setItem(KEY, page.key.value.trim())],
-  [page["key-row"], "submit", enterKey],
-];
 
 async function start() {
   page.language.value = language;
@@ -185,7 +177,7 @@ async function start() {
   spoken = languages;
   buildList(page.attributes, attributes);
   view.showNext();
-  for (const [target, event, act] of EVENTS) target.addEventListener(event, act);
+  listenToUser();
 }
 
 start().catch(tell);

@@ -1,13 +1,12 @@
-"""The protocol of one session: client and session events in; server events and actions out.
+"""The protocol of one session: client and session events in, server events out.
 
-Pure bookkeeping of items, responses and the settings in force. session.py performs the actions and
+Pure bookkeeping of items, responses and the settings in force. session.py calls the stream and
 sends the events.
 """
 
 from __future__ import annotations
 
 from itertools import count
-from typing import Literal
 
 import msgspec
 
@@ -33,18 +32,14 @@ from streamer.stages.events import (
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
 MAX_APPEND_BYTES = 3 << 20
 
-# A method of the stream to call. `reopen`: go on with the options in force; a turn that voice
-# activity has begun ends here.
-Do = Literal["commit", "clear", "answer", "cancel", "reopen"]
-Action = Do | bytes  # audio to feed, in the encoding that is in force
-Result = tuple[list[Out], Action | None]
 BUFFER = "input_audio_buffer"
 NOTHING = "the input audio buffer is empty; append audio first"
 
 
 class Conversation:
-    """Call `opened`, then `client` and `heard` for events as they happen. is_beta: the client
-    speaks the beta of the protocol."""
+    """Call `opened`, then `heard` for the session's events, and a method for each client event, as
+    they happen. All but `opened` and `heard` raise Refused. is_beta: the client speaks the beta of
+    the protocol."""
 
     def __init__(
         self,
@@ -82,33 +77,18 @@ class Conversation:
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
 
-    def client(self, event: c.ClientEvent) -> Result:
-        """Handle a client event. Raises Refused."""
-        match event:
-            case c.SessionUpdate():
-                return self._update(event)
-            case c.BufferAppend():
-                return self._append(event.audio)
-            case c.BufferCommit():
-                return [], "commit"
-            case c.BufferClear():
-                self.turns.cleared()  # an update may follow at once
-                return [], "clear"
-            case c.ResponseCreate():
-                return self._respond(event)
-            case c.ResponseCancel():
-                return self._cancel(event)
-        return self._create(event), None
-
-    def binary(self, pcm: bytes) -> Result:
-        """Handle a binary message: raw audio, if the client has asked for that. Raises Refused."""
-        if not self.wants.binary:
+    def appended(self, message: c.BufferAppend | bytes) -> bytes:
+        """The audio of an event, or of a binary message, if the client has asked for those."""
+        if isinstance(message, bytes) and not self.wants.binary:
             raise c.Refused("binary messages need session.streamer.binary", "binary_not_enabled")
-        return self._append(pcm)
+        pcm = message if isinstance(message, bytes) else message.audio
+        if len(pcm) > MAX_APPEND_BYTES:
+            text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
+            raise c.Refused(text, "append_too_large")
+        return pcm
 
     def committed(self, turn: int) -> None:
-        """The client has ended this turn, unless voice activity had and it was answered. Raises
-        Refused."""
+        """The client has ended this turn, unless voice activity had and it was answered."""
         if turn <= self.turns.done:
             raise c.Refused(NOTHING, "input_audio_buffer_commit_empty")
         self.turns.closed(turn, self.options.answers_itself)
@@ -181,34 +161,28 @@ class Conversation:
         status = "cancelled" if event.stop_reason == "cancelled" else "completed"
         return out + answer.ends(status, event.n_tokens)
 
-    def _append(self, pcm: bytes) -> Result:
-        if len(pcm) > MAX_APPEND_BYTES:
-            text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
-            raise c.Refused(text, "append_too_large")
-        return [], pcm or None
-
-    def _update(self, event: c.SessionUpdate) -> Result:
+    def update(self, event: c.SessionUpdate) -> list[Out]:
+        """Other `options` may be in force from here on."""
         before, turns = self.options, self.turns
         options, wants = c.updated(self.kind, before, self.wants, event.session, self._terms)
-        is_same = options == before
-        if not (is_same or before.answers_itself) and (turns.is_open or turns.is_unasked):
+        waits = not before.answers_itself and (turns.is_open or turns.is_unasked)
+        if options != before and waits:
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
             raise c.Refused(f"{text}; {ways}", "session_busy")
         self.options, self.wants = options, wants
-        out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
-        return out, None if is_same else "reopen"
+        return [{"type": "session.updated", "session": self._session(event.ignored)}]
 
-    def _respond(self, event: c.ResponseCreate) -> Result:
-        """Answer the last committed turn. If there is nothing to answer, send an empty response:
-        some clients' receive loops end with any error."""
+    def respond(self, event: c.ResponseCreate) -> list[Out] | None:
+        """None: the stream has to answer the last committed turn. If there is nothing to answer,
+        an empty response: some clients' receive loops end with any error."""
         if self.kind == "transcription":
             raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
             self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
             turns.asked = turns.committed
-            return [], "answer"
+            return None
         may_ask, self._may_ask = self._may_ask, False
         if may_ask:  # the turn is answered by itself
             response = self._item(turns.asked, "resp")
@@ -216,23 +190,22 @@ class Conversation:
             if not has_begun:
                 self._asked[turns.asked] = event
             if not has_begun or event.metadata is None:
-                return [], None
+                return []
         if turns.asked > turns.done:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
         answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
-        return answer.empty(is_uncommitted=turns.is_open), None
+        return answer.empty(is_uncommitted=turns.is_open)
 
-    def _cancel(self, event: c.ResponseCancel) -> Result:
-        """Cancel the response in progress, or one that was asked for and has not begun."""
+    def cancelled(self, event: c.ResponseCancel) -> None:
+        """The client cancels a response in progress, or one that was asked for."""
         turns = self.turns
         known = {self._item(turn, "resp") for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
             text = "Cancellation failed: no such response is in progress"  # as clients match it
             raise c.Refused(text, "response_cancel_not_active")
-        return [], "cancel"
 
-    def _create(self, event: c.ItemCreate) -> list[Out]:
+    def created(self, event: c.ItemCreate) -> list[Out]:
         """Acknowledge a text. It changes no answer: answers are about audio alone."""
         item = event.item
         if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):

@@ -32,8 +32,6 @@ UNCOMMITTED: Event = {
     },
 }
 MAX_MESSAGE_CHARACTERS = 220  # of an error; what it quotes of the client has under 200
-GAP = " ... "
-TAIL = 80  # characters kept of the end, where the way out stands
 
 
 def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Extensions) -> Event:
@@ -57,7 +55,7 @@ def cut(message: str) -> str:
     line = "".join(c if c.isprintable() else "?" for c in message)
     if len(line) <= MAX_MESSAGE_CHARACTERS:
         return line
-    return f"{line[: MAX_MESSAGE_CHARACTERS - TAIL - len(GAP)]}{GAP}{line[-TAIL:]}"
+    return f"{line[: MAX_MESSAGE_CHARACTERS - 85]} ... {line[-80:]}"  # where the way out stands
 
 
 def error(message: str, code: str, cause: str | None, kind: str = c.INVALID) -> Event:
@@ -205,40 +203,38 @@ def ack(num_bytes: int, num_messages: int) -> Event:
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
 
 
-_BETA_NAMES = {
+# of events, and of a part of an item
+BETA_NAMES = {
     "conversation.item.added": "conversation.item.created",
     "response.output_text.delta": "response.text.delta",
     "response.output_text.done": "response.text.done",
+    "output_text": "text",
 }
 
 
 def to_beta(event: Event) -> list[Event]:
     """The event by the names of the protocol's beta; empty if the beta had none for it."""
-    kind = event["type"]
-    if kind == "conversation.item.done":
+    if event["type"] == "conversation.item.done":
         return []
-    found = event | {"type": _BETA_NAMES.get(kind, kind)}
-    if "item" in found:
-        found["item"] = _beta_item(found["item"])
-    if "response" in found:
-        row = dict(found["response"])
-        row["modalities"] = row.pop("output_modalities")
-        found["response"] = row | {"output": [_beta_item(item) for item in row["output"]]}
+    found = _renamed(event)
     if "session" in found:
-        row = dict(found["session"])
+        row = found["session"]
         heard = row.pop("audio")["input"]
-        left_out = ("output_modalities", "type")
-        found["session"] = {name: value for name, value in row.items() if name not in left_out} | {
-            "modalities": ["text"],
-            "input_audio_format": dict(c.FORMATS.values())[heard["format"]["type"]],
-            "turn_detection": heard["turn_detection"],
-        }
+        del row["type"]
+        row["modalities"] = ["text"]
+        row["input_audio_format"] = dict(c.FORMATS.values())[heard["format"]["type"]]
+        row["turn_detection"] = heard["turn_detection"]
     return [found]
 
 
-def _beta_item(item: Event) -> Event:
-    content = [
-        part | {"type": "text"} if part["type"] == "output_text" else part
-        for part in item["content"]
-    ]
-    return item | {"content": content}
+def _renamed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_renamed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _renamed(each) for name, each in value.items()}
+    if "output_modalities" in found:
+        found["modalities"] = found.pop("output_modalities")
+    if found.get("type") in BETA_NAMES:
+        found["type"] = BETA_NAMES[found["type"]]
+    return found

@@ -19,8 +19,8 @@ import anyio
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from streamer.net.realtime.client_events import Refused, decode
-from streamer.net.realtime.conversation import NOTHING, Action, Conversation
+from streamer.net.realtime import client_events as c
+from streamer.net.realtime.conversation import NOTHING, Conversation
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error, to_beta
 from streamer.net.service.admission import HttpRefusal
@@ -101,7 +101,7 @@ class ClientSession:
             if not self._ready.is_set():
                 await self._ready.wait()
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
-                await self._take(message)
+                self._send(await self._take(message))
                 self.num_messages += 1
                 self._has_taken.set()
         self._taking = None
@@ -167,44 +167,56 @@ class ClientSession:
         finally:
             self._pumped.set()
 
-    async def _take(self, message: str | bytes) -> None:
-        cause = None
+    async def _take(self, message: str | bytes) -> list[Event]:
+        """The events that it causes at once."""
+        event: c.ClientEvent | bytes | None = None
         try:
-            if isinstance(message, bytes):
-                out, action = self.conversation.binary(message)
-            else:
-                event = decode(message)
-                cause = event.event_id
-                out, action = self.conversation.client(event)
-            if action is not None:
-                await self._perform(action)
-            if out:
-                self._send(out)
-        except Refused as why:
-            self._send([error(str(why), why.code, why.event_id or cause, why.kind)])
+            event = message if isinstance(message, bytes) else c.decode(message)
+            return await self._perform(event)
+        except c.Refused as refusal:
+            why = refusal
+        except NothingToCommit:
+            why = c.Refused(NOTHING, "input_audio_buffer_commit_empty")
+        except anyio.ClosedResourceError:  # draining: nothing more is heard
+            if isinstance(event, c.BufferAppend | bytes):
+                return []
+            text = "the server is going down; connect again"
+            why = c.Refused(text, "draining", kind="server_error")
+        cause = why.event_id or getattr(event, "event_id", None)
+        return [error(str(why), why.code, cause, why.kind)]
 
-    async def _perform(self, action: Action) -> None:
-        """Raises Refused."""
+    async def _perform(self, event: c.ClientEvent | bytes) -> list[Event]:
+        """Raises Refused, and the stream's errors."""
         assert self._stream is not None
         conversation = self.conversation
-        try:
-            if isinstance(action, bytes):
-                await self._stream.feed(action)
-                conversation.turns.is_filled = conversation.options.turn_detection is None
-            elif action == "reopen":
-                self._ready = anyio.Event()
-                self._change.set()
-                await self._ready.wait()
-            elif action == "commit":
+        match event:
+            case c.BufferAppend() | bytes():
+                if pcm := conversation.appended(event):
+                    await self._stream.feed(pcm)
+                    conversation.turns.is_filled = conversation.options.turn_detection is None
+            case c.BufferCommit():
                 conversation.committed(await self._stream.commit())
-            else:
-                await getattr(self._stream, action)()
-        except NothingToCommit:
-            raise Refused(NOTHING, "input_audio_buffer_commit_empty") from None
-        except anyio.ClosedResourceError:  # draining: nothing more is heard
-            if not isinstance(action, bytes):
-                text = "the server is going down; connect again"
-                raise Refused(text, "draining", kind="server_error") from None
+            case c.BufferClear():
+                conversation.turns.cleared()  # an update may follow at once
+                await self._stream.clear()
+            case c.ResponseCancel():
+                conversation.cancelled(event)
+                await self._stream.cancel()
+            case c.ResponseCreate():
+                if (out := conversation.respond(event)) is not None:
+                    return out
+                await self._stream.answer()
+            case c.ItemCreate():
+                return conversation.created(event)
+            case c.SessionUpdate():
+                before = conversation.options
+                out = conversation.update(event)
+                if conversation.options != before:  # a turn of voice activity ends here
+                    self._ready = anyio.Event()
+                    self._change.set()
+                    await self._ready.wait()
+                return out
+        return []
 
     def _send(self, events: list[Event]) -> None:
         if self.conversation.is_beta:
