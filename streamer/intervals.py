@@ -15,11 +15,11 @@ import numpy as np
 from streamer.audio.file import Source, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
+from streamer.core.audio.trim import NOTHING
 from streamer.core.measures.fillers import Changes, find
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
-from streamer.model.audio.turns import NOTHING
 from streamer.model.audio.vad import TurnVoice, VoiceActivity
 from streamer.recording import chunks_of
 
@@ -192,7 +192,7 @@ def filled_pauses(
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)
             changes.add(sound.add(samples, voice.push(samples)))
-    changes.add(sound.add(NOTHING, voice.finish(NOTHING), is_last=True))
+    changes.add(sound.add(NOTHING, voice.push(NOTHING, is_last=True), is_last=True))
     frames = sound.frames()
     spoken = np.flatnonzero(frames.speech)
     if not len(spoken):

@@ -1,22 +1,28 @@
 """Open a recording: a path ("-" for stdin) in, float32 blocks [n, channels] at its own rate out.
 
-PyAV decodes with FFmpeg's libraries, which it contains. Only one block is in memory at a time.
+PyAV decodes with FFmpeg's libraries, which it contains. Only one block is in memory at a time. A
+pipe is copied to a temporary file, because decoders seek.
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import itertools
 import os
+import select
+import stat
+import struct
+import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.audio.heads import judged
-from streamer.audio.pipes import open_path, open_stdin, spooled
-from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block, line_of
+from streamer.audio.source import BLOCK_FRAMES, Audio, AudioArray, AudioError, Block
 
 if TYPE_CHECKING:
     from av import AudioFrame, AudioStream
@@ -38,6 +44,35 @@ ENDS_SHORT = ("caf", "w64", "wav")
 DEFAULT = 1  # FFmpeg's flag of a track
 LEFT_OUT_S = 0.1  # a container's length counts samples that decoders leave out
 READ_BYTES = 1 << 17
+MAX_SPOOL_BYTES = 4 << 30  # of a pipe: as much as a WAV header can promise
+LOOK_MS = 100  # how often a reader of a silent pipe looks whether it is still wanted
+
+
+def open_audio(
+    source: Source, track: int | None = None, is_over: Callable[[], bool] = lambda: False
+) -> Audio:
+    """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
+    track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is
+    silent; True ends the wait.
+
+    Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
+    another kind.
+    """
+    if isinstance(source, tuple):
+        array = AudioArray(*source)
+        _check_track(array.path, 1, track or 0)
+        return array
+    if not isinstance(source, str | os.PathLike):
+        path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
+        handle = _spooled(path, source, is_over)
+    else:
+        path = os.fspath(source)
+        handle = _open_stdin(is_over) if path == "-" else _open_path(path, is_over)
+    try:
+        return AudioFile(path, handle, track)
+    except BaseException:
+        handle.close()
+        raise
 
 
 class Reader:
@@ -77,19 +112,6 @@ class AudioFile(Audio):
         self._first = first
         super().__init__(path, first.sample_rate, first.layout.nb_channels, self._told_s())
 
-    def close(self) -> None:
-        self._frames.close()
-        self._container.close()
-        self._handle.close()
-
-    def __iter__(self) -> Iterator[Block]:
-        is_float = self._stream.codec_context.name.startswith("pcm_f")  # lossy ones may overshoot
-        num_read = 0
-        for block in self._blocks():
-            yield self._in_range(block, num_read) if is_float else block
-            num_read += len(block)
-        self._judge(num_read / self.sample_rate)
-
     def _told_s(self) -> float:
         """The length by the container, in seconds: perhaps a guess, 0 for none."""
         stream, container = self._stream, self._container
@@ -98,41 +120,35 @@ class AudioFile(Audio):
         is_alone = len(container.streams) == 1  # else the length is that of the longest stream
         return max(0.0, (container.duration or 0) / 1e6) if is_alone else 0.0
 
-    def _judge(self, heard_s: float) -> None:
-        """Says what is missing, after the last block."""
-        share, told = judged(self._handle)
-        kind = self._container.format.name
-        of_s = self.duration_s if kind in TELLING else 0.0
-        if share < 1.0:
-            of_s = heard_s / share
-        if heard_s < of_s - LEFT_OUT_S:
-            promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
-            self.cut = f"is cut short: {promised}"
-        elif self._damage is not None:
-            self.cut = self.cut or f"is cut short or damaged ({self._damage})"
-        elif kind == "flac" and 0 < of_s < heard_s - LEFT_OUT_S:
-            told = "holds further recordings, of whose first samples some may be lost"
-        self.cut = self.cut or told
+    def close(self) -> None:
+        self._frames.close()
+        self._container.close()
+        self._handle.close()
 
-    def _blocks(self) -> Iterator[Block]:
-        held: list[Block] = []
-        num_held = 0
-        kind = (self.sample_rate, self.channels)
-        frame: AudioFrame | None = self._first
-        while frame is not None:
-            other = (frame.sample_rate, frame.layout.nb_channels)
-            if other != kind:  # another recording follows in the same file
+    def __iter__(self) -> Iterator[Block]:
+        is_float = self._stream.codec_context.name.startswith("pcm_f")  # lossy ones may overshoot
+        num_read = 0
+        for block in map(_samples, self._joined()):
+            yield self._in_range(block, num_read) if is_float else block
+            num_read += len(block)
+        self._judge(num_read / self.sample_rate)
+
+    def _joined(self) -> Iterator[AudioFrame]:
+        """The frames joined to at least BLOCK_FRAMES: a frame of MP3 has 1,152."""
+        from av import AudioFifo
+
+        fifo, kind = AudioFifo(), _kind(self._first)
+        for frame in itertools.chain([self._first], self._frames):
+            if (other := _kind(frame)) != kind:  # another recording follows in the same file
                 told = f"holds a further recording, of {other[0]} Hz and {other[1]} channels"
                 self.cut = f"{told}, unlike the first: it is not heard"
                 break
-            held.append(_samples(frame))
-            num_held += len(held[-1])
-            if num_held >= BLOCK_FRAMES:
-                yield np.concatenate(held)
-                held, num_held = [], 0
-            frame = next(self._frames, None)
-        if held:
-            yield np.concatenate(held)
+            frame.pts = None  # there may be gaps
+            fifo.write(frame)
+            if fifo.samples >= BLOCK_FRAMES and (joined := fifo.read()):
+                yield joined
+        if rest := fifo.read():
+            yield rest
 
     def _decoded(self) -> Generator[AudioFrame, None, None]:
         """Frames with samples. A damaged packet is left out, and what follows is decoded."""
@@ -156,32 +172,18 @@ class AudioFile(Audio):
                 if kind != "mp3":  # in an MP3, a tag between recordings is such a packet
                     self._damage = self._damage or line_of(error)
 
-
-def open_audio(
-    source: Source, track: int | None = None, is_over: Callable[[], bool] = lambda: False
-) -> Audio:
-    """Open a recording, "-" for one on stdin, an open binary file, or samples and their rate.
-    track: of a film, from 0; None: the one that is flagged default. is_over: asked while a pipe is
-    silent; True ends the wait.
-
-    Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
-    another kind.
-    """
-    if isinstance(source, tuple):
-        array = AudioArray(*source)
-        _check_track(array.path, 1, track or 0)
-        return array
-    if not isinstance(source, str | os.PathLike):
-        path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
-        handle = spooled(path, source, is_over)
-    else:
-        path = os.fspath(source)
-        handle = open_stdin(is_over) if path == "-" else open_path(path, is_over)
-    try:
-        return AudioFile(path, handle, track)
-    except BaseException:
-        handle.close()
-        raise
+    def _judge(self, heard_s: float) -> None:
+        """Says what is missing, after the last block."""
+        share = share_there(self._handle)
+        of_s = self.duration_s if self._container.format.name in TELLING else 0.0
+        if 0 < share < 1:
+            of_s = heard_s / share
+        if heard_s < of_s - LEFT_OUT_S:
+            promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
+            self.cut = f"is cut short: {promised}"
+        elif share == 0 or self._damage is not None:
+            cause = f" or damaged ({self._damage})" if self._damage else ": its end is missing"
+            self.cut = self.cut or f"is cut short{cause}"
 
 
 def _opened(path: str, handle: IO[bytes]) -> InputContainer:
@@ -223,13 +225,152 @@ def _check_track(path: str, tracks: int, wanted: int) -> None:
         raise AudioError(path, f"{has}; there is no track {wanted!r}")
 
 
+def _kind(frame: AudioFrame) -> tuple[int, int, str]:
+    return frame.sample_rate, frame.layout.nb_channels, frame.format.name
+
+
 def _samples(frame: AudioFrame) -> Block:
     """[n, channels] of full scale 1.0: integers become the floats that libsndfile makes of them."""
     values = frame.to_ndarray()
     values = values.T if frame.format.is_planar else values.reshape(-1, frame.layout.nb_channels)
-    samples = values.astype(np.float32)
+    samples = values.astype(np.float32, copy=False)
     if values.dtype == np.uint8:
         return samples / np.float32(128) - 1
     if values.dtype.kind == "i":
         return samples / np.float32(1 << (8 * values.itemsize - 1))
     return samples
+
+
+def line_of(error: Exception) -> str:
+    """The reason alone, on one line."""
+    told = getattr(error, "strerror", None) or error
+    return " ".join(str(told).split()).rstrip(".")
+
+
+MOST_CHUNKS = 1000  # before a WAV's samples
+PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe state about the largest size
+OGG_TAIL_BYTES = 1 << 17  # two of the largest pages
+XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
+
+
+def share_there(handle: IO[bytes]) -> float:
+    """The share of the bytes that the head of a WAV or MP3 promises; 0 for an Ogg file without its
+    end. FFmpeg decodes what there is of such a file, and reports nothing."""
+    fd = handle.fileno()
+    size, head = os.fstat(fd).st_size, os.pread(fd, 12, 0)
+    if head[:4] == b"OggS":
+        tail = os.pread(fd, OGG_TAIL_BYTES, max(0, size - OGG_TAIL_BYTES))
+        page = tail[max(0, tail.rfind(b"OggS")) :]
+        is_whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
+        return float(is_whole and page[5] & 4 > 0)
+    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
+        return _wav_share(fd, size)
+    return _mp3_share(fd, size)
+
+
+def _wav_share(fd: int, size: int) -> float:
+    """A size of 0, or about the largest, was never filled in."""
+    at = 12
+    for _ in range(MOST_CHUNKS):
+        name, length = struct.unpack("<4sI", os.pread(fd, 8, at).ljust(8, b"\0"))
+        at += 8
+        if name == b"data" and 0 < length < PLACEHOLDER:
+            return (size - at) / length
+        at += length + length % 2
+        if at > size or not name.strip().isalnum():
+            break
+    return 1.0
+
+
+def _mp3_share(fd: int, size: int) -> float:
+    """By the first frame, which states the number of bytes. A tag may precede it."""
+    tag = os.pread(fd, 10, 0)
+    begin = 0
+    if tag[:3] == b"ID3":  # its size has 7 bits in each byte
+        begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(tag[6:])))
+    frame = os.pread(fd, 64, begin)
+    for place in XING_AT:
+        if frame[place : place + 4] in (b"Xing", b"Info") and len(frame) == 64:
+            flags, _, length = struct.unpack_from(">3I", frame, place + 4)
+            if flags & 3 == 3 and length > 0:
+                return max(0.0, size - begin) / length
+    return 1.0
+
+
+def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
+    """A file that can seek. Raises AudioError."""
+
+    def at_once(name: str, flags: int) -> int:  # a named pipe's reader waits, and can be ended
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    try:
+        handle = open(path, "rb", opener=at_once)  # noqa: SIM115 - AudioFile closes it
+    except FileNotFoundError:
+        raise AudioError(path, "no such file") from None
+    except IsADirectoryError:
+        told = "is a directory that holds no recording by name, such as *.wav; name its files"
+        raise AudioError(path, told) from None
+    except (OSError, ValueError) as error:
+        raise AudioError(path, f"cannot be opened ({line_of(error)})") from None
+    os.set_blocking(handle.fileno(), True)
+    status = os.fstat(handle.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        with handle:
+            return _spooled(path, handle, is_over)
+    if status.st_size == 0:
+        handle.close()
+        raise AudioError(path, "is empty (0 bytes)")
+    return handle
+
+
+def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
+    """A copy of stdin. Raises AudioError."""
+    stdin = getattr(sys.stdin, "buffer", None)  # none in a notebook, or under a test runner
+    if stdin is None or stdin.closed:
+        raise AudioError("-", "stdin is closed, or holds text; pipe a recording into it")
+    if stdin.isatty():
+        raise AudioError("-", "stdin is a terminal; pipe a recording into it")
+    return _spooled("-", stdin, is_over)
+
+
+def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
+    """A temporary file with the rest of the stream, gone when it is closed. Raises AudioError, and
+    TypeError for a stream of text."""
+    with ExitStack() as stack:
+        try:
+            spool = stack.enter_context(tempfile.TemporaryFile())
+            for piece in _pieces(path, stream, is_over):
+                if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
+                    limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
+                    raise AudioError(path, f"brings more than {limit}; write it to a file first")
+                spool.write(piece)
+            if spool.tell() == 0:
+                way = "pipe a recording into it"
+                way = way if path == "-" else "an open file may stand at its end"
+                raise AudioError(path, f"brings no data; {way}")
+            spool.seek(0)
+        except OSError as error:
+            told = f"cannot be copied to a temporary file ({line_of(error)})"
+            raise AudioError(path, f"{told}; if there is no room, set TMPDIR") from None
+        stack.pop_all()
+    return spool
+
+
+def _pieces(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Iterator[bytes]:
+    """The rest of the stream. A thread that blocks inside the read of a pipe cannot be ended, so
+    the program's end would wait for it: here it waits while `is_over` is false."""
+    raw = getattr(stream, "raw", stream)  # if it is no file, it may hold data in a buffer
+    poll = None
+    read: Callable[[int], bytes | None] = stream.read
+    if isinstance(raw, io.FileIO) and not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+        read = getattr(stream, "read1", stream.read)
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+    while True:
+        while poll is not None and not poll.poll(LOOK_MS):
+            if is_over():
+                raise AudioError(path, "is no longer wanted")
+        if piece := read(1 << 20):
+            yield piece
+        elif poll is None or piece is not None:  # None: another reader took it
+            return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,13 +36,7 @@ class AudioError(Exception):
         return type(self), (self.path, self.reason)  # pickled as it was made
 
 
-def line_of(error: Exception) -> str:
-    """The reason alone, on one line."""
-    told = getattr(error, "strerror", None) or error
-    return " ".join(str(told).split()).rstrip(".")
-
-
-class Audio(ABC):
+class Audio:
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
     happens. duration_s: as far as its head tells, perhaps a guess, and 0 where it is unknown.
     """
@@ -72,13 +65,12 @@ class Audio(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @abstractmethod
     def close(self) -> None:
         """Gives back what it holds; a second call does nothing."""
 
-    @abstractmethod
     def __iter__(self) -> Iterator[Block]:
         """Blocks [n, channels] float32, full scale 1.0. Raises AudioError where none can be had."""
+        raise NotImplementedError
 
     def _in_range(self, block: Block, num_before: int) -> Block:
         """A block of floats with what is a little over full scale clipped.
@@ -102,10 +94,9 @@ class Audio(ABC):
 
 class AudioArray(Audio):
     """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate
-    Hz.
+    Hz. Read while they are described, and not copied.
 
-    Raises TypeError and ValueError for anything else. The array is read while it is described, and
-    not copied.
+    Raises TypeError and ValueError for anything else.
     """
 
     def __init__(self, samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int) -> None:
@@ -124,9 +115,6 @@ class AudioArray(Audio):
         self._samples = samples.reshape(len(samples), -1)
         rate = int(sample_rate)
         super().__init__("samples", rate, self._samples.shape[1], len(samples) / max(rate, 1))
-
-    def close(self) -> None:
-        """It holds nothing that was opened."""
 
     def __iter__(self) -> Iterator[Block]:
         for at in range(0, len(self._samples), BLOCK_FRAMES):

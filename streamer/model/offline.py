@@ -125,5 +125,5 @@ def warm_up(thinker: Thinker) -> None:
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))
-    rows = PitchTrack().finish(noise)  # a turn may be measured
+    rows = PitchTrack().push(noise, is_last=True)  # a turn may be measured
     f0_of(rows, np.ones(len(rows), bool))

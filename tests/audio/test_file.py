@@ -69,22 +69,15 @@ def test_samples_are_those_of_libsndfile(tmp_path, container, subtype, tolerance
     assert np.array_equal(found, soundfile.read(path, dtype="float32", always_2d=True)[0])
 
 
-@pytest.mark.parametrize("kind", [OGG, OPUS, MP3])
-def test_reads_lossy_formats(heard, kind):
-    found, warning = heard(encoded(TONES[2], **kind))
-    rate = 48_000 if kind is OPUS else RATE
-    assert (warning, len(found) / rate) == (None, pytest.approx(3, abs=0.02))
-    assert np.sqrt(np.mean(found**2)) == pytest.approx(0.354, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["a.m4a", "a.mp4", "a.webm", "a.mka", "a.aac", "a.wma"])
-def test_reads_what_phones_and_browsers_write(made, name):
-    path = made(name)
+@pytest.mark.parametrize("kind", ["ogg", "opus", "mp3", "m4a", "mp4", "webm", "mka", "aac", "wma"])
+def test_reads_lossy_formats_also_of_phones_and_browsers(made, kind):
+    path = made(f"a.{kind}")
     before = len(os.listdir("/proc/self/fd"))
     found, warning = hear(path)
     with open_audio(path) as audio:
         assert len(next(iter(audio)))  # left in the middle
         assert (len(found) / audio.sample_rate, warning) == (pytest.approx(6, abs=0.15), None)
+    assert np.sqrt(np.mean(found**2)) == pytest.approx(0.354, abs=0.02)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -170,18 +163,15 @@ def test_a_file_cut_short_is_read_as_far_as_it_goes(heard, container, size):
         np.testing.assert_allclose(found, NOISE[: len(found)], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["a.webm", "a.aac", "a.ogg", "a.opus"])
-def test_a_cut_file_of_another_kind_is_told(heard, made, name):
+@pytest.mark.parametrize("name", ["a.webm", "a.aac", "a.ogg", "a.opus", "a.m4a"])
+def test_a_cut_file_of_another_kind_is_told(heard, made, tmp_path, name):
     data = made(name).read_bytes()
     assert heard(data)[1] is None
-    assert "is cut short" in heard(data[: len(data) * 3 // 5 + 301])[1]
-
-
-def test_a_cut_m4a_is_refused_with_the_cause(made, tmp_path):
-    path = tmp_path / "cut.m4a"
-    data = made("a.m4a").read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    assert "it was cut short, or never finished" in refusal(path)
+    (tmp_path / "cut").write_bytes(data[: len(data) * 3 // 5 + 301])
+    if name == "a.m4a":
+        assert "it was cut short, or never finished" in refusal(tmp_path / "cut")
+    else:
+        assert "is cut short" in hear(tmp_path / "cut")[1]
 
 
 @pytest.mark.parametrize("kind", [MP3, OGG, OPUS])
@@ -199,7 +189,6 @@ def test_all_parts_of_a_joined_file_are_heard(heard, kind, between):
         (MP3, "holds a further recording, of 32000 Hz and 1 channels, unlike the first"),
         ({"format": "FLAC"}, "holds a further recording, of 32000 Hz"),
         (OGG, ("cannot be read to its end (", "holds a further recording")),  # by PyAV's release
-        ({"format": "WAV"}, "holds 32088 bytes after the end that its header declares"),
     ],
 )
 def test_a_joined_part_that_is_not_heard_is_told(heard, kind, told):
@@ -272,15 +261,12 @@ def say(data, path="-"):
 def test_a_recording_in_a_pipe(path):
     for kind in ({}, {"format": "FLAC"}):
         assert say(encoded(noise(1_000), **kind), path) == "16000 1 1000 None"
-
-
-def test_nothing_or_nonsense_on_stdin():
     assert say(None) == "-: brings no data; pipe a recording into it"
     assert UNREADABLE.match(say(b"words").removeprefix("-: "))
 
 
 def test_a_pipe_without_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr("streamer.audio.pipes.MAX_SPOOL_BYTES", 10 << 20)
+    monkeypatch.setattr("streamer.audio.file.MAX_SPOOL_BYTES", 10 << 20)
     assert refusal("/dev/zero").startswith("brings more than 0 GiB")
 
 

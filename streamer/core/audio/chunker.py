@@ -53,16 +53,19 @@ class Chunker:
             raise BadAudio(f"{channels} channels: there must be 1..{MAX_CHANNELS}")
         self.sample_rate = sample_rate
         self.channels = channels
-        self.num_frames = 0  # input frames taken since the clip began
-        self._rest = b""
-        self._mixer = Mixer(channels, sample_rate)
         self.mixed: str | None = None  # one line, where a finished clip had channels not heard
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
             self._resampler = soxr.ResampleStream(
                 sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY
             )
-        self._high_band = HighBand() if sample_rate == TELEPHONE_HZ else None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._num_frames = 0  # input frames taken since the clip began
+        self._rest = b""
+        self._mixer = Mixer(self.channels, self.sample_rate)
+        self._high_band = HighBand() if self.sample_rate == TELEPHONE_HZ else None
 
     def push_pcm16(self, data: bytes | bytearray | memoryview) -> Samples:
         """Takes little-endian int16, channels interleaved, cut at any byte; returns samples [n] (n
@@ -73,7 +76,7 @@ class Chunker:
         data = self._rest + bytes(data)
         whole = len(data) - len(data) % (2 * self.channels)
         self._rest = data[whole:]
-        return self._resample(from_pcm16(data[:whole]).reshape(-1, self.channels))
+        return self.push(from_pcm16(data[:whole]).reshape(-1, self.channels))
 
     def push(self, frames: NDArray[np.floating]) -> Samples:
         """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may
@@ -89,44 +92,34 @@ class Chunker:
             raise ValueError(
                 f"expected frames of {self.channels} channels, got shape {frames.shape}"
             )
-        self._check(frames)
-        return self._resample(frames.astype(np.float32, copy=False))
+        good = np.abs(frames) <= MAX_MAGNITUDE  # false for NaN, too
+        if not good.all():
+            row, column = np.argwhere(~good)[0]
+            at_seconds = (self._num_frames + int(row)) / self.sample_rate
+            where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0
+            what = f"sample value {frames[row, column]}{where}; give finite ones"
+            raise BadAudio(f"bad audio at {at_seconds:.3f} s: {what}")
+        self._num_frames += len(frames)
+        mono = self._mixer.push(frames.astype(np.float32, copy=False))
+        if self._resampler is None:
+            return mono
+        found: Samples = self._resampler.resample_chunk(mono)
+        return found if self._high_band is None else self._high_band.push(found)
 
     def finish(self) -> Samples:
         """Ends the clip: returns what was still held, samples [n], and starts afresh.
 
         An incomplete last frame (an odd byte) cannot be heard, and is dropped.
         """
-        self._rest = b""
-        self.num_frames = 0
-        mono, self.mixed = self._mixer.finish(), self._mixer.told()
-        self._mixer = Mixer(self.channels, self.sample_rate)
+        mono, self.mixed, high_band = self._mixer.finish(), self._mixer.told(), self._high_band
+        self._begin()
         if self._resampler is None:
             return mono
         tail: Samples = self._resampler.resample_chunk(mono, last=True)
         self._resampler.clear()
-        if self._high_band is not None:
-            tail = np.concatenate([self._high_band.push(tail), self._high_band.finish()])
-            self._high_band = HighBand()
-        return tail
-
-    def _check(self, frames: NDArray[np.floating]) -> None:
-        good = np.abs(frames) <= MAX_MAGNITUDE  # false for NaN, too
-        if good.all():
-            return
-        row, column = np.argwhere(~good)[0]
-        at_seconds = (self.num_frames + int(row)) / self.sample_rate
-        where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0, as asked for
-        what = f"sample value {frames[row, column]}{where}; give finite ones"
-        raise BadAudio(f"bad audio at {at_seconds:.3f} s: {what}")
-
-    def _resample(self, frames: Samples) -> Samples:
-        self.num_frames += len(frames)
-        mono = self._mixer.push(frames)
-        if self._resampler is None:
-            return mono
-        found: Samples = self._resampler.resample_chunk(mono)
-        return found if self._high_band is None else self._high_band.push(found)
+        if high_band is None:
+            return tail
+        return np.concatenate([high_band.push(tail), high_band.finish()])
 
 
 BLOCKS_PER_S = 20
@@ -173,24 +166,22 @@ class Mixer:
         return f"channel{'s' * (len(dead) > 1)} {names} hold{'s' * (len(dead) == 1)} no sound"
 
     def _mix(self, block: Samples) -> Samples:
-        """One block [n, channels]; where the channel changes, it fades into the other."""
-        before, now = self._heard, self._loudest(block)
-        if now is None:
-            return block[:, 0] * np.float32(0)
+        """One block [n, channels]; where the channel changes, it fades into the other. Silence as
+        long as every channel is silent."""
+        exact = block.T.astype(
+            np.float64, order="C"
+        )  # sums along channels take a tenth of the time
+        exact -= exact.mean(1, keepdims=True)  # a DC offset is no sound
+        energies = np.square(exact).sum(1)
+        self._energies = KEPT * self._energies + energies
+        self._whole += energies
+        before, now = self._heard, int(self._energies.argmax())
+        if self._energies[now] <= LOUDER * (0.0 if before is None else self._energies[before]):
+            if before is None:
+                return np.zeros(len(block), np.float32)
+            now = before
+        self._heard = now
         if before is None or before == now:
             return block[:, now].copy()
         way = np.linspace(0, 1, len(block), dtype=np.float32)
         return block[:, before] + way * (block[:, now] - block[:, before])
-
-    def _loudest(self, block: Samples) -> int | None:
-        """The channel to hear; None as long as every channel is silent."""
-        exact = block.astype(np.float64)
-        exact -= exact.mean(0)  # a DC offset is no sound
-        energies = np.square(exact).sum(0)
-        self._energies = KEPT * self._energies + energies
-        self._whole = self._whole + energies
-        loudest = int(self._energies.argmax())
-        heard = 0.0 if self._heard is None else self._energies[self._heard]
-        if self._energies[loudest] > LOUDER * heard:
-            self._heard = loudest
-        return self._heard

@@ -5,6 +5,7 @@ Inside streamer audio is float32 mono at SAMPLE_RATE_HZ with full scale 1.0.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import numpy as np
@@ -29,7 +30,6 @@ MAX_MAGNITUDE = 2.0**31
 PCM16_SCALE = np.float32(32_768)
 
 QUIET_DBFS = -35.0  # speech of -50 dBFS stays under it
-LOUD_SAMPLES = 100  # some clicks have fewer
 
 
 def from_pcm16(data: bytes | memoryview) -> Samples:
@@ -46,36 +46,29 @@ def on_grid(samples: Samples) -> Samples:
 Law = Literal["pcmu", "pcma"]  # mu-law, A-law
 Encoding = Literal["pcm16", "pcmu", "pcma"]  # of live audio
 G711_RATE_HZ = 8_000
-_CODES = np.arange(256)
 
 
-def _mu_law() -> NDArray[np.int32]:
-    """Bits inverted; sign, 3 bits of segment, 4 of step. The segments begin at 33 << segment, less
-    33, in units of 14 bit PCM; a step's middle is meant."""
-    code = ~_CODES & 0xFF
-    size = ((2 * (code & 0xF) + 33) << (code >> 4 & 7)) - 33
-    return np.where(code & 0x80, -size, size).astype(np.int32) << 2
+@functools.cache
+def _levels_of(law: Law) -> Samples:
+    """The sample of each of the 256 codes. A code has a sign, 3 bits of segment and 4 of step; a
+    step's middle is meant.
 
-
-def _a_law() -> NDArray[np.int32]:
-    """Even bits inverted; sign, segment, step as above. The first two segments have the same
-    steps, in units of 13 bit PCM."""
-    code = _CODES ^ 0x55
-    segment = code >> 4 & 7
-    step = 2 * (code & 0xF) + 1
-    size = np.where(segment == 0, step, (step + 32) << np.maximum(segment - 1, 0))
-    return np.where(code & 0x80, size, -size).astype(np.int32) << 3
-
-
-_TABLES: dict[Law, Samples] = {
-    "pcmu": _mu_law().astype(np.float32) / PCM16_SCALE,
-    "pcma": _a_law().astype(np.float32) / PCM16_SCALE,
-}
+    mu-law: bits inverted; segments begin at 33 << segment, less 33, in units of 14 bit PCM. A-law:
+    even bits inverted; the first two segments have the same steps, in units of 13 bit PCM.
+    """
+    code = np.arange(256) ^ (0xFF if law == "pcmu" else 0x55)
+    segment, step = code >> 4 & 7, 2 * (code & 0xF)
+    if law == "pcmu":
+        size = (((step + 33) << segment) - 33) << 2
+    else:
+        size = np.where(segment == 0, step + 1, (step + 33) << np.maximum(segment - 1, 0)) << 3
+    is_negative = (code >= 0x80) == (law == "pcmu")
+    return np.where(is_negative, -size, size).astype(np.float32) / PCM16_SCALE
 
 
 def from_g711(data: bytes, law: Law) -> Samples:
     """Samples [n] of n bytes, at the rate they came with, 8 kHz as a rule."""
-    samples: Samples = _TABLES[law][np.frombuffer(data, np.uint8)]
+    samples: Samples = _levels_of(law)[np.frombuffer(data, np.uint8)]
     return samples
 
 
@@ -92,7 +85,6 @@ class OffsetFilter:
 
     def __init__(self) -> None:
         self._past = np.zeros(0, np.int64)  # at most MEAN_SAMPLES
-        self._total = 0  # of _past
         self._num_zeros = SILENT_SAMPLES  # in a row, before the next sample
 
     def push(self, samples: Samples) -> Samples:
@@ -101,39 +93,15 @@ class OffsetFilter:
         at = np.arange(1, len(whole) + 1)
         zeros = at - np.maximum.accumulate(np.where(whole != 0, at, -self._num_zeros))
         self._num_zeros = min(int(zeros[-1]), SILENT_SAMPLES) if len(zeros) else self._num_zeros
-        sounds = zeros < SILENT_SAMPLES
+        is_sound = zeros < SILENT_SAMPLES
         found = np.zeros(len(whole), np.float32)
-        found[sounds] = self._without_mean(whole[sounds])
-        return found
-
-    def _without_mean(self, whole: NDArray[np.int64]) -> Samples:
-        """Samples [n] in steps of PCM16 as the result."""
-        known = np.concatenate([self._past, whole])
-        sums = self._total + np.cumsum(whole)
-        num_left = len(known) - MEAN_SAMPLES  # that have left the window by the end
-        if num_left > 0:
-            sums[len(whole) - num_left :] -= np.cumsum(known[:num_left])
-        counts = np.minimum(len(self._past) + 1 + np.arange(len(whole)), MEAN_SAMPLES)
-        if len(whole):
-            self._total = int(sums[-1])
-            self._past = known[-MEAN_SAMPLES:]
+        sound = whole[is_sound]
+        known = np.concatenate([self._past, sound])
+        self._past, num_past = known[-MEAN_SAMPLES:], len(self._past)
+        sums = np.cumsum(known)
+        sums[MEAN_SAMPLES:] -= sums[:-MEAN_SAMPLES]
+        sums = sums[num_past:]
+        counts = np.minimum(np.arange(num_past + 1, len(known) + 1), MEAN_SAMPLES)
         means = (2 * sums + counts) // (2 * counts)
-        found: Samples = (whole - means).astype(np.float32) / PCM16_SCALE
+        found[is_sound] = (sound - means).astype(np.float32) / PCM16_SCALE
         return found
-
-
-class Volume:
-    """Whether sound is quiet throughout: hardly a sample is over QUIET_DBFS."""
-
-    def __init__(self) -> None:
-        self._has_sound = False
-        self._num_loud = 0
-
-    def add(self, samples: Samples) -> None:
-        self._has_sound |= bool(samples.any())
-        self._num_loud += int((np.abs(samples) > 10 ** (QUIET_DBFS / 20)).sum())
-
-    @property
-    def is_quiet(self) -> bool:
-        """False for digital silence, too."""
-        return self._has_sound and self._num_loud < LOUD_SAMPLES

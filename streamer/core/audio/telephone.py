@@ -48,7 +48,7 @@ class HighBand:
         self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
         self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
         self._num = 0  # frames so far
-        self._known = Known()
+        self._sum = self._weight = 0.0  # of the mean power so far
         self._has_start = False  # the first half of the first frame lies before the clip
 
     def push(self, samples: Samples) -> Samples:
@@ -78,75 +78,50 @@ class HighBand:
 
     def _noise(self, frames: Floats) -> Floats:
         """The noise to add, in frames [n, FRAME_SAMPLES]."""
-        spectrum = np.fft.rfft(frames * window())
+        window, patterns, _, _ = _tables()
+        spectrum = np.fft.rfft(frames * window)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
-        levels = self._guess(*self._known.of(power))
-        turns = _patterns()[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
+        gains = 10 ** (self._guess(power) / 20)
+        turns = patterns[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
         self._num += len(frames)
         high = np.zeros_like(spectrum)
-        high[:, HIGH_BINS[0] :] = turns * np.repeat(10 ** (levels / 20), np.diff(HIGH_BINS), 1)
-        return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window()
+        high[:, HIGH_BINS[0] :] = turns * np.repeat(gains, np.diff(HIGH_BINS), 1)
+        return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window
 
-    def _guess(self, level: Floats, known: Floats) -> Floats:
-        """dB of each guessed band [n, 6]; -inf where there is silence."""
-        constant, factors = _learnt()
+    def _guess(self, power: Floats) -> Floats:
+        """dB of each guessed band [n, 6], of the next frames' power in each bin [n, 161]; -inf
+        where there is silence."""
+        known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
+        # no sums by numpy, nor a matrix product: their order may depend on the number of frames
+        bands = functools.reduce(np.add, (known[:, i::BAND_BINS] for i in range(BAND_BINS)))
+        bands = bands / np.float32(BAND_BINS) + LEAST_POWER
+        mean = functools.reduce(np.add, np.split(bands, NUM_BANDS, axis=1)) / np.float32(NUM_BANDS)
+        level = 10 * np.log10(mean)
+        over = 10 * np.log10(bands) - level
+        past = []
+        for each in mean[:, 0].tolist():
+            self._sum = KEPT * self._sum + each
+            self._weight = KEPT * self._weight + 1
+            past.append([self._sum / self._weight])
+        past_db = (10 * np.log10(np.array(past))).astype(np.float32)
+        since = np.maximum(level - past_db, LEAST_SINCE_DB)
+        _, _, constant, factors = _tables()
         found = level + (constant + MORE_DB)
-        # no matrix product: the order of its sums may depend on the number of frames
+        inputs = np.concatenate([over, over * over / SQUARE_DB, since], axis=1)
         for i, weights in enumerate(factors):
-            found = found + known[:, i : i + 1] * weights
+            found = found + inputs[:, i : i + 1] * weights
         return np.where(level > SILENT_DB, found, np.float32(-np.inf))
 
 
-class Known:
-    """The inputs of the guess, frame by frame of one clip."""
-
-    def __init__(self) -> None:
-        self._sum = self._weight = 0.0
-
-    def of(self, power: Floats) -> tuple[Floats, Floats]:
-        """Of the next frames' power in each bin [n, 161]: the mean of the known bands in dB [n, 1],
-        and [n, 2 * NUM_BANDS + 1]: each band over it, the squares of that, and how far it lies over
-        what is past."""
-        known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
-        bands = known[:, ::BAND_BINS]
-        for i in range(1, BAND_BINS):
-            bands = bands + known[:, i::BAND_BINS]
-        bands = bands / np.float32(BAND_BINS) + LEAST_POWER
-        mean = bands[:, :1]
-        for i in range(1, NUM_BANDS):
-            mean = mean + bands[:, i : i + 1]
-        mean = mean / np.float32(NUM_BANDS)
-        level = 10 * np.log10(mean)
-        over = 10 * np.log10(bands) - level
-        past = 10 * np.log10(np.array([[self._past(each)] for each in mean[:, 0].tolist()]))
-        since = np.maximum(level - past.astype(np.float32), LEAST_SINCE_DB)
-        return level, np.concatenate([over, over * over / SQUARE_DB, since], axis=1)
-
-    def _past(self, power: float) -> float:
-        """The mean so far, this frame's with it."""
-        self._sum = KEPT * self._sum + power
-        self._weight = KEPT * self._weight + 1
-        return self._sum / self._weight
-
-
 @functools.cache
-def window() -> Floats:
-    """Its square, in steps of half of it, adds up to one."""
-    return np.sin(np.pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES).astype(np.float32)
-
-
-@functools.cache
-def _patterns() -> NDArray[np.complex64]:
-    """Noise of level one [NUM_PATTERNS, bins from HIGH_BINS on]."""
-    size = NUM_PATTERNS, HIGH_BINS[-1] - HIGH_BINS[0]
-    turns = np.random.default_rng(0).random(size)
-    return np.exp(2j * np.pi * turns).astype(np.complex64)
-
-
-@functools.cache
-def _learnt() -> tuple[Floats, Floats]:
-    """A constant for each guessed band, dB over the mean of the known ones [6], and factors of the
-    known bands, their squares, and a frame's level over that of the past [2 * NUM_BANDS + 1, 6].
-    Raises OSError where the file is missing."""
-    held = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-    return np.array(held["constant"], np.float32), np.array(held["weights"], np.float32)
+def _tables() -> tuple[Floats, NDArray[np.complex64], Floats, Floats]:
+    """A window whose square, in steps of half of it, adds up to one; noise of level one
+    [NUM_PATTERNS, bins from HIGH_BINS on]; a constant for each guessed band, dB over the mean of
+    the known ones [6]; and factors of the known bands over it, their squares, and a frame's level
+    over that of the past [2 * NUM_BANDS + 1, 6]. Raises OSError where the file is missing."""
+    window = np.sin(np.pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES).astype(np.float32)
+    turns = np.random.default_rng(0).random((NUM_PATTERNS, HIGH_BINS[-1] - HIGH_BINS[0]))
+    patterns = np.exp(2j * np.pi * turns).astype(np.complex64)
+    learnt = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+    constant, factors = (np.array(learnt[name], np.float32) for name in ("constant", "weights"))
+    return window, patterns, constant, factors

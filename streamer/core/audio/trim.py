@@ -82,22 +82,27 @@ class Trim:
             np.repeat(self._before[-1:], len(samples)) if is_last else samples
         )
         sounds = np.flatnonzero(levels >= enough)
-        first_new = len(self._held)
+        ends = np.concatenate([self._ends, len(self._held) + sounds + 1])
         self._held = np.concatenate([self._held, samples])
         self._num_pushed += len(samples)
-        ends = np.concatenate([self._ends, first_new + sounds + 1])
-        if self.begin is None:
-            if not len(ends):
-                self._held = self._held[-KEPT_SAMPLES:]
-                return NOTHING
-            if self._first is None:
-                self._first = self._first_of(int(ends[0]), int(enough[sounds[0]]))
-            if not is_last and len(self._held) < self._first + LANDMARK_SAMPLES:
-                self._ends = ends
-                return NOTHING
-            ends = ends - self._begin(self._first)
-            self._ends = ends[:0]
-        return self._give(ends)
+        if self.begin is not None:
+            return self._give(ends)
+        if not len(ends):
+            self._held = self._held[-KEPT_SAMPLES:]
+            return NOTHING
+        if self._first is None:
+            self._first = self._first_of(int(ends[0]), int(enough[sounds[0]]))
+        if not is_last and len(self._held) < self._first + LANDMARK_SAMPLES:
+            self._ends = ends
+            return NOTHING
+        # begin a lead before the first sound; silence stands for samples that the turn lacks
+        peak = at_landmark(self._held, self._first)
+        begin = peak - -(-(peak - self._first + LEAD_SAMPLES) // STEP_SAMPLES) * STEP_SAMPLES
+        self.begin = self._num_pushed - len(self._held) + begin
+        missing = np.zeros(max(0, -begin), np.float32)
+        self._held = np.concatenate([missing, self._held[max(0, begin) :]])
+        self._ends = ends[:0]
+        return self._give(ends - begin)
 
     def finish(self) -> Samples:
         """The turn is over: what is left to hear, as if silence followed; without any sound, what
@@ -125,16 +130,6 @@ class Trim:
         self._held = self._held[max(tail, len(self._held) - MAX_PAUSE_SAMPLES) :]
         return np.concatenate(given)
 
-    def _begin(self, first: int) -> int:
-        """Begin with a lead before the held sample `first`; return how many were dropped, below 0
-        where silence stands for a missing lead."""
-        peak = first + int(np.argmax(np.abs(self._held[first : first + LANDMARK_SAMPLES])))
-        begin = peak - -(-(peak - first + LEAD_SAMPLES) // STEP_SAMPLES) * STEP_SAMPLES
-        self.begin = self._num_pushed - len(self._held) + begin
-        missing = np.zeros(max(0, -begin), np.float32)
-        self._held = np.concatenate([missing, self._held[max(0, begin) :]])
-        return begin
-
     def _first_of(self, end: int, enough: int) -> int:
         """The first sound of those held before `end`, as the room is known now: a turn may begin
         within speech, and its first dip tells how loud the room is. So far back that its lead is
@@ -159,6 +154,11 @@ class Trim:
         return now, np.clip(OVER_ROOM * rooms[1:], _SOUND, _LOUD)
 
 
+def at_landmark(samples: Samples, begin: int) -> int:
+    """The loudest sample of the half second from `begin` on."""
+    return begin + int(np.argmax(np.abs(samples[begin : begin + LANDMARK_SAMPLES])))
+
+
 class Span:
     """The samples of a turn from the first to the last that `trim` hears, with long pauses, and
     MARGIN_SAMPLES around them. Voice activity and the measures hear these. Holds 3 s, or the pause
@@ -172,38 +172,33 @@ class Span:
         self._end = 0  # of what is given
         self._num_pushed = 0
 
-    def push(self, samples: Samples) -> Samples:
-        """Take samples [n] that `trim` has taken, too; return those that are in it for certain."""
+    def push(self, samples: Samples, is_last: bool = False) -> Samples:
+        """Take samples [n] that `trim` has taken, too; return those that are in it for certain.
+        is_last: the turn and `trim` are over; without any sound, the last 2 s are in it."""
         self._held.append(samples)
-        self._num_pushed += len(samples)
-        if self._trim.begin is None:
+        self._num_pushed = num = self._num_pushed + len(samples)
+        begin, end = self._trim.begin, self._trim.end
+        if begin is None:
             self._held = [np.concatenate(self._held)[-SPAN_KEPT_SAMPLES:]]
+            if not is_last:
+                return NOTHING
+            begin, end = max(0, num - KEPT_SAMPLES), num
+        else:
+            begin, end = begin - MARGIN_SAMPLES, end + MARGIN_SAMPLES
+        if is_last:
+            self._held.append(np.zeros(max(0, end - num), np.float32))
+            num = max(num, end)
+        elif min(end, num) == self._end:  # a pause goes on, and is copied once
             return NOTHING
-        end = min(self._trim.end + MARGIN_SAMPLES, self._num_pushed)
-        if end == self._end:  # a pause goes on, and is copied once
-            return NOTHING
-        return self._give(self._trim.begin - MARGIN_SAMPLES, end)
-
-    def finish(self) -> Samples:
-        """The turn is over: the rest; without any sound, the last 2 s."""
-        num = self._num_pushed
-        if self._trim.begin is None:
-            return self._give(max(0, num - KEPT_SAMPLES), num)
-        end = self._trim.end + MARGIN_SAMPLES
-        found = self._give(self._trim.begin - MARGIN_SAMPLES, min(end, num))
-        return np.concatenate([found, np.zeros(max(0, end - num), np.float32)])
-
-    def _give(self, begin: int, end: int) -> Samples:
-        """The held samples before the turn's sample `end`; the first ones from `begin` on."""
         held = np.concatenate(self._held)
         if not self.is_open:
             self.is_open, self.begin = True, begin
-            first = begin - (self._num_pushed - len(held))
-            missing = np.zeros(max(0, -first), np.float32)
-            held = np.concatenate([missing, held[max(0, first) :]])
-        num = max(0, len(held) - (self._num_pushed - end))
-        self._held, self._end = [held[num:]], end
-        return held[:num]
+            first = begin - (num - len(held))
+            held = np.concatenate([np.zeros(max(0, -first), np.float32), held[max(0, first) :]])
+        self._end = min(end, num)
+        num_given = max(0, len(held) - (num - self._end))
+        self._held = [held[num_given:]]
+        return held[:num_given]
 
 
 def _led(before: Samples, samples: Samples) -> Samples:

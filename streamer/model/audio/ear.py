@@ -63,15 +63,16 @@ class SoundTrack:
         """
         self.num_samples += len(samples)
         self._add_speech(frames)
-        self._add_clipped(samples)
+        held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
+        whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
+        self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
+        self._rest = held[whole:]
+        self._candidates.append(self._pitch.push(samples, is_last))
+        raw = self._mel.push(samples, is_last)
         if is_last:
-            rows, raw = self._pitch.finish(samples), self._mel.finish(samples)
             raw = raw[: _num_frames(self.num_samples) - self._num_forgotten - len(self._powers)]
             missing = len(self._powers) + len(raw) - len(self._speech)
             self._speech.append(np.full(max(0, missing), self._is_on))
-        else:
-            rows, raw = self._pitch.push(samples), self._mel.push(samples)
-        self._candidates.append(rows)
         self._powers.append(np.stack(frame_powers(raw, *BANDS_HZ), axis=1))
         self._count(raw)
         return raw
@@ -103,12 +104,6 @@ class SoundTrack:
         density[: len(counted)] = counted
         power, low, high = np.ascontiguousarray(self._powers.values[:end].T)
         return Frames(power, low, high, f0, speech, self._clipped.values[:end], density)
-
-    def _add_clipped(self, samples: Floats) -> None:
-        held = np.concatenate([self._rest, np.abs(samples) >= FULL_SCALE], dtype=np.float32)
-        whole = len(held) // HOP_SAMPLES * HOP_SAMPLES
-        self._clipped.append(held[:whole].reshape(-1, HOP_SAMPLES).sum(1))
-        self._rest = held[whole:]
 
     def _add_speech(self, frames: Sequence[Frame]) -> None:
         """A frame of 10 ms is speech if it begins in a frame of voice activity that is speech. The
@@ -158,6 +153,7 @@ class TurnMeasurer:
         self._sound = SoundTrack()
         self._waiting: list[tuple[Floats, Sequence[Frame]]] = []
         self._hearing = threading.Lock()
+        self._is_heard = False  # to its last sample
         self._whole: SpeechMeasures | None = None
 
     def push(self, samples: Floats, frames: Sequence[Frame]) -> None:
@@ -171,18 +167,28 @@ class TurnMeasurer:
 
     def work(self, tells: bool = False) -> Measures | None:
         """Hear the samples that wait, if they are enough. tells: return the measures so far if
-        200 ms have come since the last time."""
+        200 ms have come since the last time. The turn's samples before and after those that were
+        heard count as no speech."""
         with self._hearing:
-            num = self._placed[1] // EVERY_SAMPLES
-            is_news = tells and num > self._num_told
+            begin, num_taken = self._placed
+            is_news = tells and num_taken // EVERY_SAMPLES > self._num_told
             is_much = sum(len(piece) for piece, _ in self._waiting) >= READ_SAMPLES
             if self.is_over or not (is_news or is_much):
                 return None
             self._hear()
             if not is_news:
                 return None
-            self._num_told = num
-            return self._so_far(*self._placed)
+            self._num_told = num_taken // EVERY_SAMPLES
+            frames = self._sound.frames()
+            after = max(0, num_taken - begin - self._sound.num_samples) // HOP_SAMPLES
+        heard_s = (_num_frames(begin) + len(frames.f0) + after) / FRAMES_PER_S
+        so_far = replace(frames.measures(), audio_s=heard_s)
+        last = dict.fromkeys(LAST_S, so_far)
+        for s in LAST_S:
+            if s < heard_s:
+                found = frames.last(s - after / FRAMES_PER_S).measures()
+                last[s] = replace(found, audio_s=float(s))
+        return Measures(self._turn, heard_s, so_far, last)
 
     def so_far(self) -> SpeechMeasures:
         """The measures of the samples that were pushed up to now."""
@@ -196,46 +202,32 @@ class TurnMeasurer:
         has_speech: the judgement of voice activity. If it is false, only the sound is measured.
         """
         with self._hearing:
-            found = self._finish()
+            self._hear(is_last=True)
+            if self._whole is None:
+                self._whole = self._measures()
         if has_speech:
-            return found
-        return SpeechMeasures(audio_s=found.audio_s, clipped_share=found.clipped_share)
+            return self._whole
+        return SpeechMeasures(audio_s=self._whole.audio_s, clipped_share=self._whole.clipped_share)
 
     def frames(self) -> Frames:
         """All frames, when all samples were pushed."""
         with self._hearing:
-            self._finish()
-        return self._sound.frames()
+            self._hear(is_last=True)
+            return self._sound.frames()
 
     def curves(self) -> Curves:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
         return Curves.of(self.frames()).placed(*map(_num_frames, self._placed))
 
-    def _finish(self) -> SpeechMeasures:
-        if self._whole is None:
-            self._hear(is_last=True)
-            self._whole = self._measures()
-        return self._whole
-
     def _measures(self) -> SpeechMeasures:
         audio_s = _num_frames(self._placed[1]) / FRAMES_PER_S
         return replace(self._sound.frames().measures(), audio_s=audio_s)
 
-    def _so_far(self, begin: int, num_taken: int) -> Measures:
-        """Count the turn's samples before and after those that were heard as no speech."""
-        frames = self._sound.frames()
-        after = max(0, num_taken - begin - self._sound.num_samples) // HOP_SAMPLES
-        heard_s = (_num_frames(begin) + len(frames.f0) + after) / FRAMES_PER_S
-        so_far = replace(frames.measures(), audio_s=heard_s)
-        last = dict.fromkeys(LAST_S, so_far)
-        for s in LAST_S:
-            if s < heard_s:
-                found = frames.last(s - after / FRAMES_PER_S).measures()
-                last[s] = replace(found, audio_s=float(s))
-        return Measures(self._turn, heard_s, so_far, last)
-
     def _hear(self, is_last: bool = False) -> None:
+        if self._is_heard:
+            return
+        self._is_heard = is_last
         num = len(self._waiting)  # `push` may add more meanwhile
         waiting = self._waiting[:num]
         del self._waiting[:num]
@@ -253,7 +245,7 @@ def measure(samples: Floats) -> SpeechMeasures:
     trim.push(samples)
     trim.finish()
     span = Span(trim)
-    heard = np.concatenate([span.push(samples), span.finish()])
+    heard = span.push(samples, is_last=True)
     measurer.push(*voice.hear(heard, is_last=True))
     measurer.place(span.begin + voice.begin, len(samples))
     return measurer.finish(voice.has_speech)

@@ -41,10 +41,12 @@ class MelFrames:
         self._samples = np.zeros(0, np.float32)  # from the first sample of the next block on
         self._has_start = False  # whether the reflection before the first sample is in place
 
-    def push(self, samples: Floats) -> Floats:
+    def push(self, samples: Floats, is_last: bool = False) -> Floats:
         """Takes samples [n] float32; returns the frames of the blocks that are now complete
-        [num_blocks * BLOCK_FRAMES, 128], log10 of mel power, at least -10."""
-        held = np.concatenate([self._samples, samples], dtype=np.float32)
+        [num_blocks * BLOCK_FRAMES, 128], log10 of mel power, at least -10. is_last: the clip ends
+        here; frames after its end are returned, too, to the end of a block."""
+        silence = np.zeros(BEHIND_SAMPLES if is_last else 0, np.float32)
+        held = np.concatenate([self._samples, samples, silence], dtype=np.float32)
         if not self._has_start and len(held) > HALF_SAMPLES:
             held = np.concatenate([held[HALF_SAMPLES:0:-1], held])
             self._has_start = True
@@ -55,11 +57,6 @@ class MelFrames:
             return np.zeros((0, NUM_MELS), np.float32)
         pieces = np.lib.stride_tricks.sliding_window_view(held, BLOCK_SAMPLES)[::step]
         return _log_mel(pieces[:count])
-
-    def finish(self, samples: Floats) -> Floats:
-        """Takes the clip's last samples [n] float32; returns the frames from the next block on.
-        They go on after the clip's end, to the end of a block."""
-        return self.push(np.concatenate([samples, np.zeros(BEHIND_SAMPLES, np.float32)]))
 
 
 def _log_mel(samples: Floats) -> Floats:
@@ -91,14 +88,12 @@ def _panels() -> Floats:
     return np.ascontiguousarray(filters.transpose(1, 0, 2)).reshape(-1)
 
 
-@functools.cache
 def mel_filters() -> Floats:
     """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
     The triangles have area 1."""
     edges = MEL_EDGES_HZ
-    slopes = (
-        edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
-    )
+    bins_hz = np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)
+    slopes = edges[np.newaxis, :] - bins_hz[:, np.newaxis]
     widths = np.diff(edges)
     filters = np.maximum(0.0, np.minimum(-slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]))
     filters *= 2.0 / (edges[2:] - edges[:-2])
@@ -167,8 +162,7 @@ class StreamingLogMel:
         """The last window as if the clip ended now, if there is one; changes nothing."""
         twin = copy.copy(self)
         twin._heard = copy.copy(self._heard)
-        windows = twin.finish()
-        return windows[0] if windows else None
+        return next(iter(twin.finish()), None)
 
     def finish(self) -> list[MelWindow]:
         """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be
@@ -189,6 +183,12 @@ class StreamingLogMel:
         # is 201 frames.
         return [self._window(min(rest, WINDOW_FRAMES), is_last=True)]
 
+    def _hear(self, samples: Floats) -> None:
+        """Append the frames of every block that is complete with them."""
+        frames = self._heard.push(samples)
+        self.maximum = float(frames.max(initial=self.maximum))
+        self._frames = np.concatenate([self._frames, frames])
+
     def _window(self, num: int, is_last: bool = False) -> MelWindow:
         """The next `num` frames."""
         raw = np.ascontiguousarray(self._frames[:num].T)
@@ -197,9 +197,3 @@ class StreamingLogMel:
         self._index += 1
         end_samples = min(self.num_samples, self._index * WINDOW_SAMPLES)
         return MelWindow(self._index - 1, raw, maximum, float(raw.min()), end_samples)
-
-    def _hear(self, samples: Floats) -> None:
-        """Append the frames of every block that is complete with them."""
-        frames = self._heard.push(samples)
-        self.maximum = float(frames.max(initial=self.maximum))
-        self._frames = np.concatenate([self._frames, frames])

@@ -39,85 +39,76 @@ SILENT_PEAK = 1e-9
 
 
 class Window(NamedTuple):
-    """The window for one floor. scale [lags]: over the window's own autocorrelation."""
+    """The window for one floor. scale [lags]: over the window's own autocorrelation. columns: where
+    its F0 begin in a row, and their strengths."""
 
+    floor_hz: float
     bell: Floats
     scale: Floats
     num_points: int
     reach: int  # samples of one period
     last_lag: int
+    columns: tuple[int, int]
 
 
 @functools.cache
 def windows() -> tuple[Window, ...]:
-    return tuple(map(_window, FLOORS_HZ, NUM_POINTS))
-
-
-def _window(floor_hz: float, num_points: int) -> Window:
-    half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
-    bell = np.hanning(2 * half + 2)[1:-1]
-    last = 2 * half // PERIODS + 2
-    own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2, num_points)
-    scale = (own[0] / own[: last + 2]).astype(np.float32)
-    return Window(bell.astype(np.float32), scale, num_points, int(SAMPLE_RATE_HZ / floor_hz), last)
-
-
-@functools.cache
-def ahead_samples() -> int:
-    """The samples after a frame's middle that it takes to know it."""
-    return len(windows()[0].bell) // 2
+    """One for each of FLOORS_HZ."""
+    found: list[Window] = []
+    for floor_hz, num_points in zip(FLOORS_HZ, NUM_POINTS, strict=True):
+        half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
+        hanning = np.hanning(2 * half + 2)[1:-1]
+        last = 2 * half // PERIODS + 2
+        own = np.fft.irfft(np.abs(np.fft.rfft(hanning, num_points)) ** 2, num_points)
+        scale = (own[0] / own[: last + 2]).astype(np.float32)
+        reach, at = int(SAMPLE_RATE_HZ / floor_hz), 2 * NUM_CANDIDATES * len(found)
+        columns = at, at + NUM_CANDIDATES
+        bell: Floats = hanning.astype(np.float32)
+        found.append(Window(floor_hz, bell, scale, num_points, reach, last, columns))
+    return tuple(found)
 
 
 class PitchTrack:
     """Rows of one turn, frame i about sample 160 i; holds under 0.1 s of samples."""
 
     def __init__(self) -> None:
-        self._held = np.zeros(ahead_samples(), np.float32)  # silence is before the first sample
+        self._ahead = len(windows()[0].bell) // 2  # after a frame's middle, to know it
+        self._held = np.zeros(self._ahead, np.float32)  # silence is before the first sample
         self._num_samples = 0
         self._num_rows = 0
 
-    def push(self, samples: Floats) -> Floats:
-        """Take samples [n]; return the rows that are known now [m, NUM_COLUMNS]."""
-        self._held = np.concatenate([self._held, samples], dtype=np.float32)
+    def push(self, samples: Floats, is_last: bool = False) -> Floats:
+        """Take samples [n]; return the rows that are known now [m, NUM_COLUMNS]. is_last: silence
+        follows."""
         self._num_samples += len(samples)
-        known = (self._num_samples - ahead_samples()) // HOP_SAMPLES + 1
-        return self._rows(max(0, known - self._num_rows))
-
-    def finish(self, samples: Floats) -> Floats:
-        """Take the last samples [n]; return the rows that are left. Silence follows."""
-        num = -(-(self._num_samples + len(samples)) // HOP_SAMPLES) - self._num_rows
-        silence = np.zeros(ahead_samples(), np.float32)
-        return self.push(np.concatenate([samples, silence]))[:num]
-
-    def _rows(self, num: int) -> Floats:
+        if is_last:
+            samples = np.concatenate([samples, np.zeros(self._ahead, np.float32)])
+            known = -(-self._num_samples // HOP_SAMPLES)
+        else:
+            known = (self._num_samples - self._ahead) // HOP_SAMPLES + 1
+        self._held = np.concatenate([self._held, samples], dtype=np.float32)
+        num = max(0, known - self._num_rows)
         rows = np.zeros((num, NUM_COLUMNS), np.float32)
         for begin in range(0, num, BLOCK_FRAMES):
-            block = rows[begin : begin + BLOCK_FRAMES]
-            for i in reversed(range(len(FLOORS_HZ))):  # the widest one says how loud it is
-                self._look(begin, i, block)
+            for window in reversed(windows()):  # the widest one says how loud it is
+                self._look(begin, window, rows[begin : begin + BLOCK_FRAMES])
         self._held = self._held[num * HOP_SAMPLES :].copy()
         self._num_rows += num
         return rows
 
-    def _look(self, begin: int, i: int, rows: Floats) -> None:
-        """Fill window i's columns of the rows, from the held frame `begin` on."""
-        window, num = windows()[i], len(rows)
-        stretches = np.zeros((num, window.num_points), np.float32)
-        first = ahead_samples() + begin * HOP_SAMPLES
+    def _look(self, begin: int, window: Window, rows: Floats) -> None:
+        """Fill the window's columns of the rows, from the held frame `begin` on."""
+        stretches = np.zeros((len(rows), window.num_points), np.float32)
+        first = self._ahead + begin * HOP_SAMPLES
         peaks = rows.reshape(-1)[PEAK_COLUMN:]
-        sizes = np.array([first, HOP_SAMPLES, num, window.reach, NUM_COLUMNS])
+        sizes = np.array([first, HOP_SAMPLES, len(rows), window.reach, NUM_COLUMNS])
         kernel("cut stretches")(self._held, sizes, window.bell, stretches, peaks)
         spectrum = np.fft.rfft(stretches)
         power = spectrum.real**2 + spectrum.imag**2
         curves = np.fft.irfft(power, window.num_points)
-        limits = np.array([SAMPLE_RATE_HZ, FLOORS_HZ[i], MAX_HZ], np.float32)
-        sizes = np.array([FIRST_LAG, window.last_lag, *_columns(i)])
+        limits = np.array([SAMPLE_RATE_HZ, window.floor_hz, MAX_HZ], np.float32)
+        sizes = np.array([FIRST_LAG, window.last_lag, *window.columns])
         kernel("find peaks")(curves, window.scale, limits, sizes, rows)
-
-
-def _columns(i: int) -> tuple[int, int]:
-    """Where window i's F0 begin in a row, and its strengths."""
-    return 2 * NUM_CANDIDATES * i, 2 * NUM_CANDIDATES * i + NUM_CANDIDATES
 
 
 def f0_of(rows: Floats, speech: Flags) -> Floats:
@@ -129,20 +120,19 @@ def f0_of(rows: Floats, speech: Flags) -> Floats:
     if not speech.any():
         return f0
     loudest = max(float(rows[speech, PEAK_COLUMN].max()), SILENT_PEAK)
-    _find(rows, 0, loudest, MIN_HZ, MAX_HZ, f0)
+    shape = (len(rows), NUM_CANDIDATES + 1)
+
+    def look(window: Window, low: float, high: float) -> None:
+        """Fill in F0 as the window's candidates between two frequencies tell it."""
+        room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
+        limits = np.array([loudest, low, high], np.float32)
+        kernel("find path")(rows, np.array([*window.columns, PEAK_COLUMN]), limits, *room, f0)
+
+    look(windows()[0], MIN_HZ, MAX_HZ)
     voiced = f0[speech & (f0 > 0)]
     if len(voiced) >= MIN_FRAMES:
         low, high = own_range(voiced)
         low, high = max(MIN_HZ, low), min(MAX_HZ, high)
-        which = max(i for i, floor_hz in enumerate(FLOORS_HZ) if floor_hz <= low)
-        _find(rows, which, loudest, low, high, f0)
+        look([window for window in windows() if window.floor_hz <= low][-1], low, high)
     f0[~speech] = 0
     return f0
-
-
-def _find(rows: Floats, i: int, loudest: float, low: float, high: float, f0: Floats) -> None:
-    """Fill in F0 [n] as window i's candidates between two frequencies tell it."""
-    shape = (len(rows), NUM_CANDIDATES + 1)
-    room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
-    limits = np.array([loudest, low, high], np.float32)
-    kernel("find path")(rows, np.array([*_columns(i), PEAK_COLUMN]), limits, *room, f0)

@@ -9,32 +9,22 @@ some seconds before the first speech, and the samples that are held back near `m
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from streamer.core.audio import pcm
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import (
-    BEHIND_SAMPLES,
-    SAMPLE_RATE_HZ,
-    SAMPLES_PER_MS,
-    WINDOW_SAMPLES,
-    Encoding,
-    OffsetFilter,
-    Samples,
-    Volume,
-    from_g711,
-)
-from streamer.core.audio.trim import Span, Trim
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, OffsetFilter, Samples
+from streamer.core.audio.trim import NOTHING, Span, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
-from streamer.model.audio.mel import MelWindow, StreamingLogMel
+from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.vad import (
     FRAME_MS,
     Frame,
-    SpeechBegan,
-    SpeechEnded,
     TurnDetector,
     TurnRule,
     TurnVoice,
@@ -44,7 +34,7 @@ from streamer.model.audio.vad import (
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest after max_turn_s that is too short to be described
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
-NOTHING: Samples = np.zeros(0, np.float32)
+LOUD_SAMPLES = 100  # some clicks have fewer
 
 
 class Part:
@@ -63,7 +53,8 @@ class Part:
         self._turn = turn
         self._begin = begin
         self.num_samples = 0
-        self._volume = Volume()
+        self._has_sound = False
+        self._num_loud = 0  # samples over QUIET_DBFS
         self._voice = TurnVoice()
         self._mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
@@ -73,7 +64,7 @@ class Part:
         self._waiting: list[Frame] = []  # until it is known where the span begins
         self._is_placed = False
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
-        self._next_update = _after_window(self._every or 0)
+        self._due = self._every or 0  # sample of the next update
 
     @property
     def end(self) -> int:
@@ -83,41 +74,47 @@ class Part:
     def hear(self, samples: Samples) -> Heard:
         """Take samples [n]; return the windows that are complete, and the samples heard now."""
         self.num_samples += len(samples)
-        self._volume.add(samples)
+        self._has_sound |= bool(samples.any())
+        self._num_loud += int((np.abs(samples) > 10 ** (pcm.QUIET_DBFS / 20)).sum())
         heard = self._trim.push(samples)
         self._judge(self._span.push(samples))
-        windows, provisional = self._mel.push(heard), None
-        if (
-            self._every is not None
-            and self._voice.has_speech
-            and self.num_samples >= self._next_update
-        ):
-            provisional = self._mel.provisional()
-            self._next_update = _after_window((self.num_samples // self._every + 1) * self._every)
-        return self._heard(windows, heard, provisional)
+        windows = tuple(self._mel.push(heard))
+        maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
+        found = Heard(self._turn, windows, maximum, num_heard, samples=heard, num_taken=num_taken)
+        if self._every is None or not self._voice.has_speech:
+            return found
+        # an update begins after a window that ends soon after it is due
+        boundary = -(-self._due // pcm.WINDOW_SAMPLES) * pcm.WINDOW_SAMPLES + pcm.BEHIND_SAMPLES
+        if num_taken < (boundary if boundary - self._due < SOON_SAMPLES else self._due):
+            return found
+        self._due = (num_taken // self._every + 1) * self._every
+        so_far = self.measurer.so_far if self.measurer else None
+        return replace(found, provisional=self._mel.provisional(), measures=so_far)
 
     def finish(
         self,
-        stopped_ms: int | None,
-        last_speech_ms: int | None,
-        goes_on: bool,
+        stopped_ms: int | None = None,
+        last_speech_ms: int | None = None,
+        goes_on: bool = False,
         shows_measures: bool = False,
     ) -> list[Item]:
         """End it: Heard for samples that were held back, then Closed."""
         measurer = self.measurer
         samples = self._trim.finish()
-        rest = [*self._mel.push(samples), *self._mel.finish()]
-        self._judge(self._span.finish(), is_last=True)
+        rest = (*self._mel.push(samples), *self._mel.finish())
+        self._judge(self._span.push(NOTHING, is_last=True), is_last=True)
         if measurer is not None:
             measurer.is_over = True
         has_speech, last_speech = self._voice.has_speech, self._voice.last_speech_sample
         if last_speech is not None and self._frames is None:
             last_speech += self._span.begin
+        maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
+        heard = Heard(self._turn, (), maximum, num_heard, samples=samples, num_taken=num_taken)
         closed = Closed(
             self._turn,
-            tuple(rest),
-            self._mel.maximum,
-            self.num_samples,
+            rest,
+            maximum,
+            num_taken,
             has_speech,
             last_speech,
             stopped_ms,
@@ -126,9 +123,9 @@ class Part:
             partial(measurer.finish, has_speech) if measurer else None,
             shows_measures,
             measurer.curves if measurer and shows_measures else None,
-            self._volume.is_quiet,
+            is_quiet=self._has_sound and self._num_loud < LOUD_SAMPLES,
         )
-        return [*([self._heard([], samples)] if len(samples) else []), closed]
+        return [heard, closed] if len(samples) else [closed]
 
     def _judge(self, spoken: Samples, is_last: bool = False) -> None:
         """Hear samples [n] of the span."""
@@ -156,20 +153,6 @@ class Part:
         self._is_placed = True
         return led(found)
 
-    def _heard(
-        self, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None = None
-    ) -> Heard:
-        return Heard(
-            self._turn,
-            tuple(windows),
-            self._mel.maximum,
-            self._mel.num_samples,
-            provisional,
-            samples,
-            self.num_samples,
-            self.measurer.so_far if provisional is not None and self.measurer else None,
-        )
-
 
 def _taken(frames: deque[Frame], end: int) -> list[Frame]:
     """Take the session's frames up to its sample `end`."""
@@ -177,12 +160,6 @@ def _taken(frames: deque[Frame], end: int) -> list[Frame]:
     while frames and frames[0].end_sample <= end:
         found.append(frames.popleft())
     return found
-
-
-def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: after a window that ends soon after it."""
-    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
-    return boundary if boundary - sample < SOON_SAMPLES else sample
 
 
 class TurnCutter:
@@ -198,7 +175,7 @@ class TurnCutter:
         is_recording: bool = False,
         measures: bool = False,
         shows_measures: bool = False,
-        encoding: Encoding = "pcm16",
+        encoding: pcm.Encoding = "pcm16",
         coach: Any = None,
     ) -> None:
         """coach: takes all samples of the session, also between turns; see stages/events.py's
@@ -220,8 +197,7 @@ class TurnCutter:
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._part: Part | None = None
-        self._frames_of_part = self._frames if rule else None
-        self._live_update_s, self._measures = live_update_s, measures
+        self._of_part = self._frames if rule else None, measures, live_update_s
         self._shows_measures = shows_measures
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
@@ -232,14 +208,14 @@ class TurnCutter:
         """Of the turn in hand, if it is measured."""
         return self._part.measurer if self._part else None
 
-    def push(self, pcm: bytes) -> list[Item]:
+    def push(self, data: bytes) -> list[Item]:
         """Hear mono PCM16 (little-endian) or G.711, cut at any byte; or whole float32 samples."""
         if self._is_float:
-            chunk = self._chunker.push(np.frombuffer(pcm, "<f4"))
+            chunk = self._chunker.push(np.frombuffer(data, "<f4"))
         elif self._encoding == "pcm16":
-            chunk = self._chunker.push_pcm16(pcm)
+            chunk = self._chunker.push_pcm16(data)
         else:
-            chunk = self._chunker.push(from_g711(pcm, self._encoding))
+            chunk = self._chunker.push(pcm.from_g711(data, self._encoding))
         return self._take(chunk)
 
     def commit(self) -> list[Item]:
@@ -291,10 +267,10 @@ class TurnCutter:
             self._judged = frame.end_sample
             self._frames.append(frame)
             match self._detector.push(frame):
-                case SpeechBegan(at_ms):
+                case int(at_ms), None:
                     self._forget(at_ms * SAMPLES_PER_MS)
                     items += self._open(at_ms, self._num_past)
-                case SpeechEnded(at_ms, last_speech_ms):
+                case int(at_ms), last_speech_ms:
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._close(at_ms, last_speech_ms)
         # voice activity may still end the turn after the last judged sample, never before it
@@ -308,25 +284,16 @@ class TurnCutter:
         samples = self._before(end)
         return self._push(samples) if self._part else []
 
+    def _forget(self, end: int) -> None:
+        self._before(end)
+        _taken(self._frames, self._num_past)
+
     def _before(self, end: int) -> Samples:
         """Take the samples before the session's sample `end`."""
         num = max(0, end - self._num_past)
         samples, self._past = self._past[:num], self._past[num:]
         self._num_past += len(samples)
         return samples
-
-    def _forget(self, end: int) -> None:
-        self._before(end)
-        _taken(self._frames, self._num_past)
-
-    def _open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
-        """Begin a turn, if none is open, at the session's sample `begin`."""
-        if self._part is not None:
-            return []
-        given = self._frames_of_part, self._measures, self._live_update_s
-        self._part = Part(self.num_turns, begin, *given)
-        self.num_turns += 1
-        return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def _push(self, samples: Samples) -> list[Item]:
         """Hear samples [n] of the turn in hand, in as many parts as it takes."""
@@ -346,11 +313,20 @@ class TurnCutter:
     def _hear(self, samples: Samples) -> list[Item]:
         return [self._part.hear(samples)] if self._part and len(samples) else []
 
+    def _open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
+        """Begin a turn, if none is open, at the session's sample `begin`."""
+        if self._part is not None:
+            return []
+        self._part = Part(self.num_turns, begin, *self._of_part)
+        self.num_turns += 1
+        return [TurnOpened(self.num_turns - 1, at_ms)]
+
     def _go_on(self) -> list[Item]:
         """End this part; the turn goes on as another."""
-        assert self._part is not None
-        end = self._part.end
-        return [*self._finish(None, None, goes_on=True), *self._open(begin=end)]
+        part, self._part = self._part, None
+        assert part is not None
+        closed = part.finish(goes_on=True, shows_measures=self._shows_measures)
+        return [*closed, *self._open(begin=part.end)]
 
     def _close(
         self, stopped_ms: int | None = None, last_speech_ms: int | None = None
@@ -358,11 +334,6 @@ class TurnCutter:
         """End the turn. Held samples belong to it, or are a last part if it is too long."""
         if self._part is None:
             return []
-        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms, goes_on=False)]
-
-    def _finish(
-        self, stopped_ms: int | None, last_speech_ms: int | None, goes_on: bool
-    ) -> list[Item]:
+        items = self.settle()
         part, self._part = self._part, None
-        assert part is not None
-        return part.finish(stopped_ms, last_speech_ms, goes_on, self._shows_measures)
+        return items + part.finish(stopped_ms, last_speech_ms, False, self._shows_measures)

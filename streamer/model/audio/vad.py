@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES
+from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, at_landmark
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.model.audio.mel import hann
@@ -67,10 +67,7 @@ MAX_GAP_FRAMES = 1  # frames below SPEECH that do not end a stretch
 
 class VoiceActivity:
     """Voice activity of one clip; the frames do not depend on how it was cut. Holds under 32 ms of
-    samples.
-
-    A rest of less than a frame is not judged before `finish`.
-    """
+    samples."""
 
     def __init__(self) -> None:
         # where the last frame at or above the threshold ends
@@ -87,17 +84,11 @@ class VoiceActivity:
         self._rest = np.zeros(CONTEXT_SAMPLES, np.float32)
         self._hidden, self._cell = np.zeros((2, WIDTH), np.float32)  # of the LSTM
 
-    def push(self, samples: Floats) -> list[Frame]:
-        """Takes samples [n] float32; returns the frames that are now complete."""
-        frames = self._hear(samples)
-        for frame in frames:
-            self.count(frame)
-        return frames
-
-    def finish(self, samples: Floats) -> list[Frame]:
-        """Takes the clip's last samples [n] float32; returns the frames to its end. A rest of less
-        than a frame is judged with zeros after it, and counts for nothing."""
-        missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES
+    def push(self, samples: Floats, is_last: bool = False) -> list[Frame]:
+        """Takes samples [n] float32; returns the frames that are now complete. is_last: the clip
+        ends here. A rest of less than a frame is judged with zeros after it, and counts for
+        nothing."""
+        missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES * is_last
         frames = self._hear(np.concatenate([samples, np.zeros(missing, np.float32)]))
         for frame in frames[:-1] if missing else frames:
             self.count(frame)
@@ -113,11 +104,27 @@ class VoiceActivity:
         rows = np.lib.stride_tricks.sliding_window_view(held, length)[::FRAME_SAMPLES]
         found: list[float] = []
         for first in range(0, num_frames, MAX_FRAMES):
-            some = rows[first : first + MAX_FRAMES]
-            chances, self._hidden, self._cell = _probabilities(some, self._hidden, self._cell)
-            found += chances.tolist()
+            found += self._probabilities(rows[first : first + MAX_FRAMES])
         begin, self._num_samples = self._num_samples, self._num_samples + num_frames * FRAME_SAMPLES
         return [Frame(begin + i * FRAME_SAMPLES, chance) for i, chance in enumerate(found)]
+
+    def _probabilities(self, rows: Floats) -> list[float]:
+        """The probability of speech in each row. rows: [n, 576], consecutive frames. Raises OSError
+        if the weights are missing."""
+        weights = _weights()
+        recur, out = weights["recur"], weights["out"]
+        found = np.empty(len(rows), np.float32)
+        for i, fed in enumerate(_features(rows, weights)):
+            # sigmoid(x) = (1 + tanh(x / 2)) / 2; the weights of three gates are halved
+            gates = np.tanh(fed + self._hidden @ recur).reshape(4, WIDTH)
+            enters, stays, shown = (gates[k] * _HALF + _HALF for k in (0, 1, 3))
+            self._cell = stays * self._cell + enters * gates[2]
+            self._hidden = shown * np.tanh(self._cell)
+            found[i] = np.maximum(self._hidden, 0) @ out
+        chances: list[float] = (
+            np.tanh((found + weights["out_bias"]) * _HALF) * _HALF + _HALF
+        ).tolist()
+        return chances
 
     def count(self, frame: Frame) -> None:
         """Take the next frame of the clip, judged here or by another: has anybody spoken?"""
@@ -130,6 +137,37 @@ class VoiceActivity:
         self._gap = 0
         self.has_speech |= self._run * FRAME_MS >= MIN_RUN_MS
         self.last_speech_sample = frame.end_sample
+
+
+def _features(rows: Floats, weights: dict[str, Floats]) -> Floats:
+    """The input of each row to the four gates [n, 4 * WIDTH]."""
+
+    def layer(inputs: Floats, index: int) -> Floats:
+        hidden: Floats = inputs @ weights[f"kernel{index}"] + weights[f"bias{index}"]
+        return np.maximum(hidden, 0)
+
+    num = len(rows)
+    spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * hann(WINDOW)))  # [n, 4, 129]
+    padded = np.zeros((num, 6, 129), np.float32)
+    padded[:, 1:-1] = spectra
+    heard = np.zeros((num, 5, WIDTH), np.float32)
+    heard[:, 1:] = layer(padded[:, _NEAR].reshape(num, 4, -1), 0)
+    hidden = layer(heard[:, _NEAR[::2]].reshape(num, 2, -1), 1)
+    # The parts of the last two kernels that would only meet padding are left out.
+    hidden = layer(hidden.reshape(num, 1, -1), 2)
+    return (layer(hidden, 3) @ weights["feed"])[:, 0] + weights["gates"]
+
+
+@functools.cache
+def _weights() -> dict[str, Floats]:
+    """kernel0 to kernel3 [inputs, outputs] with their biases, feed and recur [WIDTH, 4 * WIDTH] and
+    gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias."""
+    with np.load(WEIGHTS) as held:
+        weights = {name: held[name] for name in held.files}
+    halved = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), WIDTH)
+    for name in ("feed", "recur", "gates"):
+        weights[name] = weights[name] * halved
+    return weights
 
 
 def led(frames: Sequence[Frame]) -> list[Frame]:
@@ -152,26 +190,11 @@ class TurnRule:
     hysteresis: float = 0.15
 
 
-@dataclass(frozen=True)
-class SpeechBegan:
-    """A turn begins, padding included, never before the end of the turn before."""
-
-    at_ms: int
-
-
-@dataclass(frozen=True)
-class SpeechEnded:
-    """A turn ended, the silence included; the last speech in it ended at last_speech_ms."""
-
-    at_ms: int
-    last_speech_ms: int
-
-
 class TurnDetector:
     """Turns in a stream of frames: a pure state machine; ms from the stream's first sample."""
 
-    def __init__(self, rule: TurnRule | None = None) -> None:
-        self._rule = rule or TurnRule()
+    def __init__(self, rule: TurnRule) -> None:
+        self._rule = rule
         self.restart(0)
 
     def restart(self, at_ms: int) -> None:
@@ -181,8 +204,10 @@ class TurnDetector:
         self._speech_end_ms = 0
         self._turn_end_ms = at_ms
 
-    def push(self, frame: Frame) -> SpeechBegan | SpeechEnded | None:
-        """Takes the next frame; returns what it decides, if anything."""
+    def push(self, frame: Frame) -> tuple[int, int | None] | None:
+        """Takes the next frame; returns what it decides, if anything. (at_ms, None): a turn begins,
+        padding included, never before the end of the turn before. (at_ms, last_speech_ms): it
+        ended, the silence included; the last speech in it ended at last_speech_ms."""
         rule, end_ms = self._rule, frame.end_sample * 1000 // SAMPLE_RATE_HZ
         if self._is_speaking:
             if frame.probability >= rule.threshold - rule.hysteresis:
@@ -191,63 +216,13 @@ class TurnDetector:
                 return None
             self._is_speaking = False
             self._turn_end_ms = self._speech_end_ms + rule.silence_ms
-            return SpeechEnded(self._turn_end_ms, self._speech_end_ms)
+            return self._turn_end_ms, self._speech_end_ms
         self._run_ms = self._run_ms + FRAME_MS if frame.probability >= rule.threshold else 0
         if not self._run_ms or self._run_ms < rule.min_start_ms:
             return None
         began_ms = end_ms - self._run_ms - rule.prefix_padding_ms
         self._is_speaking, self._run_ms, self._speech_end_ms = True, 0, end_ms
-        return SpeechBegan(max(began_ms, self._turn_end_ms))
-
-
-def _probabilities(rows: Floats, hidden: Floats, cell: Floats) -> tuple[Floats, Floats, Floats]:
-    """The probability of speech in each row [n], and the LSTM's new state [WIDTH], twice. rows:
-    [n, 576], consecutive frames. Raises OSError if the weights are missing."""
-    weights = _weights()
-    recur, out = weights["recur"], weights["out"]
-    found = np.empty(len(rows), np.float32)
-    for i, fed in enumerate(_features(rows)):
-        # sigmoid(x) = (1 + tanh(x / 2)) / 2; the weights of three gates are halved
-        gates = np.tanh(fed + hidden @ recur)
-        enters, stays, shown = (
-            gates[k * WIDTH : (k + 1) * WIDTH] * _HALF + _HALF for k in (0, 1, 3)
-        )
-        cell = stays * cell + enters * gates[2 * WIDTH : 3 * WIDTH]
-        hidden = shown * np.tanh(cell)
-        found[i] = np.maximum(hidden, 0) @ out
-    return np.tanh((found + weights["out_bias"]) * _HALF) * _HALF + _HALF, hidden, cell
-
-
-def _features(rows: Floats) -> Floats:
-    """The input of each row to the four gates [n, 4 * WIDTH]."""
-    num, weights = len(rows), _weights()
-    spectra = np.abs(np.fft.rfft(rows[:, _SAMPLES] * hann(WINDOW)))  # [n, 4, 129]
-    padded = np.zeros((num, 6, 129), np.float32)
-    padded[:, 1:-1] = spectra
-    heard = np.zeros((num, 5, WIDTH), np.float32)
-    heard[:, 1:] = _layer(padded[:, _NEAR].reshape(num, 4, -1), 0)
-    hidden = _layer(heard[:, _NEAR[::2]].reshape(num, 2, -1), 1)
-    # The parts of the last two kernels that would only meet padding are left out.
-    hidden = _layer(hidden.reshape(num, 1, -1), 2)
-    return (_layer(hidden, 3) @ weights["feed"])[:, 0] + weights["gates"]
-
-
-def _layer(inputs: Floats, index: int) -> Floats:
-    weights = _weights()
-    hidden: Floats = inputs @ weights[f"kernel{index}"] + weights[f"bias{index}"]
-    return np.maximum(hidden, 0)
-
-
-@functools.cache
-def _weights() -> dict[str, Floats]:
-    """kernel0 to kernel3 [inputs, outputs] with their biases, feed and recur [WIDTH, 4 * WIDTH] and
-    gates [4 * WIDTH] (enter, stay, value, show), out [WIDTH] with out_bias."""
-    with np.load(WEIGHTS) as held:
-        weights = {name: held[name] for name in held.files}
-    halved = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), WIDTH)
-    for name in ("feed", "recur", "gates"):
-        weights[name] = weights[name] * halved
-    return weights
+        return max(began_ms, self._turn_end_ms), None
 
 
 RISING = 0.1  # a probability from which speech may begin
@@ -282,17 +257,26 @@ class TurnVoice(VoiceActivity):
 
         Both are empty until the begin is known. The first frame may begin before the first sample.
         """
+        frames: list[Frame] = []
         if self._is_placed:
-            return samples, self._frames(samples, is_last)
+            frames = self.push(samples, is_last)
+            return samples, [frame.later(-self.begin) for frame in frames]
         self._held = np.concatenate([self._held, samples])
         if self._first is None:
             self._seek(samples)
         num = self.begin + len(self._held)
-        if is_last or (self._first is not None and num >= self._first + LANDMARK_SAMPLES):
-            return self._place(is_last)
+        is_known = self._first is not None and num >= self._first + LANDMARK_SAMPLES
+        if not (is_last or is_known):
+            if self._first is None:
+                self._drop(len(self._held) - 2 * self._kept - LANDMARK_SAMPLES)
+            return samples[:0], []
+        self._is_placed = True
         if self._first is None:
-            self._drop(len(self._held) - 2 * self._kept - LANDMARK_SAMPLES)
-        return samples[:0], []
+            self._drop(len(self._held) - self._kept)
+        else:
+            frames = self._place(self._first, is_last)
+        samples, self._held = self._held, self._held[:0].copy()
+        return samples, frames
 
     def _seek(self, samples: Floats) -> None:
         """Judge until somebody speaks."""
@@ -310,32 +294,18 @@ class TurnVoice(VoiceActivity):
                     self._first = max(min(self._rise, begin), begin - self._kept, 0)
                     return
 
-    def _place(self, is_last: bool) -> tuple[Floats, list[Frame]]:
-        """Begin with what is held, and judge it anew if somebody speaks."""
-        self._is_placed = True
-        if self._first is None:
-            self._drop(len(self._held) - self._kept)
-            return self._released(), []
-        begin = self._first - self.begin
-        peak = self._first + int(np.argmax(np.abs(self._held[begin : begin + LANDMARK_SAMPLES])))
-        earliest = max(0, self._first - self._kept)
-        self._drop(earliest - self.begin)
-        at = peak - -(-(peak - self._first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
+    def _place(self, first: int, is_last: bool) -> list[Frame]:
+        """Begin with what is held, and judge it anew from the speech on."""
+        peak = self.begin + at_landmark(self._held, first - self.begin)
+        self._drop(first - self._kept - self.begin)
+        at = peak - -(-(peak - first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
         self.restart(at)
-        lead = np.zeros(self._first - at, np.float32)  # silence: no noise before the speech counts
-        again = np.concatenate([lead, self._held[self._first - self.begin :]])
+        lead = np.zeros(first - at, np.float32)  # silence: no noise before the speech counts
+        again = np.concatenate([lead, self._held[first - self.begin :]])
         silence = np.zeros((self.begin - peak) % GRID_SAMPLES, np.float32)
         self.begin -= len(silence)
-        return np.concatenate([silence, self._released()]), led(self._frames(again, is_last))
-
-    def _released(self) -> Floats:
-        """The samples that were held, which nothing needs any more."""
-        held, self._held = self._held, self._held[:0].copy()
-        return held
-
-    def _frames(self, samples: Floats, is_last: bool) -> list[Frame]:
-        found = self.finish(samples) if is_last else self.push(samples)
-        return [frame.later(-self.begin) for frame in found]
+        self._held = np.concatenate([silence, self._held])
+        return led([frame.later(-self.begin) for frame in self.push(again, is_last)])
 
     def _drop(self, num: int) -> None:
         self._held = self._held[max(0, num) :]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from streamer.audio.source import AudioArray
+from streamer.audio.file import open_audio
 from streamer.core.audio.chunker import Mixer
 from streamer.recording import chunks_of
 
@@ -81,9 +81,8 @@ def test_another_channel_is_heard_once_it_is_louder_and_alone_where_it_is_named(
         found, _ = mixed(VOICE, np.concatenate([0.1 * OTHER[:RATE], gain * OTHER[RATE:]]))
         assert np.array_equal(found[:RATE], VOICE[:RATE])
         assert np.array_equal(found[RATE * 3 // 2 :], heard[RATE * 3 // 2 :])
-    both = AudioArray(np.column_stack([VOICE, 0 * VOICE]), RATE)
-    list(chunks_of(both))
-    assert both.warning == "channel 1 holds no sound"
-    alone = AudioArray(np.column_stack([VOICE, 0 * VOICE]), RATE)
-    list(chunks_of(alone, 0))
-    assert alone.warning is None
+    both = np.column_stack([VOICE, 0 * VOICE])
+    for channel, warning in ((None, "channel 1 holds no sound"), (0, None)):
+        with open_audio((both, RATE)) as audio:
+            list(chunks_of(audio, channel))
+        assert audio.warning == warning

@@ -65,7 +65,7 @@ def test_a_span_is_what_is_heard_with_its_pauses_whole(begin, pause, piece):
         trim.push(turn[at : at + piece])
         given.append(span.push(turn[at : at + piece]))
     trim.finish()
-    found = np.concatenate([*given, span.finish()])
+    found = np.concatenate([*given, span.push(silence(0), is_last=True)])
     assert holds(found[MARGIN_SAMPLES:-MARGIN_SAMPLES], voice)
     assert span.begin == begin - int(np.flatnonzero(found)[0])
 
@@ -102,7 +102,7 @@ def test_without_any_sound_the_last_two_seconds_are_heard(room):
     trim.push(room)
     assert not len(span.push(room))
     heard = trim.finish()
-    assert np.array_equal(span.finish(), heard)
+    assert np.array_equal(span.push(silence(0), is_last=True), heard)
     assert len(heard) == KEPT_SAMPLES
     assert [len(trimmed(room[:num])) for num in (200, 0)] == [200, 0]
 

@@ -10,7 +10,7 @@ from streamer.model.audio.pitch import PitchTrack, f0_of
 
 def rows_of(samples):
     turn = PitchTrack()
-    return np.concatenate([turn.push(samples), turn.finish(samples[:0])])
+    return np.concatenate([turn.push(samples), turn.push(samples[:0], is_last=True)])
 
 
 def track(samples):
