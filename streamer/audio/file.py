@@ -137,10 +137,11 @@ class AudioFile(Audio):
         """The frames joined to at least BLOCK_FRAMES: a frame of MP3 has 1,152."""
         from av import AudioFifo
 
-        fifo, kind = AudioFifo(), _kind(self._first)
-        for frame in itertools.chain([self._first], self._frames):
-            if (other := _kind(frame)) != kind:  # another recording follows in the same file
-                told = f"holds a further recording, of {other[0]} Hz and {other[1]} channels"
+        fifo, first = AudioFifo(), self._first
+        for frame in itertools.chain([first], self._frames):
+            kind = frame.sample_rate, frame.layout.nb_channels, frame.format.name
+            if kind != (self.sample_rate, self.channels, first.format.name):
+                told = f"holds a further recording, of {kind[0]} Hz and {kind[1]} channels"
                 self.cut = f"{told}, unlike the first: it is not heard"
                 break
             frame.pts = None  # there may be gaps
@@ -225,10 +226,6 @@ def _check_track(path: str, tracks: int, wanted: int) -> None:
         raise AudioError(path, f"{has}; there is no track {wanted!r}")
 
 
-def _kind(frame: AudioFrame) -> tuple[int, int, str]:
-    return frame.sample_rate, frame.layout.nb_channels, frame.format.name
-
-
 def _samples(frame: AudioFrame) -> Block:
     """[n, channels] of full scale 1.0: integers become the floats that libsndfile makes of them."""
     values = frame.to_ndarray()
@@ -299,12 +296,13 @@ def _mp3_share(fd: int, size: int) -> float:
 
 def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
     """A file that can seek. Raises AudioError."""
-
-    def at_once(name: str, flags: int) -> int:  # a named pipe's reader waits, and can be ended
-        return os.open(name, flags | os.O_NONBLOCK)
-
     try:
-        handle = open(path, "rb", opener=at_once)  # noqa: SIM115 - AudioFile closes it
+        handle = open(  # noqa: SIM115 - AudioFile closes it
+            # without waiting for a named pipe's writer: its reader waits, and can be ended
+            path,
+            "rb",
+            opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK),
+        )
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:

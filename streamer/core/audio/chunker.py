@@ -9,15 +9,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import (
-    MAX_CHANNELS,
-    MAX_MAGNITUDE,
-    MAX_RATE_HZ,
-    MIN_RATE_HZ,
-    SAMPLE_RATE_HZ,
-    Samples,
-    from_pcm16,
-)
+from streamer.core.audio import pcm
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 
 # Measured 2026-11, soxr 1.1, 24 kHz in, 20 ms pushes (max lag of the output, gain at 7 kHz,
@@ -46,14 +39,13 @@ class Chunker:
     """
 
     def __init__(self, sample_rate: int, channels: int = 1) -> None:
-        if not MIN_RATE_HZ <= sample_rate <= MAX_RATE_HZ:
-            rates = f"{MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
+        if not pcm.MIN_RATE_HZ <= sample_rate <= pcm.MAX_RATE_HZ:
+            rates = f"{pcm.MIN_RATE_HZ}..{pcm.MAX_RATE_HZ} Hz"
             raise BadAudio(f"sample rate {sample_rate} Hz is outside {rates}")
-        if not 1 <= channels <= MAX_CHANNELS:
-            raise BadAudio(f"{channels} channels: there must be 1..{MAX_CHANNELS}")
+        if not 1 <= channels <= pcm.MAX_CHANNELS:
+            raise BadAudio(f"{channels} channels: there must be 1..{pcm.MAX_CHANNELS}")
         self.sample_rate = sample_rate
         self.channels = channels
-        self.mixed: str | None = None  # one line, where a finished clip had channels not heard
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
             self._resampler = soxr.ResampleStream(
@@ -76,7 +68,7 @@ class Chunker:
         data = self._rest + bytes(data)
         whole = len(data) - len(data) % (2 * self.channels)
         self._rest = data[whole:]
-        return self.push(from_pcm16(data[:whole]).reshape(-1, self.channels))
+        return self.push(pcm.from_pcm16(data[:whole]).reshape(-1, self.channels))
 
     def push(self, frames: NDArray[np.floating]) -> Samples:
         """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may
@@ -92,7 +84,7 @@ class Chunker:
             raise ValueError(
                 f"expected frames of {self.channels} channels, got shape {frames.shape}"
             )
-        good = np.abs(frames) <= MAX_MAGNITUDE  # false for NaN, too
+        good = np.abs(frames) <= pcm.MAX_MAGNITUDE  # false for NaN, too
         if not good.all():
             row, column = np.argwhere(~good)[0]
             at_seconds = (self._num_frames + int(row)) / self.sample_rate
@@ -111,7 +103,7 @@ class Chunker:
 
         An incomplete last frame (an odd byte) cannot be heard, and is dropped.
         """
-        mono, self.mixed, high_band = self._mixer.finish(), self._mixer.told(), self._high_band
+        mono, high_band = self._mixer.finish(), self._high_band
         self._begin()
         if self._resampler is None:
             return mono
@@ -125,21 +117,19 @@ class Chunker:
 BLOCKS_PER_S = 20
 KEPT = 0.8  # of the energies, from block to block: a memory of a quarter of a second
 LOUDER = 2  # in energy: a channel that takes over
-DEAD = 1e-4  # of the strongest channel's energy in the whole recording (-40 dB)
 
 
 class Mixer:
     """One channel of several: the loudest of late, with a crossfade where another becomes louder.
 
     A sum of channels is no voice: microphones some centimetres apart hear it .1 to 20 ms apart, and
-    two wires may be swapped. Holds under one block of 50 ms. `told` names the silent channels.
+    two wires may be swapped. Holds under one block of 50 ms.
     """
 
     def __init__(self, channels: int, sample_rate: int) -> None:
         self._size = max(1, sample_rate // BLOCKS_PER_S)
         self._held = np.zeros((0, channels), np.float32)
         self._energies = np.zeros(channels)  # of the last blocks
-        self._whole = np.zeros(channels)  # of all
         self._heard: int | None = None  # the channel, once one held sound
 
     def push(self, frames: Samples) -> Samples:
@@ -157,14 +147,6 @@ class Mixer:
         rest, self._held = self._held, self._held[:0]
         return self._mix(rest) if len(rest) else np.zeros(0, np.float32)
 
-    def told(self) -> str | None:
-        """One line where not every channel is heard."""
-        dead = np.flatnonzero(self._whole < DEAD * self._whole.max())
-        if not len(dead):
-            return None
-        names = ", ".join(map(str, dead[:8])) + (", ..." if len(dead) > 8 else "")
-        return f"channel{'s' * (len(dead) > 1)} {names} hold{'s' * (len(dead) == 1)} no sound"
-
     def _mix(self, block: Samples) -> Samples:
         """One block [n, channels]; where the channel changes, it fades into the other. Silence as
         long as every channel is silent."""
@@ -172,9 +154,7 @@ class Mixer:
             np.float64, order="C"
         )  # sums along channels take a tenth of the time
         exact -= exact.mean(1, keepdims=True)  # a DC offset is no sound
-        energies = np.square(exact).sum(1)
-        self._energies = KEPT * self._energies + energies
-        self._whole += energies
+        self._energies = KEPT * self._energies + np.square(exact).sum(1)
         before, now = self._heard, int(self._energies.argmax())
         if self._energies[now] <= LOUDER * (0.0 if before is None else self._energies[before]):
             if before is None:
