@@ -11,23 +11,32 @@ import warnings
 from typing import get_args
 
 import pytest
-from documents import PAGES, anchors_of, blocks, links_of, name_of, without_code
+from documents import PAGES, anchors_of, block_of, blocks, without_code
+from far import free_port
 from places import ROOT, SAMPLES
-from processes import ended
+from processes import ended, started
 
 import streamer
 from streamer import LiveSession
 from streamer.cli import build_parser
+from streamer.core.attributes import ATTRIBUTES, ENGLISH
 from streamer.core.description import JSON_FIELDS
 from streamer.core.link import wire
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import resolve
 from streamer.net.realtime.client_events import OPTIONS
 from streamer.stages import events
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 PATH = re.compile(r"`((?:streamer|tests|bench|clients|pipelines|docs|samples)/[\w./-]+\w/?)`")
 MODEL_CARD = ROOT / "streamer/model/embedded/MODEL_CARD.md"
 REPORT = ROOT / "pipelines/embedded/REPORT.md"
-pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def name_of(page):
+    """`docs/link.md`, for the name of a test."""
+    return str(page.relative_to(ROOT))
 
 
 def runnable(kind):
@@ -39,7 +48,7 @@ def runnable(kind):
 
 @pytest.mark.parametrize("page", [*PAGES, MODEL_CARD, REPORT], ids=name_of)
 def test_links_lead_somewhere(page):
-    for target in links_of(page):
+    for target in LINK.findall(without_code(page)):
         place, _, anchor = target.partition("#")
         assert "://" not in place, f"{target}: outside the repository"
         file = (page.parent / place).resolve() if place else page
@@ -112,9 +121,9 @@ def test_modules_that_are_called_are_there():
 
 
 def test_the_pictures_are_what_the_script_draws():
-    place = ROOT / "docs/pictures/draw.py"
-    for name, draw in runpy.run_path(str(place))["PICTURES"].items():
-        assert (place.parent / name).read_text("utf-8") == draw(), f"{name}: run {place.name}"
+    script = ROOT / "docs/pictures/draw.py"
+    for name, draw in runpy.run_path(str(script))["PICTURES"].items():
+        assert (script.parent / name).read_text("utf-8") == draw(), f"{name}: run draw.py"
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
@@ -126,21 +135,16 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "speculat" in (tmp_path / "search/search_index.json").read_text("utf-8")
 
 
-def text_of(name):
-    return (ROOT / "docs" / name).read_text("utf-8")
-
-
-def rows(text, heading):
+def rows(page, heading):
     """The cells of every row of the table whose head begins with `heading`, its head left out."""
-    _, _, below = text.partition(f"| {heading} |")
+    _, _, below = (ROOT / "docs" / page).read_text("utf-8").partition(f"| {heading} |")
     assert below, f"no table begins with {heading}"
     table = re.match(r"[^\n]*\n\|[-|]+\|\n((?:\|[^\n]*\n)+)", below)[1]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
 
 
 def first_names(page, heading):
-    found = rows(text_of(page), heading)
-    return {name for row in found for name in re.findall(r"`([^`]+)`", row[0])}
+    return {name for row in rows(page, heading) for name in re.findall(r"`([^`]+)`", row[0])}
 
 
 def test_the_api_s_tables_are_complete():
@@ -158,7 +162,7 @@ def test_the_api_s_tables_are_complete():
 def test_the_wire_is_that_of_the_code(end, messages):
     told = {
         (int(kind), name): fields_of.split(", ")
-        for sender, kind, name, fields_of, _ in rows(text_of("link.md"), "from")
+        for sender, kind, name, fields_of, _ in rows("link.md", "from")
         if sender == end
     }
     there = {
@@ -166,3 +170,50 @@ def test_the_wire_is_that_of_the_code(end, messages):
         for kind in get_args(messages)
     }
     assert told == there
+
+
+@pytest.mark.parametrize("role", ["edge", "cloud"])
+def test_the_table_of_attributes_is_that_of_the_models(role):
+    shown = {
+        re.search(r"`(\w+)`", name)[1]: [cell for cell in cells if cell]
+        for name, *cells in rows("attributes.md", "attribute")
+    }
+    phrases = read_card(resolve("embedded", role)).attributes
+    assert shown == {
+        name: [
+            f"**{level['name']}** {ENGLISH[name][level['name']]}: {' / '.join(level['phrases'])}"
+            for level in levels
+        ]
+        for name, levels in phrases.items()
+    }
+    assert tuple(shown) == ATTRIBUTES
+
+
+def test_the_way_over_tls_is_the_way(tmp_path):
+    """The lines of docs/link.md; then without the key, and without the authority."""
+    block = block_of("docs/link.md", "openssl ").replace("\\\n", "")
+    make, verifier, describe = block.replace("8766", str(free_port())).splitlines()
+    port = re.search(r"wss://127.0.0.1:(\d+)", describe)[1]
+    (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
+    command = tmp_path / "streamer"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m streamer "$@"\n')
+    command.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    given = {"cwd": tmp_path, "env": ENVIRONMENT | {"PYTHONPATH": str(ROOT), "PATH": path}}
+
+    def run(line):
+        done = ended("sh", "-c", line, **given)
+        return done.returncode, done.stdout, done.stderr
+
+    assert run(make)[0] == 0
+    verifier = f"exec env {verifier} --port {port}"
+    with started(verifier, program=("sh", "-c"), stderr=subprocess.DEVNULL, **given) as far:
+        assert far.stdout.readline().startswith(f"listening on wss://127.0.0.1:{port} ")
+        status, out, err = run(describe)
+        assert (status, out.count("\n")) == (0, 1), err
+        assert out.startswith("说话人")
+        status, _, err = run(describe.replace("STREAMER_CLOUD_KEY=secret ", ""))
+        assert (status, err.count("\n")) == (1, 1)
+        assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in err
+        err = run(describe.replace("SSL_CERT_FILE=chain.pem ", ""))[2]
+        assert "name the PEM file of its authority in SSL_CERT_FILE" in err

@@ -1,14 +1,17 @@
-"""The chunker: streamed == whole for every cut, against soxr as the oracle, and its refusals."""
+"""The chunker: streamed == whole for every cut, against soxr as the oracle, and its refusals; the
+mixer: as loud as the speech, whatever the other channels hold."""
 
-import itertools
+import json
+import subprocess
 
 import numpy as np
 import pytest
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import ROOT
 
-from streamer.core.audio.chunker import BadAudio, Chunker
+from streamer.core.audio.chunker import BadAudio, Chunker, Mixer
 from streamer.core.audio.pcm import MAX_MAGNITUDE
 from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 
@@ -20,17 +23,12 @@ def noise(n, seed=0, channels=1):
     return x[:, 0] if channels == 1 else x
 
 
-def pieces(x, cuts):
-    edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
-    return [x[a:b] for a, b in itertools.pairwise(edges)]
+def hear(chunker, frames, cuts=()):
+    pieces = np.split(frames, sorted(cuts))
+    return np.concatenate([*map(chunker.push, pieces), chunker.finish()])
 
 
-def hear(chunker, parts):
-    take = chunker.push_pcm16 if isinstance(parts[0], bytes) else chunker.push
-    return np.concatenate([*[take(p) for p in parts], chunker.finish()])
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rate=st.sampled_from(RATES),
     channels=st.integers(1, 9),
@@ -39,17 +37,16 @@ def hear(chunker, parts):
 )
 def test_streamed_frames_equal_whole(rate, channels, length, cuts):
     x = noise(length, length, channels)
-    whole = hear(Chunker(rate, channels), [x])
-    assert np.array_equal(hear(Chunker(rate, channels), pieces(x, cuts)), whole)
-    strided = hear(Chunker(rate, channels), [np.asfortranarray(p) for p in pieces(x, cuts)])
-    assert np.array_equal(strided, whole)
+    whole = hear(Chunker(rate, channels), x)
+    for frames in (x, np.asfortranarray(x)):
+        assert np.array_equal(hear(Chunker(rate, channels), frames, cuts), whole)
 
 
 @pytest.mark.parametrize("rate", RATES)
 def test_equals_soxr_offline(rate):
     x = noise(rate // 2)
     expected = x if rate == 16_000 else soxr.resample(x, rate, 16_000, quality="MQ")
-    heard = hear(Chunker(rate), pieces(x, range(0, len(x), 997)))
+    heard = hear(Chunker(rate), x, range(0, len(x), 997))
     assert abs(len(heard) - len(x) * 16_000 / rate) <= 1
     if rate == TELEPHONE_HZ:  # it has a guess of what was cut off beside it: test_pcm.py
         high_band = HighBand()
@@ -81,10 +78,8 @@ def test_half_a_sample_waits_and_at_the_end_is_dropped():
 def test_bad_samples_are_refused_with_their_place(value, cuts):
     x = noise(30_000, channels=2)
     x[24_000, 1] = value
-    chunker = Chunker(48_000, 2)
-    with pytest.raises(BadAudio, match=r"bad audio at 0\.500 s: .* channel 1") as caught:
-        hear(chunker, pieces(x, cuts))
-    assert isinstance(caught.value, ValueError)
+    with pytest.raises(BadAudio, match=r"^bad audio at 0\.500 s: .* channel 1") as caught:
+        hear(Chunker(48_000, 2), x, cuts)
     assert "\n" not in str(caught.value)
 
 
@@ -94,4 +89,63 @@ def test_a_refused_push_changes_nothing():
     with pytest.raises(BadAudio):
         chunker.push(np.full(9, np.nan))
     rest = [chunker.push(x[2000:]), chunker.finish()]
-    assert np.array_equal(np.concatenate([first, *rest]), hear(Chunker(24_000), [x]))
+    assert np.array_equal(np.concatenate([first, *rest]), hear(Chunker(24_000), x))
+
+
+RATE = 16_000
+CASES = json.loads((ROOT / "tests" / "support" / "mixing.json").read_text("utf-8"))
+VOICE, OTHER = (np.float32(0.1) * noise(2 * RATE, seed) for seed in (0, 1))
+
+
+def mixed(*channels):
+    mixer = Mixer(len(channels), RATE)
+    return np.concatenate([mixer.push(np.column_stack(channels)), mixer.finish()])
+
+
+def sound_of(case):
+    """Channels [channels, n] of a case of mixing.json: tones of [Hz, amplitude, from s, to s]."""
+    time = np.arange(RATE) / RATE
+    found = np.zeros((len(case["channels"]), RATE), np.float32)
+    for channel, tones in zip(found, case["channels"], strict=True):
+        for hz, amplitude, begin, end in tones:
+            channel += amplitude * np.sin(2 * np.pi * hz * time) * ((time >= begin) & (time < end))
+    return found
+
+
+def test_the_table_is_mixed_as_loud_as_it_says_and_the_page_mixes_it_so():
+    wanted = [mixed(*sound_of(case)) for case in CASES]
+    for case, found in zip(CASES, wanted, strict=True):
+        level = 10 * np.log10(np.mean(found**2) + 1e-12)
+        assert level == pytest.approx(case["dbfs"], abs=0.1), case["name"]
+    program = (ROOT / "streamer/net/page/mixer.js").read_text("utf-8").replace("export ", "")
+    program += """
+    const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
+    const of = (channels) => ({
+      numberOfChannels: channels.length, length: channels[0].length, sampleRate: 16000,
+      getChannelData: (i) => Float32Array.from(channels[i]),
+    });
+    console.log(JSON.stringify(cases.map((channels) => Array.from(toPcm(of(channels))))));
+    """
+    told = json.dumps([sound_of(case).tolist() for case in CASES])
+    done = subprocess.run(["node", "-e", program], input=told, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for found, pcm in zip(wanted, json.loads(done.stdout), strict=True):
+        assert np.abs(np.array(pcm) / 32_768 - np.clip(found, -1, 1)).max() <= 1 / 32_768
+
+
+@pytest.mark.parametrize("delay", [2, 32, 320])
+@pytest.mark.parametrize("gain", [1.0, -1.0, 0.8, -0.8])
+@pytest.mark.parametrize("silence_s", [0, 12])
+def test_a_voice_is_heard_through_one_microphone_at_a_time(delay, gain, silence_s):
+    """Two microphones at different distances: their sum would cancel some frequencies."""
+    voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
+    other = gain * np.concatenate([np.zeros(delay, np.float32), voice[:-delay]])
+    assert np.array_equal(mixed(voice, other, 0 * voice), voice)
+
+
+def test_another_channel_is_heard_once_it_is_louder():
+    """3 dB, over a quarter of a second."""
+    for gain, heard in ((1.3, VOICE), (2.0, 2 * OTHER)):
+        found = mixed(VOICE, np.concatenate([0.1 * OTHER[:RATE], gain * OTHER[RATE:]]))
+        assert np.array_equal(found[:RATE], VOICE[:RATE])
+        assert np.array_equal(found[RATE * 3 // 2 :], heard[RATE * 3 // 2 :])

@@ -1,18 +1,11 @@
 """Voice activity: silero's probabilities however audio is cut, what is speech, turns."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 from speech import recording
 
 from streamer.model.audio.vad import Frame, TurnDetector, TurnRule, VoiceActivity
-
-
-def hear(x, cuts=()):
-    voice = VoiceActivity()
-    edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
-    return voice, [frame for a, b in itertools.pairwise(edges) for frame in voice.push(x[a:b])]
 
 
 def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
@@ -24,7 +17,10 @@ def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
     x = x[: len(x) // 512 * 512]
     data = Path(silero_vad.__file__).parent / "data"
     expected = SileroVADSequence(data / "silero_vad_16k_sequence.onnx").audio_forward(x)
-    voice, frames = hear(x, range(0, len(x), 700))
+    voice = VoiceActivity()
+    frames = [
+        frame for piece in np.split(x, range(700, len(x), 700)) for frame in voice.push(piece)
+    ]
     assert np.abs([f.probability for f in frames] - expected).max() < 1e-4
     (spoken,) = np.nonzero(expected >= 0.5)
     assert voice.last_speech_sample == 512 * (spoken[-1] + 1)
