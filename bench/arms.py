@@ -26,7 +26,7 @@ from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve
-from streamer.recording import Listeners, describe_recording
+from streamer.recording import describe_recording
 from streamer.stages.events import SessionOptions
 from streamer.stages.ports import Parts
 from streamer.stages.stream import open_stream
@@ -76,7 +76,7 @@ class Timing:
 def run(arm: Arm, samples: np.ndarray) -> Description:
     """One turn: all before its last 100 ms is prefilled when they arrive."""
     portal, parts = arm.live
-    return portal.call(describe_recording, parts, (samples, SAMPLE_RATE_HZ), Listeners())
+    return portal.call(describe_recording, parts, (samples, SAMPLE_RATE_HZ))
 
 
 def run_paced(arm: Arm, samples: np.ndarray) -> Timing:

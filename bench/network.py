@@ -30,7 +30,7 @@ from bench.common import lines, median, options_of, panels, progress, saved, tab
 from bench.processes import BadLink, linked, metric
 from streamer import Description
 from streamer.assembly.parts import patient
-from streamer.recording import Listeners, describe_recording
+from streamer.recording import describe_recording
 
 EDGE, CLOUD, PLAIN = "edge only", "cloud only", "plain speculation"
 ARMS: dict[str, dict[str, Any]] = {
@@ -74,8 +74,9 @@ async def run(
             for name in arms:
                 link.set(0, 0)
                 before = await anyio.to_thread.run_sync(metric, verifier, JUDGED)
-                told = Listeners(on_prefilled=lambda: link.set(*cell))
-                described = await describe_recording(parts[name], clip.path, told)
+                described = await describe_recording(
+                    parts[name], clip.path, on_prefilled=lambda: link.set(*cell)
+                )
                 link.set(0, 0)
                 spent = await anyio.to_thread.run_sync(metric, verifier, JUDGED) - before
                 if i > 0:  # the first clip warms up

@@ -1,6 +1,6 @@
 """docs/options.md, made from the declarations: `make options`."""
 
-from streamer.cli import COMMANDS
+from streamer.cli import COMMANDS, options_class
 from streamer.config import Config
 from streamer.core.declare import REQUIRED, Option, options_of
 from streamer.extras import load
@@ -30,9 +30,9 @@ def page() -> str:
     """The whole page, in Markdown."""
     shown: set[str] = set()
     parts = [HEAD, "## The model's options\n", _list(Config, shown)]
-    for name, command in COMMANDS.items():
-        options = _list(command.options, shown)
-        parts += [f"\n## streamer {name}\n", f"{command.options.__doc__}\n", options]
+    for name in COMMANDS:
+        own = options_class(name)
+        parts += [f"\n## streamer {name}\n", f"{own.__doc__}\n", _list(own, shown)]
     parts += [COACH, _list(load("coach"), shown), FLEET]
     parts += [
         f"\n### {head}\n\n{_list(each, shown)}" for head, each in load("fleet.tables").items()

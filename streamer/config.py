@@ -94,7 +94,7 @@ class Config:
     num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
 
     def __post_init__(self) -> None:
-        check(self, is_typed=False)
+        check(self)
         check_engine(self.engine, self.device)
         try:
             self.sampling()

@@ -26,7 +26,7 @@ from streamer.core.description import Description, TextDelta, for_voice
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.core.rules.settings import ALL
 from streamer.extras import load
-from streamer.recording import Listeners, describe_recording
+from streamer.recording import describe_recording
 from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 from streamer.stages.ports import Parts
@@ -141,11 +141,11 @@ class Describer:
         """
         _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
-        listeners = Listeners(on_delta or _ignore, on_heard or _ignore)
+        how: Any = {"measures": measures, "channel": channel, "track": track}
         parts = patient(await self.load())
         parts = self._saying(parts, attributes, language)
         async with self._at_once:
-            result = await describe_recording(parts, source, listeners, measures, channel, track)
+            result = await describe_recording(parts, source, on_delta, on_heard, **how)
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()
         return for_voice(result, pitch_reference)
@@ -234,7 +234,3 @@ def _check_source(source: object) -> None:
         kind = f"source is of type {type(source).__name__}"
         ways = "give a path, an open binary file, or (samples, sample_rate)"
         raise TypeError(f"{kind}; {ways}; live audio: session")
-
-
-def _ignore(*_: object) -> None:
-    """For callbacks that were not given."""

@@ -23,12 +23,9 @@ from streamer.model.audio.ear import SoundTrack, TurnMeasurer
 from streamer.model.audio.vad import TurnVoice, VoiceActivity
 from streamer.recording import chunks_of
 
-KINDS = (".srt", ".vtt", ".textgrid", ".json")
-NAMES = ".srt, .vtt, .TextGrid or .json (whisper's)"
 MOST_S = 1e7  # 115 days: longer ones are no times of a recording
 MOST_HELD_SAMPLES = 60 * SAMPLE_RATE_HZ  # before the first speech
-CLOCK = r"(?:(\d+):)?(\d\d):(\d\d)[.,](\d\d\d)"
-CUE = re.compile(rf"^{CLOCK}\s+-->\s+{CLOCK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
+CUE = re.compile(r"^(\S+)\s+-->\s+(\S+)[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.S | re.M)
 TAG = re.compile(r"<[^<>]*>")
 # a text, a place of the long format's lists, or a number
 TOKEN = re.compile(r'"(?P<text>(?:[^"]|"")*)"|\[\d*\]|(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)')
@@ -102,19 +99,19 @@ def read_intervals(path: str | Path) -> list[Interval]:
     segments) of whisper's .json. Intervals without a text are left out of a TextGrid, as pauses
     are. Raises ConfigError with one line for a file that is none of these."""
     path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in KINDS:
-        raise ConfigError(f"intervals {path}: give a file in {NAMES}")
+    read = READERS.get(path.suffix.lower())
+    if read is None:
+        raise ConfigError(
+            f"intervals {path}: give a file in .srt, .vtt, .TextGrid or whisper's .json"
+        )
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"intervals {path}: {error.strerror}") from None
     # Praat writes UTF-16 by default where a text is not ASCII
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    text = data.decode(encoding, errors="replace").replace("\r\n", "\n")
-    read = {".textgrid": _of_textgrid, ".json": _of_whisper}.get(kind, _of_cues)
     try:
-        found = read(text)
+        found = read(data.decode(encoding, errors="replace").replace("\r\n", "\n"))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
@@ -127,16 +124,16 @@ def read_intervals(path: str | Path) -> list[Interval]:
 
 
 def _of_cues(text: str) -> list[Interval]:
-    found = []
-    for cue in CUE.finditer(text):
-        *times, told = cue.groups()
-        start, end = (_seconds(*times[i : i + 4]) for i in (0, 4))
-        found.append(Interval(start, end, " ".join(TAG.sub("", told).split())))
-    return found
+    return [
+        Interval(_seconds(start), _seconds(end), " ".join(TAG.sub("", told).split()))
+        for start, end, told in CUE.findall(text)
+    ]
 
 
-def _seconds(hours: str | None, minutes: str, seconds: str, ms: str) -> float:
-    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + int(ms) / 1000
+def _seconds(clock: str) -> float:
+    """01:02,500 -> 62.5."""
+    parts = reversed(clock.replace(",", ".").split(":"))
+    return sum(float(part) * 60**i for i, part in enumerate(parts))
 
 
 def _of_textgrid(text: str) -> list[Interval]:
@@ -145,11 +142,11 @@ def _of_textgrid(text: str) -> list[Interval]:
     at = values.index("IntervalTier")
     num = int(float(values[at + 4]))
     rows = values[at + 5 : at + 5 + 3 * num]
-    found = [
+    return [
         Interval(float(start), float(end), words.replace('""', '"'))
         for start, end, words in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        if words.strip()
     ]
-    return [each for each in found if each.text.strip()]
 
 
 def _of_whisper(text: str) -> list[Interval]:
@@ -162,6 +159,9 @@ def _of_whisper(text: str) -> list[Interval]:
         )
         for row in words or segments
     ]
+
+
+READERS = {".srt": _of_cues, ".vtt": _of_cues, ".textgrid": _of_textgrid, ".json": _of_whisper}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 
-BAR_CELLS = 30
+CELLS = 30
 REDRAWN_S = 0.1  # between two drawings
 CLEAR = "\r\x1b[K"
 
@@ -16,12 +16,10 @@ class Bar:
     terminal after `hide`."""
 
     def __init__(self, what: str, total: int) -> None:
-        self._what = what
-        self._total = total
+        self._what, self._total = what, total
         self._is_possible = sys.stderr is not None and sys.stderr.isatty()
-        self._is_shown = False
         self._began_s = time.monotonic()
-        self._drawn_s = 0.0
+        self._drawn_s: float | None = None  # None: it is hidden
 
     def __enter__(self) -> Bar:
         return self
@@ -31,23 +29,21 @@ class Bar:
 
     def show(self, done: float, note: str) -> None:
         """Show `done` of the total, and `note` after the bar."""
-        now_s = time.monotonic()
-        if self._is_possible and (not self._is_shown or now_s - self._drawn_s >= REDRAWN_S):
-            self._drawn_s, self._is_shown = now_s, True
-            line = self._line(done, note, now_s - self._began_s)
-            print(CLEAR + line, end="", file=sys.stderr, flush=True)
+        now_s, before_s = time.monotonic(), self._drawn_s
+        if not self._is_possible or (before_s is not None and now_s - before_s < REDRAWN_S):
+            return
+        self._drawn_s = now_s
+        share = min(1.0, done / self._total) if self._total else 1.0
+        cells = round(CELLS * share)
+        left = f"{clock((now_s - self._began_s) * (1 - share) / share)} left" if share else ""
+        line = f"{self._what} {'━' * cells}{'╌' * (CELLS - cells)} {note} {left}"
+        shown = line[: shutil.get_terminal_size().columns - 1]
+        print(CLEAR + shown, end="", file=sys.stderr, flush=True)
 
     def hide(self) -> None:
-        if self._is_shown:
-            self._is_shown = False
+        if self._drawn_s is not None:
+            self._drawn_s = None
             print(CLEAR, end="", file=sys.stderr, flush=True)
-
-    def _line(self, done: float, note: str, elapsed_s: float) -> str:
-        share = min(1.0, done / self._total) if self._total else 1.0
-        cells = round(BAR_CELLS * share)
-        left = f"{clock(elapsed_s * (1 - share) / share)} left" if share else ""
-        line = f"{self._what} {'━' * cells}{'╌' * (BAR_CELLS - cells)} {note} {left}"
-        return line[: shutil.get_terminal_size().columns - 1]
 
 
 def clock(seconds: float) -> str:

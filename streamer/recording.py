@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 import anyio.to_thread
@@ -32,19 +32,12 @@ from streamer.stages.ports import Parts, TargetLost, cause_of, quietly
 from streamer.stages.stream import LiveSession, open_stream
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Callbacks while a recording is described; all are called on the event loop."""
-
-    on_delta: Callable[[TextDelta], None] = lambda delta: None
-    on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
-    on_prefilled: Callable[[], None] = lambda: None  # all but the last piece, which is fed next
-
-
 async def describe_recording(
     parts: Parts,
     source: Source,
-    listeners: Listeners = Listeners(),
+    on_delta: Callable[[TextDelta], None] | None = None,
+    on_heard: Callable[[float, float], None] | None = None,
+    on_prefilled: Callable[[], None] | None = None,
     measures: bool = False,
     channel: int | None = None,
     track: int | None = None,
@@ -52,18 +45,27 @@ async def describe_recording(
     """Describe one recording, or one channel of it. Deltas that were handed out are never taken
     back. measures: show numbers beside the words. track: of a film, from 0.
 
-    Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
-    where a model fails.
+    Called on the event loop: on_heard with the seconds heard and those in all; on_prefilled before
+    the last piece is fed. Raises AudioError, TargetLost where a verdict that is needed does not
+    come, and RuntimeError where a model fails.
     """
+    found: list[Description] = []
     with await _opened(source, track) as audio:
         options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
-        found: list[Description] = []
+        is_long = audio.duration_s > parts.max_turn_s
         try:
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
-                chunks = chunks_of(audio, channel)
-                group.start_soon(quietly, _feed, stream, audio, chunks, listeners)
-                is_long = audio.duration_s > parts.max_turn_s
-                await _collect(stream, audio.path, listeners.on_delta, found, is_long)
+                pieces = as_live(chunks_of(audio, channel))
+                group.start_soon(quietly, _feed, stream, audio, pieces, on_heard, on_prefilled)
+                async for event in stream.events():
+                    if isinstance(event, TextDelta) and on_delta is not None:
+                        from_s = sum(part.audio_s for part in found) if found or is_long else None
+                        on_delta(replace(event, from_s=from_s))
+                    elif isinstance(event, Description):
+                        found.append(event)
+                    elif isinstance(event, TurnFailed):
+                        kind = TargetLost if event.is_target_lost else RuntimeError
+                        raise kind(f"{audio.path}: {event.message}")
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise cause_of(errors) from None
@@ -130,38 +132,25 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
 
 
 async def _feed(
-    stream: LiveSession, audio: Audio, chunks: Iterator[Samples], listeners: Listeners
+    stream: LiveSession,
+    audio: Audio,
+    pieces: Iterator[tuple[Samples, bool]],
+    on_heard: Callable[[float, float], None] | None,
+    on_prefilled: Callable[[], None] | None,
 ) -> None:
     """Feed all, the last piece when everything before it is done."""
-    pieces, num_heard = as_live(chunks), 0
+    num_heard = 0
     while (found := await anyio.to_thread.run_sync(next, pieces, None)) is not None:
         piece, is_last = found
         num_heard += len(piece)
         heard_s = num_heard / SAMPLE_RATE_HZ
-        listeners.on_heard(heard_s, max(audio.duration_s, heard_s))
+        if on_heard is not None:
+            on_heard(heard_s, max(audio.duration_s, heard_s))
         if is_last:
             await stream.catch_up(len(piece))
-            listeners.on_prefilled()
+            if on_prefilled is not None:
+                on_prefilled()
         await stream.feed(piece.astype("<f4").tobytes())
         if is_last:
             await stream.commit()
     await stream.end()
-
-
-async def _collect(
-    stream: LiveSession,
-    name: str,
-    on_delta: Callable[[TextDelta], None],
-    found: list[Description],
-    is_long: bool,
-) -> None:
-    """Put the Descriptions of all parts into `found`. Raises TargetLost, RuntimeError."""
-    async for event in stream.events():
-        if isinstance(event, TextDelta):
-            from_s = sum(part.audio_s for part in found) if found or is_long else None
-            on_delta(replace(event, from_s=from_s))
-        elif isinstance(event, Description):
-            found.append(event)
-        elif isinstance(event, TurnFailed):
-            kind = TargetLost if event.is_target_lost else RuntimeError
-            raise kind(f"{name}: {event.message}")

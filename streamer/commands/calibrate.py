@@ -18,19 +18,17 @@ from streamer.assembly.models import Models
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import Failed, fail, put, put_json, recordings_of
-from streamer.commands.screen import aligned
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import Certified, Paths, certify, num_needed, paths_of
 from streamer.core.measures.levels import level_weights
 from streamer.model.checkpoint.card import write_gate
-from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.checkpoint.weights import fingerprint_of
 from streamer.model.offline import hear_parts, shadow
 from streamer.model.thinker import resolve
 from streamer.progress import Bar
 from streamer.recording import chunks_of
 
 CARD = "streamer.json"
-HEAD = ("preset", "threshold", "k", "risk", "loss", "skipped", "accepted / uploaded", "clips")
 PROMISE = (
     "promise: for a clip like these, the expected share of blocks that skip the cloud although it "
     "would have changed them is at most the risk"
@@ -40,24 +38,20 @@ Clip = dict[str, list[Paths]]  # preset -> the paths of each turn, under every t
 
 def run(options: CalibrateOptions) -> int:
     """The exit status: 1 if a file failed. Raises ConfigError, ModelError, Failed."""
-    files = clips_of(options)
+    # each once: a second copy would count as a clip that agrees
+    files = list(dict.fromkeys(recordings_of(options.files)))
+    _check_enough(len(files), options)
     config = Config(mode="gated", edge=options.edge, cloud=options.cloud, language=options.language)
     models = Models(config)
     directory = resolve(options.edge, "edge")
     card, copy = place_of(options, directory)
     models.load()
-    results, num_failed = calibrate(models, files, options)
+    clips, num_failed = _hear_all(models, files)
+    _check_enough(len(clips), options, " with speech")
+    results = _certified(models, clips, options)
     write(card, copy, directory, gate_of(models, results), models.language)
     report(results, card, copy, options)
     return 1 if num_failed else 0
-
-
-def clips_of(options: CalibrateOptions) -> list[str]:
-    """The recordings, each once: a second copy would count as a clip that agrees. Raises Failed for
-    too few."""
-    files = list(dict.fromkeys(recordings_of(options.files)))
-    _check_enough(len(files), options)
-    return files
 
 
 def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> None:
@@ -68,15 +62,16 @@ def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> N
         raise Failed(f"{told}: {needed} are needed; give more, or a larger risk")
 
 
-def calibrate(
-    models: Models, files: list[str], options: CalibrateOptions
-) -> tuple[list[Certified], int]:
-    """(a certificate for each preset, how many files could not be read). Raises Failed,
-    ModelError."""
-    clips, num_failed = _hear_all(models, files)
-    _check_enough(len(clips), options, " with speech")
+def _certified(models: Models, clips: list[Clip], options: CalibrateOptions) -> list[Certified]:
+    """A certificate for each preset. Raises Failed where a threshold keeps no risk."""
+    # preset quality keeps half of --risk, or all of it if there are too few clips
+    half = options.risk / 2
+    risks = {"fluent": options.risk, "quality": half}
+    if len(clips) < num_needed(half, options.confidence):
+        risks["quality"] = options.risk
+        few = f"{len(clips)} clips are too few for half of --risk ({half:g})"
+        fail(f"{few}: preset quality keeps a risk of {options.risk:g}; give more")
     results = []
-    risks = {"fluent": options.risk, "quality": _quality_risk(len(clips), options)}
     for preset, risk in risks.items():
         k = models.first.card.speaking(models.language).presets[preset].k
         turns = [clip[preset] for clip in clips]
@@ -85,17 +80,7 @@ def calibrate(
             told = f"no threshold keeps a risk of {risk:g} for preset {preset}; give a larger one"
             raise Failed(f"{told}, or use mode exact. Nothing was written")
         results.append(certified)
-    return results, num_failed
-
-
-def _quality_risk(num_clips: int, options: CalibrateOptions) -> float:
-    """The risk of preset quality: half of --risk, or all of it if there are too few clips."""
-    half = options.risk / 2
-    if num_clips >= num_needed(half, options.confidence):
-        return half
-    few = f"{num_clips} clips are too few for half of --risk ({half:g})"
-    fail(f"{few}: preset quality keeps a risk of {options.risk:g}; give more")
-    return options.risk
+    return results
 
 
 def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
@@ -119,14 +104,12 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 def hear_clip(models: Models, file: str) -> Clip | None:
     """One recording at every threshold; None if it holds no speech. Raises AudioError."""
-    edge = models.first
-    card = edge.card.speaking(models.language)
-    plans = {name: models.plan_in(models.language, preset) for name, preset in card.presets.items()}
+    edge, language = models.first, models.language
+    card = edge.card.speaking(language)
+    plans = {name: models.plan_in(language, preset) for name, preset in card.presets.items()}
     found: Clip = {name: [] for name in plans}
     with open_audio(file) as audio:
-        heard = hear_parts(
-            models.thinkers, chunks_of(audio), measures=True, language=models.language
-        )
+        heard = hear_parts(models.thinkers, chunks_of(audio), measures=True, language=language)
         for (drafter, target), closed in heard:
             assert closed.measures is not None
             weights = level_weights(closed.measures(), card.attributes)
@@ -151,26 +134,31 @@ def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | N
     try:
         tempfile.TemporaryFile(dir=(copy or card).parent).close()
     except OSError as error:
-        reason = f"cannot be written ({error.strerror}); choose another place with --out"
-        raise Failed(f"{copy or card}: {reason}") from None
+        raise _not_written(copy or card, error) from None
     return card, copy
+
+
+def _not_written(place: Path, error: OSError) -> Failed:
+    reason = error.strerror or "some files could not be copied"
+    return Failed(f"{place}: cannot be written ({reason}); choose another place with --out")
 
 
 def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     """The field `gate` of a card: thresholds, k, and the promise with its date."""
     cloud = models.pair[1]
     assert cloud is not None
-    common = {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "cloud": cloud.card.name,
-        "fingerprint": fingerprint_of(cloud.directory),
-    }
-    kept = ("risk", "confidence", "num_clips")
     return {
         r.preset: {
             "entropy": round(r.threshold, 6),
             "k": r.k,
-            "promise": {**{name: getattr(r, name) for name in kept}, **common},
+            "promise": {
+                "risk": r.risk,
+                "confidence": r.confidence,
+                "num_clips": r.num_clips,
+                "date": time.strftime("%Y-%m-%d", time.gmtime()),
+                "cloud": cloud.card.name,
+                "fingerprint": fingerprint_of(cloud.directory),
+            },
         }
         for r in results
     }
@@ -180,7 +168,7 @@ def write(
     card: Path, copy: Path | None, directory: Path, gate: Mapping[str, Any], language: str
 ) -> None:
     """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
-    ModelError."""
+    ModelError, Failed."""
     if copy is None:
         write_gate(directory, card, gate, language)
         return
@@ -190,10 +178,8 @@ def write(
             shutil.copytree(directory, made, copy_function=shutil.copyfile)
             write_gate(directory, made / CARD, gate, language)
             made.rename(copy)
-    except (OSError, shutil.Error) as error:
-        reason = getattr(error, "strerror", None) or "some files could not be copied"
-        told = f"cannot be written ({reason}); choose another place with --out"
-        raise ModelError(copy, told) from None
+    except OSError as error:  # shutil.Error is one
+        raise _not_written(copy, error) from None
 
 
 def report(
@@ -203,13 +189,13 @@ def report(
         rows = [asdict(result) for result in results]
         put_json({"written": str(card), "presets": rows}, indent=2)
         return
-    table = [HEAD]
     for r in results:
-        shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.skipped:.3f}")
-        accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
-        table.append((r.preset, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips)))
-    for line in aligned(table):
-        put(line.removeprefix("  "))
+        told = f"{r.preset}: threshold {r.threshold:g}, k {r.k}, risk {r.risk:g}, loss {r.loss:.4f}"
+        told += f", skipped {r.skipped:.3f} of all blocks"
+        accepted = (
+            "" if r.accepted is None else f", accepted {r.accepted:.3f} of the tokens uploaded"
+        )
+        put(f"{told}{accepted}, {r.num_clips} clips")
     sure = results[0].confidence
     more = f"; with confidence {sure:g} so is the mean over all such clips" if sure else ""
     put(f"{PROMISE}{more}")

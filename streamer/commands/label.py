@@ -1,92 +1,52 @@
 """`streamer label`: a table with a row for each recording, made by one process for each core.
 
-Rows are appended as they come to a file of JSON lines (label_table.py). A run that was interrupted
-goes on there. Rows that were made with other options, or that hold an error, are made again.
+Rows are appended as they come to the table itself (.jsonl), or to FILE.rows.jsonl beside it. A run
+that was interrupted goes on there. Rows that were made with other options, or that hold an error,
+are made again.
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
+import json
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamer.audio.source import AudioError
-from streamer.commands.label_table import (
-    INTERVAL_NAMES,
-    NAMES,
-    OF_VOICE,
-    Row,
-    Rows,
-    row_of,
-    rows_of_intervals,
-)
 from streamer.commands.options import LabelOptions, reference_of
-from streamer.commands.process import (
-    Failed,
-    each_done,
-    fail,
-    interrupted_by_sigterm,
-    recordings_of,
-    tell,
-)
+from streamer.commands.process import Failed, each_done, fail, interrupt, plain, recordings_of, tell
 from streamer.config import Config, ConfigError, combined
-from streamer.core.measures.speech_measures import PitchReference
-from streamer.intervals import measured_with_warning, read_intervals
-from streamer.model.devices import num_cores
+from streamer.core.attributes import ATTRIBUTES, NAMED_IN
+from streamer.core.description import Description
+from streamer.core.measures.speech_measures import PitchReference, SpeechMeasures, Voice, VoicePitch
+from streamer.intervals import Interval, measured_with_warning, read_intervals
+from streamer.model.devices import is_ours, num_cores
 from streamer.progress import Bar
 
 # options that a row's words do not depend on
 FREE = ("device", "cloud_key", "cloud_audio", "verify_budget_s", "num_slots")
-UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
 MAX_SHOWN = 5  # errors on stderr; the table holds all
 ENDED = "its process ended (a defect of a library, or too little memory)"
+ENDS = "the recording ends before the interval"
+MEASURED = (  # columns of the same name
+    *("rate_syllables_per_s", "pitch_median_hz", "pitch_sd_semitones", "pitch_range_semitones"),
+    *("level_dbfs", "level_range_db", "pause_share", "pause_count", "longest_pause_s", "timbre_db"),
+    *("speech_s", "clipped_share"),
+)
+# The name of a file may be no UTF-8: its bytes stand as \udcXX, which JSON reads back unchanged.
+TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+Row = dict[str, Any]  # column -> value; None: unknown, or not in the sentence
 Labelled = tuple[Sequence[Row], Sequence[str]]  # rows of a recording, and warnings about the run
-
-
-@dataclass(frozen=True)
-class Work:
-    """Labels one recording, in a process of its own. kind: of the file of intervals beside it."""
-
-    config: Config
-    kind: str | None
-    reference: PitchReference
-    made_with: str
-
-    def __call__(self, file: str) -> Labelled:
-        """Its rows, or one with its error. Raises Failed if none can be described."""
-        with warnings.catch_warnings(record=True) as warned:
-            try:
-                rows = self._described(file) if self.kind is None else self._measured(file)
-            except Failed:
-                raise
-            except (AudioError, ConfigError) as error:  # of an AudioError: without its file
-                rows = [{"file": file, "error": getattr(error, "reason", str(error))}]
-            except Exception as error:
-                rows = [{"file": file, "error": f"{type(error).__name__}: {error}"}]
-        return rows, [str(each.message) for each in warned]
-
-    def _described(self, file: str) -> Sequence[Row]:
-        from streamer.blocking import describe
-        from streamer.model.checkpoint.weights import ModelError
-
-        try:
-            found = describe(file, self.config, pitch_reference=self.reference)
-        except (ConfigError, ModelError) as error:
-            raise Failed(str(error)) from None
-        return [row_of(found, self.made_with)]
-
-    def _measured(self, file: str) -> Sequence[Row]:
-        """A row for each interval in the file beside the recording."""
-        intervals = read_intervals(Path(file).with_suffix(f".{self.kind}"))
-        found, warning = measured_with_warning(file, intervals)
-        return rows_of_intervals(file, intervals, found, self.made_with, self.reference, warning)
 
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
@@ -96,27 +56,25 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         raise Failed(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(recordings_of(options.files)))
     kind, reference = options.intervals, reference_of(options.pitch_reference)
-    names = NAMES if kind is None else INTERVAL_NAMES
     made = made_with(config) if kind is None else f"intervals {kind}"
     if reference is not None:
-        names = (*names, *OF_VOICE)
         made += f", pitch_reference {options.pitch_reference}"
-    work, rows = Work(config, kind, reference, made), Rows(Path(options.out), names)
-    jobs = options.jobs or num_cores()
-    todo = rows.left_of(files, work.made_with)
-    if num_other := sum(map(rows.has, todo)):
+    rows = Rows(Path(options.out))
+    todo = rows.left_of(files, made)
+    if num_other := sum(plain(file) in rows.done for file in todo):
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
     if len(todo) < len(files):
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
+    signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C, so that its processes are ended
     try:
-        with interrupted_by_sigterm():
-            _label_all(todo, work, min(jobs, len(todo)), rows)
-            rows.publish(files)
+        jobs = min(options.jobs or num_cores(), len(todo))
+        _label_all(todo, partial(label, config, kind, reference, made), jobs, rows)
+        rows.publish(files)
     except BrokenProcessPool:
         told = "processes end as they work (too little memory?); take fewer --jobs to go on"
         raise Failed(told) from None
     except KeyboardInterrupt:
-        there = sum(map(rows.has, files))
+        there = sum(plain(file) in rows.done for file in files)
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
         raise
     except OSError as error:
@@ -128,9 +86,10 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
 
 
 def _report(rows: Rows, files: Sequence[str], out: str) -> int:
-    failed = [file for file in files if rows.error_of(file) is not None]
-    for file in failed[:MAX_SHOWN]:
-        fail(f"{file}: {rows.error_of(file)}")
+    errors = {file: rows.done[plain(file)][0].get("error") for file in files}
+    failed = {file: error for file, error in errors.items() if error is not None}
+    for file, error in itertools.islice(failed.items(), MAX_SHOWN):
+        fail(f"{file}: {error}")
     told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
     if rows.path.name != Path(out).name:
         told += f" (a later run goes on from {rows.path.name} beside it)"
@@ -143,17 +102,18 @@ def made_with(config: Config) -> str:
     address of a verifier is left out: it may be a secret."""
     if config.is_away:
         config = replace(config, cloud="elsewhere")
-    left_out = ("mode", "attributes", *FREE, UNUSED.get(config.mode))
     named = [
         f"{each.name} {value}"
         for each in fields(config)
-        if each.name not in left_out and (value := getattr(config, each.name)) != each.default
+        if each.name not in ("mode", *FREE)
+        and (value := getattr(config, each.name)) != each.default
     ]
-    says = [] if config.said == Config().said else [f"says {config.said}"]
-    return ", ".join([f"mode {config.mode}", *named, *says])
+    return ", ".join([f"mode {config.mode}", *named])
 
 
-def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:
+def _label_all(
+    files: Sequence[str], work: Callable[[str], Labelled], jobs: int, rows: Rows
+) -> None:
     """A recording that ends its process is tried once more, alone; the others go on. Raises
     BrokenProcessPool if each of several does so: then the recordings are not the cause."""
     num_done = itertools.count(1)
@@ -179,7 +139,7 @@ def _label_all(files: Sequence[str], work: Work, jobs: int, rows: Rows) -> None:
 
 
 def _in_processes(
-    todo: Iterator[str], work: Work, jobs: int, add: Callable[[Labelled], None]
+    todo: Iterator[str], work: Callable[[str], Labelled], jobs: int, add: Callable[[Labelled], None]
 ) -> list[str]:
     """Label all. If a process ends: the recordings that were in progress."""
     in_hand: dict[Future[Labelled], str] = {}
@@ -187,3 +147,167 @@ def _in_processes(
         for found in labelled:
             add(found)
     return list(in_hand.values())
+
+
+def label(
+    config: Config, kind: str | None, reference: PitchReference, made_with: str, file: str
+) -> Labelled:
+    """Label one recording, in a process of its own: its rows, or one with its error. kind: of the
+    file of intervals beside it. Raises Failed if none can be described."""
+    from streamer.blocking import describe
+    from streamer.model.checkpoint.weights import ModelError
+
+    with warnings.catch_warnings(record=True) as warned:
+        try:
+            if kind is None:
+                found = describe(file, config, pitch_reference=reference)
+                rows = [row_of(found, reference, made_with)]
+            else:
+                intervals = read_intervals(Path(file).with_suffix(f".{kind}"))
+                rows = rows_of_intervals(file, intervals, reference, made_with)
+        except (AudioError, ConfigError, ModelError) as error:
+            if kind is None and not isinstance(error, AudioError):
+                raise Failed(str(error)) from None
+            rows = [{"file": file, "error": getattr(error, "reason", str(error))}]
+        except Exception as error:
+            rows = [{"file": file, "error": f"{type(error).__name__}: {error}"}]
+    return rows, [str(each.message) for each in warned]
+
+
+def row_of(found: Description, reference: PitchReference, made_with: str) -> Row:
+    """All columns of a recording."""
+    row: Row = {"file": found.file, "text": found.text, "duration": round(found.audio_s, 3)}
+    row |= _measured(found.measures, found.voice_pitch, reference)
+    for name in ATTRIBUTES:
+        level: Mapping[str, Any] = found.levels.get(name) or {}
+        p = (found.confidence or {}).get(name)
+        row |= {f"{name}_{key}": level.get(key) for key in ("level", *NAMED_IN)}
+        row[f"{name}_confidence"] = p and round(p, 3)
+    row |= {"language": found.language if found.text else None, "stop_reason": found.stop_reason}
+    warnings = [found.warning, *(found.measures.warnings if found.measures else ())]
+    return row | _ending(warnings, made_with)
+
+
+def rows_of_intervals(
+    file: str, intervals: Sequence[Interval], reference: PitchReference, made_with: str
+) -> list[Row]:
+    """A row for each interval of a recording."""
+    measured, warning = measured_with_warning(file, intervals)
+    voice = Voice(reference)
+    for measures in measured:
+        voice.add(measures)
+    rows = []
+    for number, (each, measures) in enumerate(zip(intervals, measured, strict=True)):
+        row: Row = {"file": file, "start_s": each.start_s, "end_s": each.end_s}
+        row |= {"transcript": each.text, "interval": number, "num_intervals": len(intervals)}
+        row["duration"] = round(each.end_s - each.start_s, 3)
+        row |= _measured(measures, voice.of(measures), reference)
+        is_late = measures.audio_s < each.end_s - each.start_s - 0.02
+        rows.append(row | _ending([warning, ENDS if is_late else None], made_with))
+    return rows
+
+
+def _measured(
+    measures: SpeechMeasures | None, pitch: VoicePitch | None, reference: PitchReference
+) -> Row:
+    known = {} if measures is None else measures.as_json()
+    row = {  # named as in corpora of described speech
+        "utterance_pitch_mean": known.get("pitch_mean_hz"),
+        "utterance_pitch_std": known.get("pitch_sd_hz"),
+        "snr": known.get("snr_db"),
+        **{name: known.get(name) for name in MEASURED},
+    }
+    if reference is not None:
+        row["voice_pitch_semitones"] = None if pitch is None else round(pitch.semitones, 2)
+        row["voice_pitch_level"] = None if pitch is None else pitch.level
+    return row
+
+
+def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
+    told = "; ".join(filter(None, warnings)) or None
+    return {"warning": told, "error": None, "made_with": made_with}
+
+
+class Rows:
+    """The rows so far, on disk after each `add`: one for each recording, or one for each of its
+    intervals. Only one run at a time has a file."""
+
+    def __init__(self, out: Path) -> None:
+        """Raises ConfigError if the table cannot be made, or belongs to another run or program."""
+        self._out = out = Path(os.path.realpath(out))  # a link stays a link
+        self._is_csv = out.suffix.lower() == ".csv"
+        self.path = out.with_name(out.name + ".rows.jsonl") if self._is_csv else out
+        if out.exists() and not out.is_file():  # a device would be replaced by the table
+            raise ConfigError(f"--out {out} is no regular file; give another one")
+        try:
+            self._file = self.path.open("a+", **TEXT)
+        except OSError as error:
+            told = f"--out {out}: {error.strerror}; give a file that can be written"
+            raise ConfigError(told) from None
+        try:
+            if not is_ours(self._file):
+                told = f"{self.path} is written by another run; wait for its end"
+                raise ConfigError(f"{told}, or give another --out")
+            whole = self.path.read_bytes()
+            whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
+            self.done = _read(whole, self.path)
+            self._file.truncate(len(whole))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def add(self, *rows: Row) -> None:
+        """All rows of one recording. Raises OSError if the disk is full."""
+        told = [{name: plain(value) for name, value in row.items()} for row in rows]
+        self.done[told[0]["file"]] = told
+        self._file.writelines(map(_line, told))
+        self._file.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):  # reported when the row was added
+            self._file.close()
+
+    def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
+        """Those without a row, with an error, or with a row that was made with other options."""
+        rows = {file: self.done.get(plain(file)) for file in files}
+        return [f for f, had in rows.items() if not had or had[0].get("made_with") != made_with]
+
+    def publish(self, files: Sequence[str]) -> None:
+        """Write the table: rows of earlier runs, then `files` in their order. Raises OSError."""
+        now = dict.fromkeys(map(plain, files))
+        order = [*(f for f in self.done if f not in now), *now]
+        rows = [row for file in order for row in self.done[file]]
+        new = self._out.with_name(self._out.name + ".new")
+        with new.open("w", newline="", **TEXT) as file:
+            if self._is_csv:
+                # in the order of whole rows: one with an error has few columns
+                whole_first = sorted(rows, key=len, reverse=True)
+                table = csv.DictWriter(
+                    file, dict.fromkeys(name for row in whole_first for name in row)
+                )
+                table.writeheader()
+                table.writerows(rows)
+            else:
+                file.writelines(map(_line, rows))
+        os.replace(new, self._out)
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _read(whole: bytes, path: Path) -> dict[str, list[Row]]:
+    """Rows of earlier runs; the last ones of a recording count, unless they have an error or are
+    incomplete. Raises ConfigError for the file of another program."""
+    found: dict[str, list[Row]] = {}
+    # no `splitlines`: texts may hold line ends of Unicode
+    for number, line in enumerate(whole.decode("utf-8", errors="replace").split("\n")[:-1], 1):
+        try:
+            row: Row = json.loads(line)
+            file = row["file"]
+        except (ValueError, TypeError, LookupError):
+            told = f"line {number} of {path} is no row of ours; give another --out, or move it away"
+            raise ConfigError(told) from None
+        if row.get("error") is None:
+            found[file] = [*(found.get(file, ()) if row.get("interval") else ()), row]
+    return {f: had for f, had in found.items() if len(had) == (had[0].get("num_intervals") or 1)}

@@ -25,7 +25,6 @@ from streamer.core.readings import ABSENT, UNITS
 from streamer.core.text.chinese import told
 from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed
-from streamer.stages.stream import LiveSession
 
 PIECE_S = 0.02
 MOST_PIECES = 500  # that wait, 10 s: later ones are left out
@@ -52,35 +51,25 @@ def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
 
 
 async def _listen(options: ListenOptions, config: Config) -> int:
+    """Until the answer to the last turn. The first Ctrl-C ends the audio, a second one all."""
     async with opened(config) as describer:
         rate, end, pieces = open_microphone(options.microphone)
         tell("listening; speak, pause, read. Ctrl-C ends it.")
         listening = describer.session(rate, vad=True, measures=True, coach=True)
-        async with listening as session:
-            await _converse(session, end, pieces, describer.languages[0])
-    return 0
+        async with listening as session, anyio.create_task_group() as group:
 
+            async def feed() -> None:
+                async for piece in pieces:
+                    await session.feed(piece)
+                await session.end()
 
-async def _converse(
-    session: LiveSession,
-    end: Callable[[], None],
-    pieces: MemoryObjectReceiveStream[bytes],
-    language: str,
-) -> None:
-    """Until the answer to the last turn. The first Ctrl-C ends the audio, a second one all."""
-    with Screen(language) as screen:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_feed, session, pieces)
+            group.start_soon(feed)
             group.start_soon(_end_on_interrupt, end, group.cancel_scope)
-            async for event in session:
-                screen.show(event)
+            with Screen(describer.languages[0]) as screen:
+                async for event in session:
+                    screen.show(event)
             group.cancel_scope.cancel()
-
-
-async def _feed(session: LiveSession, pieces: MemoryObjectReceiveStream[bytes]) -> None:
-    async for piece in pieces:
-        await session.feed(piece)
-    await session.end()
+    return 0
 
 
 async def _end_on_interrupt(end: Callable[[], None], scope: anyio.CancelScope) -> None:
@@ -103,7 +92,6 @@ def open_microphone(
     call = asyncio.get_running_loop().call_soon_threadsafe
     chosen = int(device) if device is not None and device.isdigit() else device
     send, receive = anyio.create_memory_object_stream[bytes](MOST_PIECES)
-
     put_piece = putting(send)
     try:
         rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
@@ -167,31 +155,25 @@ class Screen:
 
     def show(self, event: Any) -> None:
         match event:
-            case Measures():
-                self._gauges(event)
+            case Measures() if self._live.is_started:
+                word, until_s = self._nudge
+                lines = gauges(event.last.get(SHOWN_S, event.so_far), self._language)
+                lines.append(f"  {word if event.heard_s < until_s else ''}")
+                self._live.update("\n".join(lines), refresh=True)
             case CoachEvent(wire_type="streamer.nudge"):
                 nudge: Any = event
-                self._nudge = told(self._language, WORDS[nudge.kind]), nudge.t_s + NUDGE_S
+                word = told(self._language, WORDS[nudge.kind])
+                self._nudge = word, nudge.t_s + NUDGE_S
                 if not self._console.is_terminal:
-                    tell(f"  {self._nudge[0]}")
+                    tell(f"  {word}")
             case Description():
-                self._say(event)
+                self._live.update("", refresh=self._live.is_started)
+                if event.text:
+                    put(one_line(event.text))
+                if event.warning:
+                    fail(event.warning)
             case TurnFailed():
                 fail(event.message)
-
-    def _say(self, found: Description) -> None:
-        self._live.update("", refresh=self._live.is_started)
-        if found.text:
-            put(one_line(found.text))
-        if found.warning:
-            fail(found.warning)
-
-    def _gauges(self, event: Measures) -> None:
-        if self._live.is_started:
-            shown = event.last.get(SHOWN_S, event.so_far)
-            word, until_s = self._nudge
-            lines = [*gauges(shown, self._language), f"  {word if event.heard_s < until_s else ''}"]
-            self._live.update("\n".join(lines), refresh=True)
 
 
 def gauges(found: SpeechMeasures, language: str) -> list[str]:

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -43,32 +43,21 @@ def run(options: ModelsOptions) -> int:
         put_json({"models": rows, "devices": [asdict(device) for device in devices()]}, indent=2)
         return status
     for row in rows:
-        put("\n  ".join(_lines_of(row)))
+        put(f"{row['spec']} ({row['role']})")
+        size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
+        put(f"  {size}, fingerprint {row['fingerprint']}")
+        put(f"  engine on the CPU: {row['engine']}")
+        for name, preset in row["presets"].items():
+            gate = f"  gate {name} entropy {preset['entropy']:g}, k {preset['k']}"
+            if p := preset["promise"]:
+                sure = f" at {p['confidence']:g}" if p["confidence"] else ""
+                gate += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"
+            put(gate)
+        if not row["calibrated"]:
+            put("  gate: these are defaults; streamer calibrate finds this model's own")
     for device in devices():
         put(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
     return status
-
-
-def _prepare(spec: str, engine: str) -> int:
-    directory = resolve(spec, "cloud")
-    shapes = shapes_of(directory)
-    check_layout(directory, shapes)
-    prepared = load_extra("large.prepared")(directory, shapes, engine)
-    with Bar(f"preparing {engine}", 1) as bar:
-        prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
-    put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
-    return 0
-
-
-def _lines_of(row: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{row['spec']} ({row['role']})"
-    size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
-    yield f"{size}, fingerprint {row['fingerprint']}"
-    yield f"engine on the CPU: {row['engine']}"
-    for name, preset in row["presets"].items():
-        yield f"gate {_told(name, preset)}"
-    if not row["calibrated"]:
-        yield "gate: these are defaults; streamer calibrate finds this model's own"
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
@@ -105,31 +94,19 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     }
 
 
-def _told(name: str, preset: dict[str, Any]) -> str:
-    """`fluent entropy 0.55, k 4, risk 0.04 (300 clips, 2026-11-21)`."""
-    told = f"{name} entropy {preset['entropy']:g}, k {preset['k']}"
-    if p := preset["promise"]:
-        sure = f" at {p['confidence']:g}" if p["confidence"] else ""
-        told += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"
-    return told
-
-
-def _candidates() -> list[tuple[str, str, Path]]:
+def _candidates() -> Iterator[tuple[str, str, Path]]:
     """(spec, role, directory) of the embedded pair, and of models in the hub's cache."""
-    found = [
-        ("embedded", "edge", resolve("embedded", "edge")),
-        ("embedded", "cloud", resolve("embedded", "cloud")),
-    ]
+    yield "embedded", "edge", resolve("embedded", "edge")
+    yield "embedded", "cloud", resolve("embedded", "cloud")
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
     for folder in sorted(home.glob("models--*Qwen2.5-Omni*")):
-        snapshots = sorted(folder.glob("snapshots/*/config.json"))
-        if snapshots:
+        if snapshots := sorted(folder.glob("snapshots/*/config.json")):
             owner_and_name = folder.name.removeprefix("models--").replace("--", "/")
-            found.append((owner_and_name, "either", snapshots[-1].parent))
-    return found
+            yield owner_and_name, "either", snapshots[-1].parent
 
 
 def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
+    """The same of directories that are a model each, or hold some."""
     for spec in specs:
         directory = Path(spec).expanduser()
         inside = sorted(config.parent for config in directory.glob("*/config.json"))
@@ -142,8 +119,16 @@ def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
 def warm(options: WarmOptions) -> int:
     """Compile the kernels, or convert a large model; the exit status, 1 if the kernels cannot be
     kept on disk. Raises ModelError."""
-    if options.cloud != "embedded" or options.engine in FEW_BITS:
-        return _prepare(options.cloud, options.engine)
+    engine = options.engine
+    if options.cloud != "embedded" or engine in FEW_BITS:
+        directory = resolve(options.cloud, "cloud")
+        shapes = shapes_of(directory)
+        check_layout(directory, shapes)
+        prepared = load_extra("large.prepared")(directory, shapes, engine)
+        with Bar(f"preparing {engine}", 1) as bar:
+            prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
+        put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
+        return 0
     started = time.perf_counter()
     try:
         with loading("the embedded pair", is_service=True):
@@ -151,10 +136,10 @@ def warm(options: WarmOptions) -> int:
                 kernel(name)
     except KernelError as error:
         raise Failed(str(error)) from None
-    directory, is_kept = kernel_directory()
+    place, is_kept = kernel_directory()
     if not is_kept:  # a warning has said why
         return 1
-    put(f"kernels are kept in {directory} ({time.perf_counter() - started:.1f} s)")
+    put(f"kernels are kept in {place} ({time.perf_counter() - started:.1f} s)")
     return 0
 
 
@@ -162,15 +147,13 @@ def copy_samples(options: SamplesOptions) -> int:
     """List the bundled recordings and the client, or copy them. Raises Failed."""
     home = Path(str(files("streamer"))) / "data"
     found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
-    if options.out is None:
-        put("\n".join(map(str, found)))
-        return 0
-    directory = Path(options.out)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        copies = [shutil.copyfile(file, directory / file.name) for file in found]
-    except OSError as error:
-        told = f"{directory}: cannot be written ({error.strerror})"
-        raise Failed(f"{told}; choose another with --out") from None
-    put("\n".join(map(str, copies)))
+    if options.out is not None:
+        directory = Path(options.out)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            found = [shutil.copyfile(file, directory / file.name) for file in found]
+        except OSError as error:
+            told = f"{directory}: cannot be written ({error.strerror})"
+            raise Failed(f"{told}; choose another with --out") from None
+    put("\n".join(map(str, found)))
     return 0

@@ -6,6 +6,7 @@ Light on purpose: `--help` reads this file and loads no model's code.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -13,7 +14,6 @@ from typing import Literal
 from streamer.config import Config, ConfigError, check_engine
 from streamer.core.declare import (
     REQUIRED,
-    Checked,
     DeviceName,
     EngineName,
     device_option,
@@ -21,24 +21,21 @@ from streamer.core.declare import (
     engine_option,
     option,
 )
-from streamer.core.measures.speech_measures import PitchReference, Voice
+from streamer.core.measures.speech_measures import REFERENCE_HZ, PitchReference
 
-REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 LISTEN = "address and access"
 FEW_BITS = ("int8", "int4")
 
 
 def reference_of(text: str | None) -> PitchReference:
     """--pitch-reference as the API takes it. Raises ConfigError."""
-    try:
-        found: PitchReference = "auto" if text == "auto" else None if text is None else float(text)
-    except ValueError:
-        raise ConfigError(f"pitch_reference is {text!r}; give Hz, or auto") from None
-    try:
-        Voice(found)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return found
+    if text is None or text == "auto":
+        return text  # type: ignore[return-value]
+    low, high = REFERENCE_HZ
+    with suppress(ValueError):
+        if low <= float(text) <= high:
+            return float(text)
+    raise ConfigError(f"pitch_reference is {text!r}; give {low:g} to {high:g} Hz, or auto")
 
 
 files_option = partial(
@@ -69,7 +66,7 @@ port_option = partial(
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeOptions(Checked):
+class DescribeOptions:
     """Describe recordings: one sentence on stdout for each."""
 
     files: tuple[str, ...] = files_option()
@@ -78,10 +75,8 @@ class DescribeOptions(Checked):
     measures: bool = option(False)
     """also the numbers: a table below each sentence, or `measures` in each JSON object"""
     timeline: str | None = option(None, metavar="FILE")
-    """pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png. .png needs
+    """pitch, level, rate and pauses over time; FILE in .json, .TextGrid or .png. .png needs
     pip install '.[plot]'"""
-    verbose: bool = option(False, short="-v")
-    """times, and how much of the sentence is verified, on stderr"""
     intervals: str | None = option(None, metavar="FILE")
     """measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json"""
     pitch_reference: str | None = reference_option()
@@ -95,7 +90,7 @@ class DescribeOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(Checked):
+class CompareOptions:
     """Compare two recordings: both numbers of each attribute, and their difference."""
 
     files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
@@ -105,13 +100,12 @@ class CompareOptions(Checked):
     json: bool = json_option()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if len(self.files) != 2:
             raise ConfigError(f"compare takes two recordings, not {len(self.files)}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListenOptions(Checked):
+class ListenOptions:
     """Describe the microphone: gauges while you speak, a sentence at each pause. Needs
     `pip install '.[listen]'`."""
 
@@ -120,13 +114,12 @@ class ListenOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelOptions(Checked):
+class LabelOptions:
     """Label a corpus: one row for each recording, with its sentence and its measures."""
 
     files: tuple[str, ...] = files_option()
     out: str = option(REQUIRED, metavar="FILE")
-    """the table: .jsonl grows row by row; .csv and .parquet are written at the end. .parquet needs
-    pip install '.[parquet]'"""
+    """the table: .jsonl grows row by row, .csv is written at the end"""
     jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")
     intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(None)
     """rows of measures of the intervals in the file of this kind beside each recording, in place of
@@ -135,15 +128,14 @@ class LabelOptions(Checked):
     pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.out.lower().endswith((".jsonl", ".csv", ".parquet")):
-            raise ConfigError(f"--out is {self.out}; give a name in .jsonl, .csv or .parquet")
+        if not self.out.lower().endswith((".jsonl", ".csv")):
+            raise ConfigError(f"--out is {self.out}; give a name in .jsonl or .csv")
         if "-" in self.files:
             raise ConfigError("label reads files; give a file or a directory, not -")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(Checked):
+class CalibrateOptions:
     """Write thresholds that keep a stated risk into a model's card."""
 
     files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
@@ -166,14 +158,13 @@ class CalibrateOptions(Checked):
     json: bool = json_option()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not Config(cloud=self.cloud).loads_cloud:
             told = "calibration needs the model itself: a directory or a hub id"
             raise ConfigError(f"--cloud is {self.cloud}; {told}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelsOptions(Checked):
+class ModelsOptions:
     """List the models and devices that can be used here."""
 
     files: tuple[str, ...] = option((), metavar="DIR", positional=True)
@@ -183,7 +174,7 @@ class ModelsOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmOptions(Checked):
+class WarmOptions:
     """Prepare the first run, once. The embedded pair: compile its kernels for this processor. A
     large model: convert it for int8 or int4 into STREAMER_CACHE or the user's cache, so that it
     loads in seconds."""
@@ -192,14 +183,13 @@ class WarmOptions(Checked):
     engine: EngineName = engine_option()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.cloud != "embedded" and self.engine not in FEW_BITS:
             told = "a large model is prepared for int8 or int4; give one of them"
             raise ConfigError(f"--engine is {self.engine}; {told}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplesOptions(Checked):
+class SamplesOptions:
     """Show where the bundled recordings and the client are, or copy them."""
 
     out: str | None = option(None, metavar="DIR", unset="none: only their paths are shown")
@@ -207,7 +197,7 @@ class SamplesOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddressOptions(Checked):
+class AddressOptions:
     """Options of every command that listens."""
 
     host: str = option("127.0.0.1", group=LISTEN, metavar="H")
@@ -236,8 +226,7 @@ class DoorOptions(AddressOptions):
     """seconds in which a lost client may return"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.name and not REPLICA_NAME.fullmatch(self.name):
+        if self.name and not re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", self.name):
             told = "lower-case letters, digits and -, at most 63, as in a host's name"
             raise ConfigError(f"--name is {self.name!r}; give {told}")
 

@@ -13,15 +13,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -39,9 +31,7 @@ END_S = 3.0  # for a command to end by itself after Ctrl-C
 # sessions, and by default many ran while clients connected. Here one runs after 1,000,000 new
 # objects, not 70,000, and one of the young after 20,000, in 12 ms. Only sockets leave cycles.
 COLLECTS = (2_000, 10, 50)
-COMPILING = "compiling kernels for this processor, about 8 s of CPU time"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-AHEAD = 2  # items handed over for each process
 _cancel: Callable[[], object] | None = None  # the work of `run_async`
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,10 +39,6 @@ Result = TypeVar("Result")
 
 class Failed(Exception):
     """The command cannot go on. Its text is one line with the way out."""
-
-
-class StdoutLost(Failed):
-    """stdout cannot be written, and not because its reader closed it."""
 
 
 def told_of(error: BaseException) -> str | None:
@@ -70,14 +56,14 @@ def told_of(error: BaseException) -> str | None:
 
 
 def put(text: str, end: str = "\n") -> None:
-    """Write to stdout and flush. Raises StdoutLost, and BrokenPipeError if the reader left."""
+    """Write to stdout and flush. Raises Failed, and BrokenPipeError if the reader left."""
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
-        told = f"stdout cannot be written ({error.strerror})"
-        raise StdoutLost(f"{told}; make room, or write elsewhere") from None
+        told = f"stdout cannot be written ({error.strerror}); make room, or write elsewhere"
+        raise Failed(told) from None
 
 
 def drop_stdout() -> None:
@@ -88,10 +74,10 @@ def drop_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def tell(text: str, end: str = "\n") -> None:
+def tell(text: str) -> None:
     """Write to stderr and flush. If that fails, the work goes on."""
     with suppress(OSError):
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> None:
@@ -99,7 +85,7 @@ def fail(message: str) -> None:
     tell(f"streamer: {one_line(message)}")
 
 
-def recordings_of(paths: Iterable[str]) -> list[str]:
+def recordings_of(paths: tuple[str, ...]) -> list[str]:
     """The recordings of all paths, which may be directories."""
     from streamer.audio.source import recordings_in
 
@@ -116,17 +102,6 @@ def plain(value: Any) -> Any:
     """A text without lone surrogates, such as those of names that are not UTF-8: strict readers of
     JSON refuse them."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-
-
-@contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that worker processes are ended. On the
-    main thread."""
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def interrupt(number: int, _: object) -> None:
@@ -184,20 +159,18 @@ def _one_line_of(message: Any, category: type[Warning], *where: Any) -> str:
 
 @contextmanager
 def loading(what: str, is_service: bool = False) -> Iterator[None]:
-    """Load modules and models: no garbage collection, and a line on stderr.
+    """Load modules and models without garbage collection: the objects that are loaded stay.
 
-    The objects that are loaded stay, so collecting would be in vain. The line of a service stays,
-    others clear it. Compilation is always reported, since it takes about 8 s.
+    A service says so in a line on stderr. Compilation is always reported.
     """
     from streamer.model.kernels.library import on_compiling
 
-    clear = "\r\x1b[K" if sys.stderr.isatty() and not is_service else ""
-    if is_service or clear:
-        tell(f"loading {what} ...", end="" if clear else "\n")
+    if is_service:
+        tell(f"loading {what} ...")
 
     def compiles(is_kept: bool) -> None:
-        tell(clear, end="")
-        fail(COMPILING + (", once" if is_kept else ", at every start"))
+        told = "compiling kernels for this processor, about 8 s of CPU time"
+        fail(f"{told}, {'once' if is_kept else 'at every start'}")
 
     libc = ctypes.CDLL(None)
     if is_glibc := hasattr(libc, "malloc_trim"):  # give back what loading frees: 10 MB (2026-11)
@@ -216,7 +189,6 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
             libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
             libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
             libc.malloc_trim(0)
-        tell(clear, end="")
 
 
 @asynccontextmanager
@@ -224,10 +196,8 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
     """A describer whose models are loaded. Raises ModelError."""
     from streamer.describer import Describer
 
-    edge = [f"edge {config.edge}"] if config.loads_edge else []
-    cloud = [f"cloud {config.cloud}"] if config.loads_cloud else []
     async with Describer.open(config) as describer:
-        with loading(" and ".join(edge + cloud), is_service=is_service):
+        with loading("the models", is_service):
             await describer.load()
         yield describer
 
@@ -248,7 +218,7 @@ def each_done(
     pool = ProcessPoolExecutor(max(1, jobs), spawn, _begin)
     try:
         while True:
-            for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
+            for item in itertools.islice(items, 2 * jobs - len(in_hand)):
                 in_hand[pool.submit(call, item)] = item
             if not in_hand:
                 return
@@ -265,15 +235,15 @@ def each_done(
 
 
 def _begin() -> None:
-    """In a new process."""
+    """In a new process, which ends with its parent: it holds both ends of the pool's queue, and
+    would wait for it for ever."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A worker holds both ends of the pool's queue, and would wait for it for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
-    os._exit(1)
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -35,7 +34,6 @@ from streamer.net.service.admission import (
     Admission,
     incarnation_of,
     is_loopback,
-    keys_in,
     origin_of,
 )
 from streamer.net.service.logs import log_to
@@ -77,22 +75,18 @@ async def run_opened(
     check_free(options)  # models may take minutes to load
     try:
         async with opening as server:
-            s, host = "s" if tls else "", shown_host(options.host)
-            await server.run(
-                Address(options.host, options.port, tls),
-                lambda port: _put_line(told.format(server=server, s=s, at=f"{host}:{port}")),
-            )
+
+            def tell_address(port: int) -> None:
+                s, at = "s" if tls else "", f"{shown_host(options.host)}:{port}"
+                try:
+                    put(told.format(server=server, s=s, at=at))
+                except BrokenPipeError:  # a service goes on without a reader
+                    drop_stdout()
+
+            await server.run(Address(options.host, options.port, tls), tell_address)
     except OSError as error:
         raise cannot_listen(options, error) from None
     return 0
-
-
-def _put_line(text: str) -> None:
-    """A service goes on without a reader. Raises StdoutLost."""
-    try:
-        put(text)
-    except BrokenPipeError:
-        drop_stdout()
 
 
 @asynccontextmanager
@@ -100,7 +94,7 @@ async def open_server(
     options: ServeOptions, config: Config, key: str | None
 ) -> AsyncIterator[RealtimeServer]:
     """Load the models and make their server, which does not run yet. Raises ModelError."""
-    origins = origins_of(options.allow_origin)  # before models are loaded
+    admission = admission_of(options, PATH, key, origins_of(options.allow_origin))
     coach = None if options.coach is None else load_extra("coach").parse(options.coach)
     tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
@@ -111,7 +105,6 @@ async def open_server(
             describer.said,
             coach,
         )
-        admission = admission_of(options, PATH, key, origins)
         server = RealtimeServer(tracing(describer.stream), admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:
@@ -198,7 +191,18 @@ def cannot_listen(options: AddressOptions, error: OSError) -> Failed:
 
 def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
-    tls = tls_of(options.cert, options.key)
+    cert, private, tls = options.cert, options.key, None
+    if (cert is None) != (private is None):
+        raise ConfigError("TLS needs both --cert and --key")
+    if cert is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # never ask a terminal
+            tls.load_cert_chain(cert, private, password=lambda: b"")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            told = f"--cert {cert}, --key {private}: cannot be used ({why})"
+            raise ConfigError(f"{told}; give PEM without a password") from None
     key = key_of(options.api_key)
     if not is_loopback(options.host) and not key:  # anyone could use it
         ways = "set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1"
@@ -210,26 +214,7 @@ def door_of(options: AddressOptions) -> tuple[ssl.SSLContext | None, str | None]
 def key_of(given: str | None) -> str | None:
     """The keys, one of which clients must send. An empty one would let everybody in."""
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
-    keys = keys_in(key) if key else (key,) if key is not None else ()
-    if not all(KEY_CHARACTERS.fullmatch(each or "") for each in keys):
+    if key is not None and not all(map(KEY_CHARACTERS.fullmatch, key.split(","))):
         told = "one or more letters, digits or any of !#$%&'*+-.^_`|~, as browsers send"
         raise ConfigError(f"the API key must be {told}")
     return key
-
-
-def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """The TLS context of a certificate chain and its key, PEM files; None without. Raises
-    ConfigError."""
-    if (cert is None) != (key is None):
-        raise ConfigError("TLS needs both --cert and --key")
-    if cert is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # never ask a terminal
-        context.load_cert_chain(Path(cert), Path(key) if key else None, password=lambda: b"")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        told = f"--cert {cert}, --key {key}: cannot be used ({why})"
-        raise ConfigError(f"{told}; give PEM without a password") from None
-    return context

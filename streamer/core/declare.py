@@ -27,7 +27,6 @@ from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
 REQUIRED: Any = MISSING  # the default of an option that must be given
-BOUNDS = ("ge", "gt", "le", "lt")
 
 
 class ConfigError(ValueError):
@@ -48,13 +47,18 @@ def option(
 
 @dataclass(frozen=True)
 class Option:
-    """One declared option of a dataclass. type: without None. more: as `option` was given it."""
+    """One declared option of a dataclass. type: without None. more: as `option` was given it.
+    choices: of a Literal."""
 
     owner: Any
     name: str
     type: Any
     default: Any
     more: Mapping[str, Any]
+    flag: str  # of min_new_tokens --min-new-tokens
+    choices: tuple[str, ...]
+    is_many: bool
+    is_switch: bool
 
     def __getattr__(self, name: str) -> Any:
         """group, metavar, short, positional, unset; None if it was not given."""
@@ -66,23 +70,6 @@ class Option:
         owners = [each for each in self.owner.__mro__ if each is not object]
         below = (_texts_in(each.__module__).get((each.__name__, self.name)) for each in owners)
         return self.told or next(filter(None, below), "")
-
-    @property
-    def flag(self) -> str:
-        """min_new_tokens -> --min-new-tokens."""
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
-
-    @property
-    def is_many(self) -> bool:
-        return get_origin(self.type) is tuple
-
-    @property
-    def is_switch(self) -> bool:
-        return self.type is bool
 
     @property
     def range(self) -> str:
@@ -114,9 +101,9 @@ class Option:
         type or number. is_typed: a number may be a text that was typed."""
         if value is None and self.default is None:
             return None
-        bounds = Meta(**{each: self.more[each] for each in BOUNDS if each in self.more})
+        bounds = {each: self.more[each] for each in ("ge", "gt", "le", "lt") if each in self.more}
         try:
-            return convert(value, Annotated[self.type, bounds], strict=not is_typed)
+            return convert(value, Annotated[self.type, Meta(**bounds)], strict=not is_typed)
         except (ValidationError, UnicodeEncodeError) as error:
             told = f"choose one of {', '.join(self.choices)}" if self.choices else str(error)
             told = f"it may be {self.range}" if self.range else told
@@ -141,29 +128,20 @@ def options_of(owner: Any) -> tuple[Option, ...]:
     hints = get_type_hints(owner)
     found = []
     for each in fields(owner):
-        hint = hints[each.name]
-        inner = [arg for arg in get_args(hint) if arg is not NoneType]
-        is_optional = NoneType in get_args(hint)
-        kind = inner[0] if is_optional else hint
-        found.append(Option(owner, each.name, kind, each.default, each.metadata))
+        kind = hints[each.name]
+        if NoneType in get_args(kind):
+            (kind,) = (arg for arg in get_args(kind) if arg is not NoneType)
+        flag, origin = "--" + each.name.replace("_", "-"), get_origin(kind)
+        told = (flag, get_args(kind) if origin is Literal else (), origin is tuple, kind is bool)
+        found.append(Option(owner, each.name, kind, each.default, each.metadata, *told))
     return tuple(found)
 
 
-def check(options: Any, is_typed: bool = True) -> None:
-    """Raises ConfigError for the first option with a wrong type, name or number.
-
-    is_typed: messages call an option as it is typed (--k), otherwise by its key (k).
-    """
+def check(options: Any) -> None:
+    """Raises ConfigError for the first option with a wrong type, name or number."""
     owner: Any = type(options)
     for each in options_of(owner):
-        each.checked(getattr(options, each.name), each.flag if is_typed else each.name)
-
-
-class Checked:
-    """A base of dataclasses that check their options when they are made. Raises ConfigError."""
-
-    def __post_init__(self) -> None:
-        check(self)
+        each.checked(getattr(options, each.name), each.name)
 
 
 def check_known(names: Iterable[str], owner: type) -> None:

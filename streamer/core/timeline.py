@@ -1,5 +1,5 @@
 """A recording over time: curves of its pitch, level, speech and syllables, and its turns with their
-sentences; as plain types or WebVTT.
+sentences; as plain types.
 
 docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 """
@@ -57,21 +57,21 @@ class Curves:
 
     def placed(self, before: int, num: int) -> Curves:
         """`num` steps of a turn of which these are the ones from `before` on; silence elsewhere."""
-        to, since = slice(max(0, before), num), slice(max(0, -before), max(0, num - before))
-
-        def put(values: NDArray[Any]) -> NDArray[Any]:
-            held = np.zeros(num, values.dtype)
-            part = values[since]
-            held[to][: len(part)] = part
-            return held
-
-        return Curves(self.step_s, *map(put, self._arrays))
+        held = [np.zeros(num, values.dtype) for values in self._arrays]
+        for values, into in zip(self._arrays, held, strict=True):
+            part = values[max(0, -before) : max(0, num - before)]
+            into[max(0, before) :][: len(part)] = part
+        return Curves(self.step_s, *held)
 
     def thinned(self, max_points: int) -> Curves:
         """The same in steps twice as long, and again, until it has at most `max_points`."""
         found = self
         while len(found) > max_points:
-            found = found._halved()
+            even = len(found) // 2 * 2
+            f0, power, speech, syllables = (v[:even].reshape(-1, 2) for v in found._arrays)
+            f0_hz = (f0.sum(1) / np.maximum(1, (f0 > 0).sum(1))).astype(np.float32)
+            step_s = 2 * found.step_s
+            found = Curves(step_s, f0_hz, power.mean(1), np.any(speech, 1), syllables.sum(1))
         return found
 
     @property
@@ -80,18 +80,14 @@ class Curves:
         return decibel(self.power)
 
     @property
-    def pauses_s(self) -> list[tuple[float, float]]:
-        """(begin, end) of each stretch of 180 ms and more without speech that speech encloses."""
-        talking = itertools.pairwise(runs(self._talking()))
-        return [(end * self.step_s, begin * self.step_s) for (_, end), (begin, _) in talking]
+    def talk_s(self) -> list[tuple[float, float]]:
+        """(begin, end) of each stretch of speech. Between two lies a pause of 180 ms or more."""
+        return [(begin * self.step_s, end * self.step_s) for begin, end in runs(self._talking())]
 
     @property
-    def span_s(self) -> tuple[float, float] | None:
-        """(begin of the first speech, end of the last) in s; None without speech."""
-        spoken = np.flatnonzero(self.speech)
-        if not len(spoken):
-            return None
-        return float(spoken[0] * self.step_s), float((spoken[-1] + 1) * self.step_s)
+    def pauses_s(self) -> list[tuple[float, float]]:
+        """(begin, end) of each."""
+        return [(end, begin) for (_, end), (begin, _) in itertools.pairwise(self.talk_s)]
 
     @property
     def nuclei_s(self) -> list[float]:
@@ -105,9 +101,8 @@ class Curves:
     def rates(self) -> Iterator[tuple[float, float | None]]:
         """(time in s, syllables per second of speech around it), every RATE_STEP_S. None in a
         pause."""
-        talking = self._talking()
         added = np.concatenate([[0], np.cumsum(self.syllables, dtype=float)])
-        spoken = np.concatenate([[0], np.cumsum(talking)])
+        spoken = np.concatenate([[0], np.cumsum(self._talking())])
         half = round(RATE_OVER_S / 2 / self.step_s)
         for i in range(int(len(self) * self.step_s / RATE_STEP_S) + 1):
             at = round(i * RATE_STEP_S / self.step_s)
@@ -119,21 +114,6 @@ class Curves:
     def _talking(self) -> Flags:
         """From the first speech to the last, without pauses."""
         return without_gaps(self.speech, PAUSE_FRAMES / FRAMES_PER_S / self.step_s - 1e-6)
-
-    def _halved(self) -> Curves:
-        even = len(self) // 2 * 2
-        f0 = self.f0_hz[:even].reshape(-1, 2)
-        num = np.maximum(1, (f0 > 0).sum(1))
-        return Curves(
-            2 * self.step_s,
-            (f0.sum(1) / num).astype(np.float32),
-            self.power[:even].reshape(-1, 2).mean(1),
-            self.speech[:even:2] | self.speech[1:even:2],
-            self.syllables[:even].reshape(-1, 2).sum(1),
-        )
-
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -162,14 +142,14 @@ class Timeline:
     def as_json(self) -> dict[str, Any]:
         """Plain types; the field names have the units. None: unvoiced, or a pause."""
         curves = self.curves
-        f0 = [None if hz == 0 else hz for hz in _rounded(curves.f0_hz)]
         return {
-            "version": VERSION,
-            "file": self.file,
+            "version": 1,
+            # strict readers refuse half of a pair, as in a name that is no UTF-8
+            "file": self.file.encode(errors="backslashreplace").decode(),
             **({} if self.channel is None else {"channel": self.channel}),
             "duration_s": round(self.duration_s, 3),
             "step_s": curves.step_s,
-            "f0_hz": f0,
+            "f0_hz": [None if hz == 0 else hz for hz in _rounded(curves.f0_hz)],
             "level_dbfs": _rounded(curves.level_dbfs),
             "rate_step_s": RATE_STEP_S,
             "rate_syllables_per_s": [
@@ -191,21 +171,6 @@ class Timeline:
         }
 
 
-def captions(channels: Sequence[Timeline]) -> str:
-    """WebVTT of the channels of a recording: a cue for each turn with speech, its sentence above
-    its measures; of several, a cue's voice is its channel."""
-    cues = ["WEBVTT\n"]
-    turns = [(turn, each.channel) for each in channels for turn in each.turns]
-    for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):
-        if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
-            when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
-            voice = f"<v channel {channel}>" if len(channels) > 1 else ""
-            numbers = told_of(turn, turn.language)
-            cue = "\n".join(filter(None, (" ".join(turn.text.split()), numbers)))
-            cues.append(f"{number}\n{when}\n{voice}{_escaped(cue)}\n")
-    return "\n".join(cues)
-
-
 def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:
     """The most important measures, each with its form; those of an interval have no pauses."""
     return (
@@ -216,31 +181,13 @@ def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:
     )
 
 
-def told_of(turn: TimedTurn, language: str = "en") -> str:
+def told_of(m: SpeechMeasures, language: str) -> str:
     """The most important measures in one line, without unknown ones."""
-    share = turn.measures.pause_share
-    parts = (
-        *main_measures(turn.measures),
-        ("{:.0f} % pauses", None if share is None else 100 * share),
-    )
+    pauses = None if m.pause_share is None else 100 * m.pause_share
+    parts = (*main_measures(m), ("{:.0f} % pauses", pauses))
     known = [told(language, form, value) for form, value in parts if value is not None]
     return comma(language).join(known)
 
 
 def _rounded(values: np.ndarray) -> list[float]:
     return [round(value, 1) for value in values.tolist()]
-
-
-def _ms(seconds: float) -> int:
-    return round(1000 * seconds)
-
-
-def _clock(seconds: float) -> str:
-    """hh:mm:ss.ttt, as in WebVTT."""
-    ms = _ms(seconds)
-    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
-
-
-def _escaped(text: str) -> str:
-    """The text of a cue, without tags and arrows."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

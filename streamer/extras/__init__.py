@@ -36,7 +36,6 @@ BRINGS = {
     "opentelemetry.sdk.trace": "otel",
     "opentelemetry.exporter.otlp.proto.http": "otel",
     "matplotlib": "plot",
-    "pyarrow": "parquet",
     "sounddevice": "listen",
     "rich": "listen",
 }

@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 from processes import run_here
 
-from streamer.commands.compare import Difference
+from streamer.commands.compare import row_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.readings import Reading
 from streamer.core.text.chinese import told
@@ -31,7 +31,7 @@ def of(name, value, error, level=1):
 def test_a_word_agrees_with_the_numbers_beside_it(first, second, numbers, verdict):
     """A difference is never shown as 0, and equality never as -0."""
     takes = (of("loudness", first, 0.15), of("loudness", second, 0.15))
-    title, *shown, word = Difference.of(*takes).row("en")
+    title, *shown, word = row_of(*takes, "en")
     assert (title, " ".join(shown), word) == ("loudness", numbers, verdict)
 
 

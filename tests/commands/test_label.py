@@ -10,8 +10,7 @@ from places import ROOT, SAMPLES
 from processes import run_here
 
 import streamer
-from streamer.commands.label import made_with
-from streamer.commands.label_table import ENDS, INTERVAL_NAMES, NAMES, Rows, tags_of
+from streamer.commands.label import ENDS, Rows, made_with
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.model.checkpoint.card import read_card
@@ -40,7 +39,7 @@ def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path):
     assert status == 1
     assert "1 of 2 recordings are labelled" in err
     broken, plain = rows_of(out)
-    assert tuple(plain) == NAMES
+    assert [*plain][:3] == ["file", "text", "duration"]
     assert plain["text"].startswith("说话人")
     assert 50 < float(plain["utterance_pitch_mean"]) < 500
     assert 1 < float(plain["rate_syllables_per_s"]) < 10
@@ -72,11 +71,11 @@ def test_rows_of_other_options_are_made_anew_and_other_recordings_stay(tmp_path)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"mode": "edge", "cloud": "ws://u:secret@host:1"}, "mode edge"),
+        ({"mode": "edge"}, "mode edge"),
         ({"cloud": "ws://u:secret@host:1"}, "mode gated, cloud elsewhere"),
         ({"temperature": 0.9, "seed": 3}, "mode gated, temperature 0.9, seed 3"),
         ({"words": "models", "num_slots": 9}, "mode gated, words models"),
-        ({"attributes": "pitch, rate"}, "mode gated, says rate,pitch"),
+        ({"attributes": "pitch"}, "mode gated, attributes pitch"),
     ],
 )
 def test_a_row_names_the_options_that_its_words_depend_on(options, told):
@@ -106,7 +105,7 @@ def test_a_table_takes_up_any_name_and_what_a_killed_run_left(tmp_path):
         json.loads(line)["file"].encode() for line in lines
     ]  # strict readers refuse half pairs
     assert files[0] == rb"\udcff.wav"
-    assert all(map(found.has, names))
+    assert len(found.done) == len(names)
 
 
 def test_a_file_that_is_no_table_of_ours_is_left_alone(tmp_path):
@@ -115,32 +114,6 @@ def test_a_file_that_is_no_table_of_ours_is_left_alone(tmp_path):
     with pytest.raises(ConfigError, match=r"line 1 of .* is no row of ours; give another --out"):
         Rows(out)
     assert out.read_text("utf-8") == '{"name": 1}\nsomething\n'
-
-
-def test_a_table_in_parquet(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    out = tmp_path / "labels.parquet"
-    rows = Rows(out)
-    rows.add({"file": "a.wav", "text": "x", "pause_count": 2, "snr": 31.5})
-    rows.close()
-    rows.publish(["a.wav"])
-    (row,) = parquet.read_table(out).to_pylist()
-    assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
-
-
-def test_tags_are_those_of_dataspeech(tmp_path):
-    """Bounds belong to the bin above; the tags are those columns of the same rows."""
-    for snr, sd, noise, melody in (
-        (25.4, 70.0, "very noisy", "expressive and animated"),
-        (80.0, None, "very clean", None),
-    ):
-        found = tags_of({"snr": snr, "utterance_pitch_std": sd})
-        assert found == {"noise": noise, "speech_monotony": melody}
-    out = tmp_path / "labels.jsonl"
-    assert label(SAMPLES[0], "--out", out, "--mode", "edge")[0] == 0
-    (row,) = rows_of(out)
-    assert tuple(row) == NAMES
-    assert row | tags_of(row) == row
 
 
 def test_intervals_beside_each_recording_become_rows(tmp_path):
@@ -156,7 +129,7 @@ def test_intervals_beside_each_recording_become_rows(tmp_path):
     assert status == 1
     assert "pauses.vtt: No such file" in err
     missing, yes, no = rows_of(out)
-    assert tuple(yes) == INTERVAL_NAMES
+    assert [*yes][:3] == ["file", "start_s", "end_s"]
     assert missing["error"]
     assert [row["transcript"] for row in (yes, no)] == ["yes", "no"]
     assert [row["warning"].startswith("is cut short: ") for row in (yes, no)] == [True, True]

@@ -56,7 +56,7 @@ class Baseline:
 
     def __post_init__(self) -> None:
         try:
-            check(self, is_typed=False)
+            check(self)
         except ConfigError as error:
             raise BaselineError(str(error)) from None
 
@@ -121,7 +121,7 @@ class Coach:
     """filled pauses: this many (um, 嗯) in a minute; 0: off"""
 
     def __post_init__(self) -> None:
-        check(self, is_typed=False)
+        check(self)
         if 0 < self.fast_ratio <= 1:
             raise ConfigError(f"fast_ratio is {self.fast_ratio:g}; give more than 1, or 0 for off")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
 from streamer.config import Config, ConfigError, has_host
-from streamer.core.declare import REQUIRED, Checked, option, read_toml, taken
+from streamer.core.declare import REQUIRED, option, read_toml, taken
 
 OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}  # the director's hold for all replicas
 LOCAL = "local"
@@ -24,14 +24,13 @@ class DirectorOptions(AddressOptions):
     """ws://HOST:PORT of a replica, may be repeated"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for url in self.replicas:
             if not url.startswith(("ws://", "wss://")) or not has_host(url):
                 raise ConfigError(f"--replicas is {url!r}; give ws://HOST:PORT of a replica")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetOptions(Checked):
+class FleetOptions:
     """Run servers and verifiers as a fleet: start, scale, restart, and send clients to them. Needs
     `pip install '.[scale]'`."""
 
@@ -41,7 +40,7 @@ class FleetOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayOptions(Checked):
+class RayOptions:
     """The table [ray] of fleet.toml."""
 
     address: str = option(LOCAL, group=None)
@@ -49,7 +48,7 @@ class RayOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacingOptions(Checked):
+class PlacingOptions:
     """How many replicas of one kind, and what each needs: in [server] and in [verifier], beside
     the options of `streamer serve` and `streamer verifier`."""
 
@@ -59,7 +58,6 @@ class PlacingOptions(Checked):
     """port of the first replica; each further one has the next port"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamer.core.declare import REQUIRED, Checked, option
+from streamer.core.declare import REQUIRED, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpOptions(Checked):
+class McpOptions:
     """Offer describe, measure and compare as tools, over stdin and stdout. Needs
     `pip install '.[mcp]'`."""
 

@@ -91,8 +91,7 @@ def server(folders: Sequence[Path], config: Config) -> MCPServer:
         """Two recordings, such as two takes: for each attribute both levels and numbers, the
         difference, second less first, with its error, and a verdict in words. language: of the
         levels' names, zh or en; left out, the model's first."""
-        found = differences_of(await heard(first, language), await heard(second, language))
-        return {each.first.attribute: each.as_json() for each in found}
+        return differences_of(await heard(first, language), await heard(second, language))
 
     return tools
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamer.core.declare import REQUIRED, Checked, DeviceName, device_option, option
+from streamer.core.declare import REQUIRED, DeviceName, device_option, option
 
 DATA = "what it learns from"
 RESULT = "the model"
@@ -13,7 +13,7 @@ MACHINE = "where it runs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOptions(Checked):
+class TuneOptions:
     """Tune a model on recordings that are labelled by measures: adapters are learnt and merged.
     Needs `pip install '.[tune]'`."""
 

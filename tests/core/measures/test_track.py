@@ -64,7 +64,7 @@ def test_the_curves_have_the_pauses_and_the_speech_of_the_measures(seed):
     lengths = [end - begin for begin, end in drawn.pauses_s]
     assert len(lengths) == found.pause_count
     assert max(lengths, default=0) == pytest.approx(found.longest_pause_s)
-    begin, end = drawn.span_s
+    (begin, _), (_, end) = drawn.talk_s[0], drawn.talk_s[-1]
     assert end - begin - sum(lengths) == pytest.approx(found.speech_s)
     assert drawn.syllables.sum() == pytest.approx(found.rate_syllables_per_s * found.speech_s)
 
