@@ -75,7 +75,8 @@ def measured_with_warning(
     frames, begin_s, num_s = measurer.frames(), voice.begin / SAMPLE_RATE_HZ, num / SAMPLE_RATE_HZ
     found = []
     for start, end in spans:
-        measures = frames.between(start - begin_s, end - begin_s).measures()
+        first, last = (max(0, round((at - begin_s) * FRAMES_PER_S)) for at in (start, end))
+        measures = frames.at(slice(first, last)).measures()
         if start < begin_s:  # sound without speech, of which only the length is known
             measures = replace(measures, audio_s=max(0.0, min(end, num_s) - start))
         found.append(measures)

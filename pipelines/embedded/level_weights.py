@@ -61,7 +61,7 @@ def fit(rows: Sequence[Row]) -> levels.Learnt:
 
 def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
     """The likeliest error model of one attribute's measure."""
-    known = [(row, value) for row in rows if (value := values_of(row)[name]) is not None]
+    known = [(row, value) for row in rows if (value := values_of(row).get(name)) is not None]
     known = [(row, value) for row, value in known if name in row.true]
     x = torch.tensor([value for _, value in known])
     f = torch.tensor(np.array([features_of(row) for row, _ in known]))
@@ -160,7 +160,7 @@ def write(found: levels.Learnt, file: Path) -> None:
 
 def _spreads(row: Row, errors: dict[str, MeasureError]) -> dict:
     features, values = features_of(row), values_of(row)
-    return {name: error.spread(values[name], features) for name, error in errors.items()}
+    return {name: error.spread(values.get(name), features) for name, error in errors.items()}
 
 
 if __name__ == "__main__":

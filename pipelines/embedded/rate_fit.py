@@ -198,7 +198,7 @@ def train(args: argparse.Namespace) -> None:
 
 def halfway(rows: list[dict]) -> list[dict]:
     """The clips, with the mean of their text's syllables and those that density.npz counts."""
-    rates = read(Net.shipped(), rows) @ learnt().mixture
+    rates = read(Net.shipped(), rows) @ learnt()["mixture"]
     counts = [rate * row["seconds"] for rate, row in zip(rates, rows, strict=True)]
     both = zip(rows, counts, strict=True)
     return [row | {"syllables": (row["syllables"] + count) / 2} for row, count in both]

@@ -60,15 +60,15 @@ class Net(nn.Module):
     def shipped(cls) -> "Net":
         """The network of density.npz, to go on from. The norms are folded into it, and stay so."""
         net, known = cls().eval(), density.learnt()
-        layers = zip(net.layers, net.norms, known.kernels, known.biases, strict=True)
         with torch.no_grad():
-            for layer, norm, kernel, bias in layers:
-                layer.weight.copy_(torch.from_numpy(kernel).unflatten(0, (3, -1)).permute(2, 1, 0))
+            for i, (layer, norm) in enumerate(zip(net.layers, net.norms, strict=True)):
+                kernel = torch.from_numpy(known[f"kernel{i}"])
+                layer.weight.copy_(kernel.unflatten(0, (3, -1)).permute(2, 1, 0))
                 layer.bias.zero_()
-                norm.bias.copy_(torch.from_numpy(bias))
+                norm.bias.copy_(torch.from_numpy(known[f"bias{i}"]))
                 norm.running_var.fill_(1 - norm.eps)
-            net.head.weight.copy_(torch.from_numpy(known.head).T)
-            net.head.bias.copy_(torch.from_numpy(known.head_bias))
+            net.head.weight.copy_(torch.from_numpy(known["head"]).T)
+            net.head.bias.copy_(torch.from_numpy(known["head_bias"]))
         return net
 
     def forward(self, steps: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:

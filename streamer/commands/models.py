@@ -5,7 +5,6 @@ Listing reads configs and file headers only; no tensor and no torch model is loa
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import time
@@ -21,11 +20,11 @@ from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.layout import check_layout, shapes_of
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
 from streamer.model.kernels.library import USUAL, KernelError, kernel, kernel_directory
-from streamer.model.thinker import resolve, runs_compiled, shapes_of
+from streamer.model.thinker import resolve, runs_compiled
 from streamer.progress import Bar
 
 
@@ -40,7 +39,7 @@ def run(options: ModelsOptions) -> int:
             fail(str(error))
             status = 1
     if options.json:
-        put_json({"models": rows, "devices": [asdict(device) for device in devices()]}, indent=2)
+        put_json({"models": rows, "devices": devices()}, indent=2)
         return status
     for row in rows:
         put(f"{row['spec']} ({row['role']})")
@@ -56,7 +55,8 @@ def run(options: ModelsOptions) -> int:
         if not row["calibrated"]:
             put("  gate: these are defaults; streamer calibrate finds this model's own")
     for device in devices():
-        put(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
+        what = device["what"] or f"none ({device['why_not']})"
+        put(f"device {device['name']}: {what}")
     return status
 
 
@@ -67,25 +67,24 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         raise ModelError(directory, told)
     card = read_card(directory)
     shapes = shapes_of(directory)
-    tensors = check_layout(directory, shapes)
+    num_params, num_bytes = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     presets = {}  # thresholds, k, and the certified promise, None without one
     for preset, of in card.presets.items():
         promise = card.promises.get(preset)
         how = {"entropy": of.gate.entropy, "k": of.k, "promise": promise and asdict(promise)}
         presets[preset] = how
-    num_params = sum(math.prod(t.shape) for t in tensors)
     return {
         "spec": spec,
         "role": role,
         "name": card.name,
         "num_params": num_params,
-        "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
+        "megabytes": round(num_bytes / 1e6, 1),
         "fingerprint": fingerprint_of(directory),
         "device": "cpu",
         "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
-        "calibrated": card.calibrated,
+        "calibrated": bool(card.gate),
         "presets": presets,
         "levels": levels,
         "languages": list(card.spoken),

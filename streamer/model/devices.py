@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import os
-import sys
-from dataclasses import dataclass
 from typing import TextIO
 
-# A kernel that returns waits for the GIL until a busy thread gives it up: 5 ms by default, more
-# than most kernels take. 48 live streams, 2026-11: first text after 60 % of the time.
-SWITCH_S = 0.0005
 
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """name: as `--device` takes it. what: in words; empty where `why_not` says why."""
-
-    name: str
-    what: str
-    why_not: str = ""
-
-
-def devices() -> list[Device]:
-    """The CPU, and the GPU that `--device cuda` takes or why there is none."""
-    return [Device("cpu", f"{os.cpu_count() or 1} cores"), _cuda()]
-
-
-def _cuda() -> Device:
+def devices() -> list[dict[str, str]]:
+    """The CPU, and the GPU that `--device cuda` takes. name: as `--device` takes it. what: in
+    words; empty where `why_not` says why."""
+    what = why_not = ""
     try:
         import torch  # late: few models need it
     except ImportError:
-        return Device("cuda", "", "torch is not installed")
-    if torch.version.cuda is None:
-        return Device("cuda", "", f"torch {torch.__version__} is a build without CUDA")
-    if not torch.cuda.is_available():
-        return Device("cuda", "", f"torch {torch.__version__}: the driver shows no GPU")
-    gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
-    return Device("cuda", f"{torch.cuda.get_device_name(0)}, {gigabytes:.0f} GB")
+        why_not = "torch is not installed"
+    else:
+        if torch.version.cuda is None:
+            why_not = f"torch {torch.__version__} is a build without CUDA"
+        elif not torch.cuda.is_available():
+            why_not = f"torch {torch.__version__}: the driver shows no GPU"
+        else:
+            gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
+            what = f"{torch.cuda.get_device_name(0)}, {gigabytes:.0f} GB"
+    cpu = {"name": "cpu", "what": f"{os.cpu_count() or 1} cores", "why_not": ""}
+    return [cpu, {"name": "cuda", "what": what, "why_not": why_not}]
 
 
 def num_cores() -> int:
@@ -50,11 +37,6 @@ def num_cores() -> int:
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or "max"
         return cores
-
-
-def set_switch_interval() -> None:
-    """Have busy Python threads give up the GIL sooner."""
-    sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
 
 
 def is_ours(file: int | TextIO) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ class Listener:
         self.sequence = Sequence(prompt, n_cached=len(prompt))
         self._slot: int | None = thinker.engine.open()
         self._ledger = WindowLedger()
-        self._windows: list[MelWindow] = []
         # per window [n, hidden], kept for a redo after a stale window
         self._embeddings: list[Any] = []
         self._starts: list[int] = []  # per window, its first position
@@ -53,7 +51,14 @@ class Listener:
         self._ledger.observe(heard.maximum, heard.num_taken)
         if not heard.windows and self._ledger.due(heard.num_taken) is None:
             return None
-        return self._hear(heard)
+
+        def steps() -> Steps[None]:
+            for window in heard.windows:
+                yield from self._append(window)
+                yield from self._prefill()
+            yield from self._redo(self._ledger.due(heard.num_taken))
+
+        return steps()
 
     def so_far(self, window: MelWindow) -> Steps[Listener]:
         """Steps that return a listener whose turn ends with `window`, on the same KV slot after
@@ -64,7 +69,8 @@ class Listener:
         """
         fork = copy.copy(self)
         fork.sequence = Sequence(self.sequence.ids, self.sequence.n_cached)
-        fork._hold((yield from fork._encode(window, self._ledger.clip_max(window))))
+        maximum = max(self._ledger.maximum, window.maximum)
+        fork._hold((yield Encode(window.features(maximum))))
         fork.sequence.extend(self._suffix)
         fork.sequence.start_answer()
         return fork
@@ -78,9 +84,7 @@ class Listener:
         prefills: only the suffix stays pending. For a model that speaks second: it has the time,
         its first step not.
         """
-        stale = self._ledger.finish(maximum)
-        if stale is not None:
-            yield from self._redo(stale)
+        yield from self._redo(self._ledger.finish(maximum))
         for window in rest:
             yield from self._append(window, is_urgent=True)
         if prefills:
@@ -99,9 +103,8 @@ class Listener:
 
     def features(self) -> NDArray[np.float32]:
         """[mels, frames] of all windows under the clip's maximum: the stock extractor's output."""
-        return np.concatenate(
-            [window.features(self._ledger.maximum) for window in self._windows], axis=1
-        )
+        ledger = self._ledger
+        return np.concatenate([w.features(ledger.maximum) for w in ledger.windows], axis=1)
 
     def close(self) -> None:
         """Give the KV slot back, and the sound; a second call does nothing."""
@@ -110,26 +113,14 @@ class Listener:
             self._slot = None
             # a caller may keep the ended session: 3 MB for a minute
             self._ledger = WindowLedger()
-            self._windows, self._embeddings, self._tail = [], [], None
-
-    def _hear(self, heard: Heard) -> Steps[None]:
-        for window in heard.windows:
-            yield from self._append(window)
-            yield from self._prefill()
-        stale = self._ledger.due(heard.num_taken)
-        if stale is not None:
-            yield from self._redo(stale)
+            self._embeddings, self._tail = [], None
 
     def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""
-        embeddings = yield from self._encode(window, self._ledger.deliver(window), is_urgent)
-        self._windows.append(window)
+        embeddings = yield Encode(window.features(self._ledger.deliver(window)), is_urgent)
         self._starts.append(len(self.sequence))
         self._embeddings.append(embeddings)
         self._hold(embeddings)
-
-    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Any]:
-        return (yield Encode(np.asarray(window.features(maximum)), is_urgent))
 
     def _hold(self, embeddings: Any) -> None:
         """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
@@ -140,13 +131,16 @@ class Listener:
         if self.sequence.pending:
             yield from self.feed(num_logits=0)
 
-    def _redo(self, from_index: int) -> Steps[None]:
-        """Roll back to a stale window, and prefill; only what the maximum changed is encoded."""
+    def _redo(self, from_index: int | None) -> Steps[None]:
+        """Roll back to a stale window, if any, and prefill; only what the maximum changed is
+        encoded."""
+        if from_index is None:
+            return
         self.sequence.replace_tail(self._starts[from_index])
         self._tail = None
-        for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):
-            if redo.changed:
-                self._embeddings[i] = yield from self._encode(redo.window, self._ledger.maximum)
+        for i, (window, is_changed) in enumerate(self._ledger.redo(from_index), start=from_index):
+            if is_changed:
+                self._embeddings[i] = yield Encode(window.features(self._ledger.maximum))
             self._hold(self._embeddings[i])
         yield from self._prefill()
 
@@ -162,17 +156,9 @@ REST_SAMPLES = WINDOW_SAMPLES // 2
 MAX_WINDOWS = 151
 
 
-@dataclass(frozen=True)
-class Redo:
-    """A window to prefill again; where not `changed`, its old embeddings still hold."""
-
-    window: MelWindow
-    changed: bool
-
-
 class WindowLedger:
     """The clamp under which each window of one clip was delivered, and the windows that the growing
-    maximum made stale. It keeps the raw windows (at most `max_windows`).
+    maximum made stale. It keeps the raw windows (at most MAX_WINDOWS).
 
     The features are clamped 80 dB below the maximum of the WHOLE clip, which is unknown while it is
     arriving. So each window is delivered (encoded and prefilled) under the maximum so far, and
@@ -184,11 +170,10 @@ class WindowLedger:
     `redo(index)` again.
     """
 
-    def __init__(self, max_windows: int = MAX_WINDOWS) -> None:
+    def __init__(self) -> None:
         self.maximum = -np.inf
         self.num_reencoded = 0  # windows encoded again because their features changed
-        self._max_windows = max_windows
-        self._windows: list[MelWindow] = []
+        self.windows: list[MelWindow] = []
         self._floors: list[np.float32] = []  # per window, the clamp it was last delivered with
         self._risen_at = 0
         self._now = 0
@@ -200,28 +185,19 @@ class WindowLedger:
             self.maximum = maximum
             self._risen_at = now_samples
 
-    def clip_max(self, window: MelWindow) -> float:
-        """The maximum to encode a provisional window with, which changes nothing."""
-        return max(self.maximum, window.maximum)
-
     def deliver(self, window: MelWindow) -> float:
         """Records that the next window is encoded now; returns the clip maximum to take its
-        features with.
-
-        Raises ValueError for a window out of turn or beyond `max_windows`.
-        """
-        if window.index != len(self._windows):
-            raise ValueError(f"window {window.index} delivered in place of {len(self._windows)}")
-        if window.index >= self._max_windows:
-            raise ValueError(f"the clip is longer than {self._max_windows} windows")
+        features with. Raises ValueError beyond MAX_WINDOWS."""
+        if len(self.windows) >= MAX_WINDOWS:
+            raise ValueError(f"the clip is longer than {MAX_WINDOWS} windows")
         self.observe(window.maximum, window.end_samples)
-        self._windows.append(window)
+        self.windows.append(window)
         self._floors.append(_floor(self.maximum))
         return self.maximum
 
     def stale(self) -> int | None:
         """The first window whose features would differ under the present maximum, or None."""
-        return next((i for i in range(len(self._windows)) if self._is_stale(i)), None)
+        return next((i for i in range(len(self.windows)) if self._is_stale(i)), None)
 
     def due(self, now_samples: int) -> int | None:
         """`stale`, once the maximum was stable for 100 ms: a rise has several steps, one redo."""
@@ -235,23 +211,23 @@ class WindowLedger:
         self.observe(maximum, self._risen_at)
         return self.stale()
 
-    def redo(self, from_index: int) -> list[Redo]:
+    def redo(self, from_index: int) -> list[tuple[MelWindow, bool]]:
         """Takes all windows from `from_index` on as delivered under the present maximum.
 
-        The caller must now prefill each of them again, in order, with features under `maximum`.
+        The caller must now prefill each of them again, in order, with features under `maximum`;
+        where it is False, the old embeddings still hold.
         """
-        redos = [
-            Redo(self._windows[i], self._is_stale(i)) for i in range(from_index, len(self._windows))
-        ]
+        indices = range(from_index, len(self.windows))
+        redos = [(self.windows[i], self._is_stale(i)) for i in indices]
         self._floors[from_index:] = [_floor(self.maximum)] * len(redos)
-        num_changed = sum(redo.changed for redo in redos)
+        num_changed = sum(is_changed for _, is_changed in redos)
         self.num_reencoded += num_changed
         self._resting_until = self._now + num_changed * REST_SAMPLES
         return redos
 
     def _is_stale(self, index: int) -> bool:
         floor = _floor(self.maximum)
-        return bool(floor > self._floors[index] and self._windows[index].minimum < floor)
+        return bool(floor > self._floors[index] and self.windows[index].minimum < floor)
 
 
 def _floor(maximum: float) -> np.float32:

@@ -62,24 +62,11 @@ class Job:
 
 @dataclass(slots=True)
 class _Hand:
-    """One stream's steps, what they want next, and how many ids of that row are fed already."""
+    """What the steps of a job want next, None before they are started, and how many ids of that row
+    are fed already."""
 
-    job: Job
-    wanted: Row | Encode
+    wanted: Row | Encode | None = None
     num_fed: int = 0
-
-    def piece(self, row: Row, budget: int) -> Row:
-        """At most `budget` ids of `row`, but at its end all that logits are wanted of."""
-        first = self.num_fed
-        left = len(row.ids) - self.num_fed
-        n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
-        embeds = (
-            None
-            if row.embeds is None or first >= len(row.embeds)
-            else row.embeds[first : first + n]
-        )
-        num_logits = row.num_logits if n == left else 0
-        return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits)
 
 
 class StepScheduler:
@@ -94,57 +81,52 @@ class StepScheduler:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[Job] = []  # added, not started
-        # started, in the order in which they began to want what they want
+        # in the order in which they began to want what they want
         self._hands: dict[Job, _Hand] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._hands)
+        return len(self._hands)
 
     def add(self, job: Job) -> None:
         """Take part from the next round on."""
-        self._waiting.append(job)
+        self._hands[job] = _Hand()
 
     def drop(self, job: Job) -> None:
         """Take no further part: the steps are closed where they stand. Others are ignored."""
-        if job in self._waiting:
-            self._waiting.remove(job)
-            job.steps.close()
         if self._hands.pop(job, None) is not None:
             job.steps.close()
 
     def run(self) -> list[Job]:
         """One round: start what waits, encode, feed; the jobs that are done."""
-        waiting = self._waiting
-        self._waiting = []
+        waiting = [job for job, hand in self._hands.items() if hand.wanted is None]
         done = [job for job in waiting if self._advance(job, None)]
-        done += [hand.job for hand, found in self._encode() if self._advance(hand.job, found)]
-        for hand, row, logits in self._feed():
+        done += [job for job, found in self._encode() if self._advance(job, found)]
+        for job, row, logits in self._feed():
+            hand = self._hands[job]
             hand.num_fed += len(row.ids)
             assert isinstance(hand.wanted, Row)
             is_fed = isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids)
-            done += [hand.job] if is_fed and self._advance(hand.job, logits) else []
+            done += [job] if is_fed and self._advance(job, logits) else []
         return done
 
-    def _encode(self) -> list[tuple[_Hand, Any]]:
-        """The windows of this round, those of one length at once."""
+    def _encode(self) -> list[tuple[Job, Any]]:
+        """The embeddings of this round's windows, those of one length at once."""
         wanted = [
-            (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
+            (j, hand.wanted) for j, hand in self._hands.items() if type(hand.wanted) is Encode
         ]
         if not wanted:
             return []
         wanted.sort(key=lambda one: not one[1].is_urgent)
         length = wanted[0][1].features.shape[-1]
-        chosen = [one for one in wanted if one[1].features.shape[-1] == length][
-            : self._engine.tower.windows_at_once
-        ]
+        chosen = [one for one in wanted if one[1].features.shape[-1] == length]
+        chosen = chosen[: self._engine.tower.windows_at_once]
         try:
             found = list(self._engine.encode(np.stack([window.features for _, window in chosen])))
         except Exception as error:
-            return [(hand, error) for hand, _ in chosen]
-        return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
+            return [(job, error) for job, _ in chosen]
+        return [(job, embeddings) for (job, _), embeddings in zip(chosen, found, strict=True)]
 
-    def _feed(self) -> list[tuple[_Hand, Row, Any]]:
+    def _feed(self) -> list[tuple[Job, Row, Any]]:
         """The rows of this round, fed in one step, and their logits."""
         rows = self._plan()
         if not rows:
@@ -152,32 +134,30 @@ class StepScheduler:
         try:
             logits: list[Any] = [*self._engine.step([row for _, row in rows])]
         except Exception:  # one row cannot be fed: find out whose
-            logits = [self._alone(row) for _, row in rows]
-        return [(hand, row, got) for (hand, row), got in zip(rows, logits, strict=True)]
+            logits = []
+            for _, row in rows:
+                try:
+                    logits += self._engine.step([row])
+                except Exception as error:
+                    logits.append(error)
+        return [(job, row, got) for (job, row), got in zip(rows, logits, strict=True)]
 
-    def _plan(self) -> list[tuple[_Hand, Row]]:
-        short: list[tuple[_Hand, Row]] = []
-        long: list[tuple[_Hand, Row]] = []
-        for hand in self._hands.values():
-            row = hand.wanted
-            if isinstance(row, Row):
+    def _plan(self) -> list[tuple[Job, Row]]:
+        short: list[tuple[Job, Row]] = []
+        long: list[tuple[Job, Row]] = []
+        for job, hand in self._hands.items():
+            if isinstance(row := hand.wanted, Row):
                 is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
-                (short if is_short else long).append((hand, row))
+                (short if is_short else long).append((job, row))
         long.sort(key=lambda one: one[1].num_logits == 0)
-        planned = [(hand, hand.piece(row, SHORT_IDS)) for hand, row in short]
+        planned = [(job, _piece(row, self._hands[job].num_fed, SHORT_IDS)) for job, row in short]
         budget = PREFILL_IDS
-        for hand, row in long:
+        for job, row in long:
             if budget <= 0:
                 break
-            planned.append((hand, hand.piece(row, budget)))
+            planned.append((job, _piece(row, self._hands[job].num_fed, budget)))
             budget -= len(planned[-1][1].ids)
         return planned
-
-    def _alone(self, row: Row) -> Any:
-        try:
-            return self._engine.step([row])[0]
-        except Exception as error:
-            return error
 
     def _advance(self, job: Job, got: Any) -> bool:
         """Go on to what the steps want next, or to their end: then True."""
@@ -190,6 +170,17 @@ class StepScheduler:
         except Exception as error:
             job.error = error
         else:
-            self._hands[job] = _Hand(job, wanted)
+            self._hands[job] = _Hand(wanted)
             return False
         return True
+
+
+def _piece(row: Row, first: int, budget: int) -> Row:
+    """At most `budget` ids of `row` from its `first` on, but at its end all that logits are wanted
+    of."""
+    left = len(row.ids) - first
+    n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
+    has_embeds = row.embeds is not None and first < len(row.embeds)
+    embeds = row.embeds[first : first + n] if has_embeds else None
+    num_logits = row.num_logits if n == left else 0
+    return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits)

@@ -140,7 +140,7 @@ class Parts:
         if stop_reason == "no_speech" or (measures is not None and closed.shows_measures):
             speech_s = math.inf
         elif measures is not None:
-            faults += measures.faults
+            faults += measures.faults_in("en")
             speech_s = min(audio_s, measures.speech_s)
         name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
         return Description(

@@ -78,7 +78,7 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
     first = list(done)
     for role in ("edge", "cloud"):
         model = load(str(args.out / role), role)
-        assert model.card.calibrated
+        assert model.card.gate
         assert set(model.card.promises) == {"fluent", "quality"}
     with np.load(measures / "density.npz") as made, np.load(WEIGHTS) as shipped:
         assert {n: made[n].shape for n in made.files} == {n: shipped[n].shape for n in made.files}

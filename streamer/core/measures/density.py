@@ -16,14 +16,11 @@ from __future__ import annotations
 import copy
 import functools
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import NUM_MELS, Growing
-
-Floats = NDArray[np.float32]
+from streamer.core.measures.frames import NUM_MELS, Floats, Growing
 
 WEIGHTS = Path(__file__).with_name("density.npz")
 STEP_FRAMES = 3
@@ -39,15 +36,9 @@ BLOCK = 4
 NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 
 
-class Network(NamedTuple):
-    """Kernels [3 * inputs, outputs] and biases of the convolutions; `head` [channels, classes + 1]
-    with its bias; `mixture`: weights of begun nuclei and of density. All float32."""
-
-    kernels: tuple[Floats, ...]
-    biases: tuple[Floats, ...]
-    head: Floats
-    head_bias: Floats
-    mixture: Floats
+# Sums the steps around each of a block [BLOCK, BLOCK + PAST_STEPS + AHEAD_STEPS].
+_APART = np.arange(BLOCK + PAST_STEPS + AHEAD_STEPS) - np.arange(BLOCK)[:, None]
+_WINDOW = ((_APART >= 0) & (_APART <= PAST_STEPS + AHEAD_STEPS)).astype(np.float32)
 
 
 class Density:
@@ -59,7 +50,6 @@ class Density:
 
     def __init__(self) -> None:
         held = PAST_STEPS + AHEAD_STEPS
-        widths = [len(kernel) // 3 for kernel in learnt().kernels]
         self._final = Growing()  # per frame
         self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
         self._num = 0  # steps fed until now
@@ -68,7 +58,8 @@ class Density:
         self._steps = np.zeros((held, STEP_FRAMES * NUM_BANDS), np.float32)
         self._here = np.zeros(held, np.float32)
         self._layers = [
-            np.zeros((2 * d, n), np.float32) for d, n in zip(SPANS, widths, strict=True)
+            np.zeros((2 * apart, len(learnt()[f"kernel{i}"]) // 3), np.float32)
+            for i, apart in enumerate(SPANS)
         ]
         self._nuclei = np.zeros((1, NUM_NUCLEI), np.float32)
 
@@ -78,7 +69,7 @@ class Density:
         whole = len(frames) // (BLOCK * STEP_FRAMES) * BLOCK * STEP_FRAMES
         self._rest = frames[whole:].copy()
         if whole:
-            self._final.append(_per_frame(self._feed(_in_steps(frames[:whole]))))
+            self._final.append(self._feed(_in_steps(frames[:whole])))
 
     def skip(self, num: int) -> None:
         """The next `num` frames hold no syllable, and nothing hears them; none was added yet."""
@@ -99,12 +90,12 @@ class Density:
         values = ended._feed(padded, self._num + len(steps))
         known = (min(self._num, REACH) + len(steps)) * STEP_FRAMES
         known -= -len(self._rest) % STEP_FRAMES
-        return np.concatenate([self._final.values, _per_frame(values)[:known]])
+        return np.concatenate([self._final.values, values[:known]])
 
     def _feed(self, steps: Floats, total: int | None = None) -> Floats:
-        """Feed whole blocks of steps; returns the syllables in the steps that are complete with
-        them, REACH steps back. total: number of the turn's steps, where blocks reach past its end.
-        """
+        """Feed whole blocks of steps; returns the syllables in each frame of the steps that are
+        complete with them, REACH steps back. total: number of the turn's steps, where blocks reach
+        past its end."""
         rows = np.arange(self._num, self._num + len(steps))
         steps = np.concatenate([self._steps, steps])
         here = np.concatenate([self._here, _exist(rows, total)[:, 0]])
@@ -119,7 +110,8 @@ class Density:
         self._num += len(rows)
         self._steps, self._here = steps[len(rows) :].copy(), here[len(rows) :].copy()
         self._nuclei = nuclei.copy()
-        return values[np.searchsorted(rows, 0) :]
+        values = values[np.searchsorted(rows, 0) :]
+        return np.repeat(values / np.float32(STEP_FRAMES), STEP_FRAMES)
 
 
 def in_bands(raw: Floats) -> Floats:
@@ -130,25 +122,18 @@ def in_bands(raw: Floats) -> Floats:
 
 
 @functools.cache
-def learnt() -> Network:
-    """The network that ships. Raises OSError if its file is missing."""
+def learnt() -> dict[str, Floats]:
+    """The network that ships: `kernel0` [3 * inputs, outputs] and `bias0` of the first convolution,
+    and so on; `head` [channels, classes + 1] and `head_bias`; `mixture`: weights of begun nuclei
+    and of density. Raises OSError if its file is missing."""
     with np.load(WEIGHTS) as held:
-        arrays = {name: held[name].astype(np.float32) for name in held.files}
-    each = range(len(SPANS))
-    kernels = tuple(arrays[f"kernel{i}"] for i in each)
-    biases = tuple(arrays[f"bias{i}"] for i in each)
-    rest = (arrays[name] for name in ("head", "head_bias", "mixture"))
-    return Network(kernels, biases, *rest)
+        return {name: held[name].astype(np.float32) for name in held.files}
 
 
 def _in_steps(frames: Floats) -> Floats:
     """[n, NUM_BANDS] to [ceil(n / 3), 3 * NUM_BANDS]; the last frame fills an incomplete step."""
     frames = np.pad(frames, ((0, -len(frames) % STEP_FRAMES), (0, 0)), mode="edge")
     return frames.reshape(-1, STEP_FRAMES * NUM_BANDS)
-
-
-def _per_frame(values: Floats) -> Floats:
-    return np.repeat(values / np.float32(STEP_FRAMES), STEP_FRAMES)
 
 
 def _exist(rows: NDArray[np.int64], total: int | None) -> Floats:
@@ -165,7 +150,7 @@ def _over_their_means(steps: Floats, here: Floats) -> Floats:
     means[:, :-1] = np.add.reduce(bands, 1) / np.float32(STEP_FRAMES)
     means *= here[:, None]
     begins = range(0, len(steps) - size, BLOCK)
-    sums = _window() @ np.stack([means[i : i + BLOCK + size] for i in begins])
+    sums = _WINDOW @ np.stack([means[i : i + BLOCK + size] for i in begins])
     middle = (sums[..., :-1] / np.maximum(sums[..., -1:], 1)).reshape(-1, 1, NUM_BANDS)
     off = bands[PAST_STEPS : len(steps) - AHEAD_STEPS] - middle
     found: Floats = np.minimum(np.maximum(off, -MOST), MOST).reshape(len(off), -1)
@@ -174,11 +159,10 @@ def _over_their_means(steps: Floats, here: Floats) -> Floats:
 
 def _convolved(index: int, inputs: Floats, apart: int) -> Floats:
     """Outputs of one layer [n, channels] for inputs [n + 2 apart, ...]."""
-    network = learnt()
     num = len(inputs) - 2 * apart
     near = np.concatenate([inputs[i * apart : i * apart + num] for i in range(3)], 1)
-    blocks = near.reshape(-1, BLOCK, near.shape[1]) @ network.kernels[index]
-    hidden: Floats = np.maximum(blocks.reshape(num, -1) + network.biases[index], 0)
+    blocks = near.reshape(-1, BLOCK, near.shape[1]) @ learnt()[f"kernel{index}"]
+    hidden: Floats = np.maximum(blocks.reshape(num, -1) + learnt()[f"bias{index}"], 0)
     if index:
         hidden += inputs[apart : apart + num]
     return hidden
@@ -187,19 +171,12 @@ def _convolved(index: int, inputs: Floats, apart: int) -> Floats:
 def _counted(hidden: Floats, before: Floats, exist: Floats) -> tuple[Floats, Floats]:
     """Syllables in each step [n], and the nuclei's posteriors of the last step."""
     network = learnt()
-    blocks = hidden.reshape(-1, BLOCK, hidden.shape[1]) @ network.head
-    said = blocks.reshape(len(hidden), -1) + network.head_bias
+    blocks = hidden.reshape(-1, BLOCK, hidden.shape[1]) @ network["head"]
+    said = blocks.reshape(len(hidden), -1) + network["head_bias"]
     phones, density = said[:, :-1], np.logaddexp(np.float32(0), said[:, -1])
     odds = np.exp(phones - phones.max(1, keepdims=True))
     nuclei = odds[:, 1 : NUM_NUCLEI + 1] / odds.sum(1, keepdims=True) * exist
     earlier = np.concatenate([before, nuclei[:-1]])
     begun = (nuclei * (1 - earlier)).sum(1)
-    return network.mixture[0] * begun + network.mixture[1] * density, nuclei[-1:]
-
-
-@functools.cache
-def _window() -> Floats:
-    """Sums the steps around each of a block [BLOCK, BLOCK + PAST_STEPS + AHEAD_STEPS]."""
-    size = PAST_STEPS + AHEAD_STEPS + 1
-    at = np.arange(BLOCK + size - 1) - np.arange(BLOCK)[:, None]
-    return ((at >= 0) & (at < size)).astype(np.float32)
+    mixture = network["mixture"]
+    return mixture[0] * begun + mixture[1] * density, nuclei[-1:]

@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
-from streamer.core.measures.frames import FRAMES_PER_S, Growing, runs, without_gaps
+from streamer.core.measures.frames import FRAMES_PER_S, Floats, Growing, runs, without_gaps
 from streamer.core.measures.track import Frames
-
-Floats = NDArray[np.float32]
 
 # Chosen on read speech of 60 people in English and Mandarin, with filled pauses inserted; the fall
 # of the pitch after a look at the recall of bench/fillers.py, whose other languages were not used
@@ -38,29 +36,21 @@ DEPTH = 3.0  # log10 power under a frame's loudest band, below which bands are a
 RECENT_FRAMES = 60 * FRAMES_PER_S
 
 
-class Changes:
-    """How far the shape of each frame's spectrum is from that of LAG frames before."""
+class Changes(Growing):
+    """How far the shape of each frame's spectrum is from that of LAG frames before: log10 power,
+    mean over the bands [n]."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._shapes = np.full((LAG, NUM_BANDS), 99.0, np.float32)
-        self._found = Growing()
 
     def add(self, raw: Floats) -> None:
         """[n, 128] log10 mel power."""
         bands = in_bands(raw)
         bands = np.maximum(bands, bands.max(1, keepdims=True, initial=-99) - DEPTH)
         both = np.concatenate([self._shapes, bands - bands.mean(1, keepdims=True)])
-        self._found.append(np.abs(both[LAG:] - both[:-LAG]).mean(1))
+        self.append(np.abs(both[LAG:] - both[:-LAG]).mean(1))
         self._shapes = both[-LAG:]
-
-    def drop(self, num: int) -> None:
-        """Forget the first `num` frames."""
-        self._found.drop(num)
-
-    @property
-    def values(self) -> Floats:
-        """Log10 power, mean over the bands [n]."""
-        return self._found.values
 
 
 class RecentFilledPauses:
@@ -106,15 +96,13 @@ def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
         if end - begin < MIN_FRAMES or steady[first:end].mean() < MIN_STEADY:
             continue
         at = begin + np.flatnonzero(is_voiced[begin:end])
-        is_even = (
-            _is_even(at - begin, semitones[at]) and np.median(semitones[at]) <= usual + MOST_ABOVE
-        )
+        is_low = np.median(semitones[at]) <= usual + MOST_ABOVE
         num = frames.density[max(0, begin - 6) : end + 6].sum()
         # silence, or the recording's edge, lies near on both sides
         before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
         after = is_silent[end : end + MAX_EDGE + 1]
         is_apart = (begin <= MAX_EDGE or before.any()) and (len(after) <= MAX_EDGE or after.any())
-        if is_even and num <= MAX_SYLLABLES and is_apart:
+        if is_low and num <= MAX_SYLLABLES and is_apart and _is_even(at - begin, semitones[at]):
             found.append((begin, end))
     return found
 

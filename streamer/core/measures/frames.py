@@ -30,15 +30,10 @@ _FFT_SAMPLES = 400
 _HANN_POWER = 150  # sum of the window's squares
 
 
-def _mel_edges_hz() -> NDArray[np.float64]:
-    """Edges of Slaney's mel bands [130]: 200/3 Hz per mel below 1 kHz, then 27 per factor of
-    6.4."""
-    step = np.log(6.4) / 27.0
-    mels = np.linspace(0.0, 15.0 + np.log(8000.0 / 1000.0) / step, NUM_MELS + 2)
-    return np.where(mels < 15.0, 200.0 * mels / 3.0, 1000.0 * np.exp(step * (mels - 15.0)))
-
-
-MEL_EDGES_HZ = _mel_edges_hz()
+# Edges of Slaney's mel bands [130]: 200/3 Hz per mel below 1 kHz, then 27 per factor of 6.4.
+_STEP = np.log(6.4) / 27.0
+_MELS = np.linspace(0.0, 15.0 + np.log(8000.0 / 1000.0) / _STEP, NUM_MELS + 2)
+MEL_EDGES_HZ = np.where(_MELS < 15.0, 200.0 * _MELS / 3.0, 1000.0 * np.exp(_STEP * (_MELS - 15.0)))
 BAND_HZ = MEL_EDGES_HZ[1:-1].astype(np.float32)  # the centre of each mel band [128]
 # the height of each triangle [128]: 2 / its width in Hz
 BAND_PEAK = (2.0 / (MEL_EDGES_HZ[2:] - MEL_EDGES_HZ[:-2])).astype(np.float32)
@@ -59,13 +54,6 @@ def decibel(power: Floats) -> Floats:
     """10 log10 of a mean square; silence is -120."""
     level: Floats = 10 * np.log10(power + 1e-12)
     return level
-
-
-def smoothed(power: Floats, num: int) -> Floats:
-    """The mean of each frame [n] and `num` to each side; silence lies around them."""
-    width = 2 * num + 1
-    around = np.convolve(power, np.full(width, 1 / width))
-    return around[num : num + len(power)].astype(np.float32)
 
 
 def level_of_speech(power: Floats, level_db: Floats) -> float:
@@ -135,13 +123,6 @@ class Growing:
 
 OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
 MIN_SEMITONES = 0.1
-
-
-def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
-    """Between which frequencies a voice lies, of a first look at it [n], n > 0: what lies beyond
-    are mostly errors of an octave (De Looze & Hirst, 2008)."""
-    low, high = np.percentile(voiced_hz, (15, 85))
-    return 0.75 * float(low), 1.6 * float(high)
 
 
 def pitch_stats(voiced_hz: NDArray[np.float32]) -> dict[str, float]:

@@ -24,7 +24,6 @@ from streamer.core.measures.speech_measures import (
 )
 from streamer.core.rules.settings import LevelWeights, quantised
 
-WEIGHTS = {"rate": 0.40, "pitch": 0.22, "variation": 0.30, "loudness": 0.30, "pauses": -0.20}
 BOUNDS = {
     "rate": (3.2, 4.3, 5.6, 7.0),  # syllables per second of speech
     "pitch": (115.0, 165.0, 225.0),  # median f0, Hz
@@ -55,17 +54,18 @@ def level_of(name: str, value: float) -> int:
 
 
 def standardised(*values: float) -> list[float]:
-    """The measures of WEIGHTS in their order, each with about zero mean and unit range."""
-    pairs = zip(WEIGHTS, values, strict=True)
-    return [_standard(name, float(on_axis(name, [value])[0])) for name, value in pairs]
+    """The measures of AROUSAL in their order, each with about zero mean and unit range."""
+    return [
+        _standard(name, float(on_axis(name, v))) for name, v in zip(AROUSAL, values, strict=True)
+    ]
 
 
 def arousal_of(z: list[float]) -> float:
-    return float(sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True)))
+    return float(sum(of[0] * value for of, value in zip(AROUSAL.values(), z, strict=True)))
 
 
 def _standard(name: str, at: float) -> float:
-    slope, offset = TERMS[name]
+    _, slope, offset = AROUSAL[name]
     return slope * ((min(at, MOST_PAUSES) if name == "pauses" else at) - offset)
 
 
@@ -76,14 +76,13 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
     in a clipped recording level and timbre, the rate where it is under LEAST_RATE. Arousal is known
     where all that it sums is.
     """
-    if found.speech_s < MIN_SPEECH_S:
-        return dict.fromkeys(BOUNDS)
+    known = measured(found) if found.speech_s >= MIN_SPEECH_S else {}
     is_noisy = found.snr_db is not None and found.snr_db < MIN_SNR_DB
-    unknown = {*(OF_NOISE if is_noisy else ())}
-    unknown |= {*(OF_CLIPPING if found.clipped_share > MAX_CLIPPED else ())}
-    known = {name: v for name, v in _measured(found).items() if name not in unknown}
-    if all(name in known for name in WEIGHTS):
-        known["arousal"] = arousal_of(standardised(*(known[name] for name in WEIGHTS)))
+    is_clipped = found.clipped_share > MAX_CLIPPED
+    for name in (*(OF_NOISE if is_noisy else ()), *(OF_CLIPPING if is_clipped else ())):
+        known.pop(name, None)
+    if known.keys() >= AROUSAL.keys():
+        known["arousal"] = arousal_of(standardised(*(known[name] for name in AROUSAL)))
     return {name: level_of(name, known[name]) if name in known else None for name in BOUNDS}
 
 
@@ -101,13 +100,13 @@ CROWD_OPINION = 0.5
 NARROW_OPINION = {"pitch": 1.0, "variation": 0.5, "timbre": 0.5}
 LEAST_CHANCE = 0.002  # shared by all levels: the labels err, too
 IN_OCTAVES = ("rate", "pitch", "variation")
-# The term of each measure in arousal: slope and offset on its axis.
-TERMS = {
-    "rate": (2.0, math.log2(4.9)),
-    "pitch": (2.0, math.log2(160)),
-    "variation": (1 / 0.9, math.log2(1.75)),
-    "loudness": (1 / 9, -29.0),
-    "pauses": (1 / 0.12, 0.1),
+# measure -> its weight in arousal's sum; slope and offset of its term on the measure's axis
+AROUSAL = {
+    "rate": (0.40, 2.0, math.log2(4.9)),
+    "pitch": (0.22, 2.0, math.log2(160)),
+    "variation": (0.30, 1 / 0.9, math.log2(1.75)),
+    "loudness": (0.30, 1 / 9, -29.0),
+    "pauses": (-0.20, 1 / 0.12, 0.1),
 }
 MOST_PAUSES = 0.4  # that count for arousal
 
@@ -168,14 +167,11 @@ class Learnt(NamedTuple):
 def learnt() -> Learnt:
     """The numbers that ship. Raises OSError where the file is missing."""
     held = json.loads(ERRORS.read_text("utf-8"))
-    errors = {
-        name: MeasureError(
-            row.pop("centre"), row.pop("sd"), **{k: np.array(v) for k, v in row.items()}
-        )
-        for name, row in held["errors"].items()
-    }
-    shift, factor, least = held["arousal"]
-    return Learnt(errors, (shift, factor, least), held["opinion"])
+    errors = {}
+    for name, row in held["errors"].items():
+        centre, sd = row.pop("centre"), row.pop("sd")
+        errors[name] = MeasureError(centre, sd, **{key: np.array(v) for key, v in row.items()})
+    return Learnt(errors, tuple(held["arousal"]), held["opinion"])
 
 
 def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelWeights:
@@ -184,17 +180,14 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
     An attribute without a measure is flat, as is one whose levels in `phrases` are not ours. Of
     speech without a pitch, such as a whisper, no attribute of OF_PITCH is said.
     """
-    opinion = opinion_of(found)
-    known = level_chances(found)
-    weights = quantised(
-        {
-            name: (np.log(chances) / opinion[name]).tolist()
-            for name, chances in known.items()
-            if len(phrases.get(name, ())) == len(chances)
-        }
-    )
+    opinion, known = opinion_of(found), level_chances(found)
+    weights = {
+        name: (np.log(chances) / opinion[name]).tolist()
+        for name, chances in known.items()
+        if len(phrases.get(name, ())) == len(chances)
+    }
     unsaid = [name for name in OF_PITCH if known and name in phrases and name not in known]
-    return {**weights, **dict.fromkeys(unsaid, ())}
+    return {**quantised(weights), **dict.fromkeys(unsaid, ())}
 
 
 def opinion_of(found: SpeechMeasures) -> dict[str, float]:
@@ -209,30 +202,26 @@ def opinion_of(found: SpeechMeasures) -> dict[str, float]:
 
 def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
     """attribute -> the chance of each level [levels], by the measures alone."""
-    known = learnt()
     features, values = features_of(found), values_of(found)
-    spreads = {name: error.spread(values[name], features) for name, error in known.errors.items()}
-    under = {
-        name: spread.under(on_axis(name, BOUNDS[name]))
-        for name, spread in spreads.items()
-        if values[name] is not None
-    }
+    errors = learnt().errors.items()
+    spreads = {name: error.spread(values.get(name), features) for name, error in errors}
+    # of that to be under each bound
+    under = {name: spreads[name].under(on_axis(name, BOUNDS[name])) for name in values}
     if under:
         mean, variance = arousal_sum(spreads)
-        shift, factor, least = known.arousal
+        shift, factor, least = learnt().arousal
         width = factor * math.sqrt(variance + least)
         under["arousal"] = _logistic(np.array(BOUNDS["arousal"]), mean + shift, width)
-    return {name: _by_level(each) for name, each in under.items()}
+    chances = {name: np.diff(each, prepend=0.0, append=1.0) for name, each in under.items()}
+    return {n: (1 - LEAST_CHANCE) * each + LEAST_CHANCE / len(each) for n, each in chances.items()}
 
 
 def expected_errors(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the mean absolute error to expect of its measure, in the measure's own unit."""
-    features, values = features_of(found), values_of(found)
-    errors = {}
-    for name, value in values.items():
-        if value is not None:
-            off = learnt().errors[name].spread(value, features).distance(value)
-            errors[name] = 2.0**value * (2.0**off - 1) if name in IN_OCTAVES else off
+    features, errors = features_of(found), {}
+    for name, value in values_of(found).items():
+        off = learnt().errors[name].spread(value, features).distance(value)
+        errors[name] = 2.0**value * (2.0**off - 1) if name in IN_OCTAVES else off
     return errors
 
 
@@ -253,21 +242,19 @@ def _narrowed(found: SpeechMeasures) -> float:
     return min(1.0, max(0.0, (wide - outside_db) / (wide - narrow)))
 
 
-def values_of(found: SpeechMeasures) -> dict[str, float | None]:
-    """The measure of each attribute on its axis; None where there is none."""
-    known = _measured(found)
-    return {
-        name: float(on_axis(name, [known[name]])[0]) if name in known else None for name in MEASURES
-    }
+def values_of(found: SpeechMeasures) -> dict[str, float]:
+    """The measure of each attribute that has one, on its axis."""
+    return {name: float(on_axis(name, value)) for name, value in measured(found).items()}
 
 
-def _measured(found: SpeechMeasures) -> dict[str, float]:
+def measured(found: SpeechMeasures) -> dict[str, float]:
+    """The measure of each attribute that has one, in its own unit."""
     values = {name: getattr(found, field) for name, field in MEASURES.items()}
     least = {"rate": LEAST_RATE}
     return {n: v for n, v in values.items() if v is not None and v >= least.get(n, -math.inf)}
 
 
-def on_axis(name: str, values: Sequence[float]) -> Doubles:
+def on_axis(name: str, values: float | Sequence[float]) -> Doubles:
     """Values of a measure, in octaves where its errors are a share of it."""
     found = np.asarray(values, np.float64)
     return np.log2(np.maximum(found, 1e-3)) if name in IN_OCTAVES else found
@@ -276,20 +263,13 @@ def on_axis(name: str, values: Sequence[float]) -> Doubles:
 def arousal_sum(spreads: Mapping[str, Spread]) -> tuple[float, float]:
     """Mean and variance of the sum that arousal is."""
     mean = variance = 0.0
-    for name, weight in WEIGHTS.items():
+    for name, (weight, slope, _) in AROUSAL.items():
         places, widths, shares = spreads[name]
         middle = float(shares @ places)
         mean += weight * _standard(name, middle)
         own = float(shares @ (widths**2 * math.pi**2 / 3 + (places - middle) ** 2))
-        variance += (weight * TERMS[name][0]) ** 2 * own
+        variance += (weight * slope) ** 2 * own
     return mean, variance
-
-
-def _by_level(under: Doubles) -> Doubles:
-    """The chance of each level [n + 1], of that to be under each bound [n]."""
-    chances = np.diff(under, prepend=0.0, append=1.0)
-    found: Doubles = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / len(chances)
-    return found
 
 
 def _logistic(at: Doubles, place: Doubles | float, width: Doubles | float) -> Doubles:

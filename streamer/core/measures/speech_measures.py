@@ -80,19 +80,15 @@ class SpeechMeasures:
 
     def warnings_in(self, language: str) -> tuple[str, ...]:
         """The same in the language of a sentence."""
-        found = []
+        found: tuple[str, ...] = ()
         if self.speech_s < MIN_SPEECH_S:
-            found.append(told(language, SHORT, self.speech_s, MIN_SPEECH_S))
+            found = (told(language, SHORT, self.speech_s, MIN_SPEECH_S),)
         elif self.pitch_median_hz is None:
-            found.append(told(language, WHISPERED))
-        return (*found, *self._faults(language))
+            found = (told(language, WHISPERED),)
+        return (*found, *self.faults_in(language))
 
-    @property
-    def faults(self) -> tuple[str, ...]:
+    def faults_in(self, language: str) -> tuple[str, ...]:
         """Those of the warnings that blame the recording: its words suffer from them, too."""
-        return self._faults("en")
-
-    def _faults(self, language: str) -> tuple[str, ...]:
         found = []
         if self.clipped_share > MAX_CLIPPED:
             found.append(told(language, CLIPPED, 100 * self.clipped_share))
@@ -129,24 +125,21 @@ CROWDED = (
 def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
     """The measures of a recording in parts: sums of counts and seconds, else means by seconds of
     speech. None for no parts."""
-    if not parts:
-        return None
-    if len(parts) == 1:
-        return parts[0]
-    spans = [(p, p.speech_s) for p in parts]
+    if len(parts) < 2:
+        return parts[0] if parts else None
     total = sum(p.audio_s for p in parts)
-    counts = [p.pause_count for p in parts if p.pause_count is not None]
-    longest = [p.longest_pause_s for p in parts if p.longest_pause_s is not None]
 
-    def mean(name: str) -> float | None:
-        known = [(getattr(p, name), s) for p, s in spans if getattr(p, name) is not None]
-        weight = sum(s for _, s in known)
-        return sum(v * s for v, s in known) / weight if weight else None
+    def known(name: str) -> list[tuple[Any, float]]:
+        return [(v, p.speech_s) for p in parts if (v := getattr(p, name)) is not None]
 
-    found: dict[str, Any] = {each.name: mean(each.name) for each in fields(SpeechMeasures)}
+    found: dict[str, Any] = {}
+    for each in fields(SpeechMeasures):
+        weight = sum(s for _, s in known(each.name))
+        found[each.name] = sum(v * s for v, s in known(each.name)) / weight if weight else None
+    counts = [count for count, _ in known("pause_count")]
     found |= {
         "pause_count": sum(counts) if counts else None,
-        "longest_pause_s": max(longest) if longest else None,
+        "longest_pause_s": max((s for s, _ in known("longest_pause_s")), default=None),
         "speech_s": sum(p.speech_s for p in parts),
         "audio_s": total,
         "clipped_share": sum(p.clipped_share * p.audio_s for p in parts) / total if total else 0.0,
@@ -236,12 +229,8 @@ class Voice:
             return VoicePitch(semitones - 12 * math.log2(baseline_hz), baseline_hz, "baseline")
         if len(self._turns) < 2:
             return None
-        usual = _weighted_median(self._turns)
+        # the value under which half of the weight lies
+        values, seconds = np.array(sorted(self._turns)).T
+        added = np.cumsum(seconds)
+        usual = float(values[np.searchsorted(added, added[-1] / 2)])
         return VoicePitch(semitones - usual, 2 ** (usual / 12), "turns")
-
-
-def _weighted_median(pairs: Sequence[tuple[float, float]] | deque[tuple[float, float]]) -> float:
-    """The value under which half of the weight lies, of (value, weight)."""
-    values, weights = np.array(sorted(pairs)).T
-    added = np.cumsum(weights)
-    return float(values[np.searchsorted(added, added[-1] / 2)])

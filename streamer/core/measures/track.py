@@ -17,15 +17,14 @@ from streamer.core.measures.frames import (
     PAUSE_FRAMES,
     SILENT_DB,
     VOICE_HZ,
+    Flags,
+    Floats,
     decibel,
     level_of_speech,
     pitch_stats,
-    smoothed,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
 
-Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
@@ -82,17 +81,10 @@ class Frames(NamedTuple):
 
     def last(self, seconds: float) -> Frames:
         num = len(self.f0)
-        return self._between(max(0, num - max(0, int(seconds * FRAMES_PER_S))), num)
+        return self.at(slice(max(0, num - max(0, int(seconds * FRAMES_PER_S))), num))
 
-    def until(self, end: int) -> Frames:
-        return self._between(0, end)
-
-    def between(self, start_s: float, end_s: float) -> Frames:
-        first, end = (max(0, round(t * FRAMES_PER_S)) for t in (start_s, end_s))
-        return self._between(first, max(first, end))
-
-    def _between(self, first: int, end: int) -> Frames:
-        parts: Any = (values[first:end] for values in self)
+    def at(self, which: slice | Flags) -> Frames:
+        parts: Any = (values[which] for values in self)
         return Frames(*parts)
 
     def measures(self) -> SpeechMeasures:
@@ -101,7 +93,9 @@ class Frames(NamedTuple):
         if found.dip_db is None or found.level_dbfs is None or found.crowd_db == 0:
             return found
         silent_db = SILENT_DB - CROWD_STEP * found.crowd_db
-        smooth_db = decibel(smoothed(self.power, CROWD_FRAMES))
+        width = 2 * CROWD_FRAMES + 1  # silence lies around the frames
+        smooth = np.convolve(self.power, np.full(width, 1 / width))[CROWD_FRAMES:-CROWD_FRAMES]
+        smooth_db = decibel(smooth.astype(np.float32))
         is_near = smooth_db > found.level_dbfs - max(CROWD_SPOKEN * found.dip_db, silent_db)
         near = self._replace(speech=self.speech & is_near)
         again = near._measures(max(CROWD_HEARD * found.dip_db, silent_db, CROWD_LEAST_DB))
@@ -131,12 +125,14 @@ class Frames(NamedTuple):
         is_heard = level_db > active_db - silent_db
         heard = at[is_heard]
         level_low, level_high = np.percentile(level_db[is_heard], (5, 95))
-        quietest_db = _quietest(all_db[at[0] : at[-1] + 1])
+        span_of = slice(at[0], at[-1] + 1)
+        quietest_db = float(np.percentile(all_db[span_of], QUIETEST))
         whole, low, high = (float(p[heard].mean()) for p in self[:3])
         # in each band, without the noise: the quietest frames tell it
-        noises = (NOISE_OVER_BAND * _quietest(p[at[0] : at[-1] + 1]) for p in self[1:3])
+        noises = [NOISE_OVER_BAND * float(np.percentile(p[span_of], QUIETEST)) for p in self[1:3]]
         dark, bright = (
-            max(p - n, LEAST_VOICE * p) for p, n in zip((low, high), noises, strict=True)
+            max(low - noises[0], LEAST_VOICE * low),
+            max(high - noises[1], LEAST_VOICE * high),
         )
         outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
         return SpeechMeasures(
@@ -158,13 +154,16 @@ class Frames(NamedTuple):
 
     def counted(self) -> Flags:
         """The frames of speech that count [n]."""
+        spoken = np.flatnonzero(self.speech)
+        # without a first and a last stretch that are short and apart
+        breaks = np.flatnonzero(np.diff(spoken) - 1 > APART_FRAMES)
+        if len(breaks) and breaks[0] + 1 <= EDGE_FRAMES:
+            spoken, breaks = spoken[breaks[0] + 1 :], breaks[1:] - breaks[0] - 1
+        if len(breaks) and len(spoken) - breaks[-1] - 1 <= EDGE_FRAMES:
+            spoken = spoken[: breaks[-1] + 1]
         found = np.zeros(len(self.speech), bool)
-        found[_without_edges(np.flatnonzero(self.speech))] = True
+        found[spoken] = True
         return found
-
-    def syllables(self) -> Floats:
-        """How many syllables each frame holds [n]; it may be a part of one."""
-        return self.density * self.speech
 
     def _pitch(self, heard: Indices) -> dict[str, float]:
         """Measures of frames that are heard and voiced; none for too few, and for a whisper."""
@@ -193,18 +192,3 @@ class Frames(NamedTuple):
         noise_power = min(float(np.median(noise)), quietest) + 1e-12
         least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
         return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)
-
-
-def _quietest(values: Floats) -> float:
-    """The value that QUIETEST percent of the frames do not reach."""
-    return float(np.percentile(values, QUIETEST))
-
-
-def _without_edges(spoken: Indices) -> Indices:
-    """Frames of speech [n] without a first and a last stretch that are short and apart."""
-    breaks = np.flatnonzero(np.diff(spoken) - 1 > APART_FRAMES)
-    if len(breaks) and breaks[0] + 1 <= EDGE_FRAMES:
-        spoken, breaks = spoken[breaks[0] + 1 :], breaks[1:] - breaks[0] - 1
-    if len(breaks) and len(spoken) - breaks[-1] - 1 <= EDGE_FRAMES:
-        spoken = spoken[: breaks[-1] + 1]
-    return spoken

@@ -178,7 +178,7 @@ class SessionCoach:
         silent = end - 1 - self._last_speech
         silence_s = silent / FRAMES_PER_S if self._last_speech >= 0 else None
         run_s = (end - self._run_from) / FRAMES_PER_S if silent < GAP_FRAMES else 0.0
-        pitched = frames.until(self._sound.num_pitched)
+        pitched = frames.at(slice(self._sound.num_pitched))
 
         def lately(seconds: float, is_pitched: bool) -> SpeechMeasures:
             return (pitched if is_pitched else frames).last(seconds).measures()
@@ -186,7 +186,7 @@ class SessionCoach:
         num_filled = 0
         if self._filled is not None:
             num_settled = max(0, self._sound.num_pitched - SETTLED_FRAMES)
-            num_filled = self._filled.count(frames.until(num_settled), self._first)
+            num_filled = self._filled.count(frames.at(slice(num_settled)), self._first)
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:

@@ -6,10 +6,9 @@ OUT.tuning keeps finished work; run the command again to continue. OUT appears w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streamer.commands.process import Failed, put, tell
 from streamer.config import ConfigError
@@ -21,14 +20,7 @@ from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import ModelError
-from streamer.model.thinker import resolve, shapes_of
-
-if TYPE_CHECKING:
-    from streamer.extras.tune.result import Score
-
-HELD = 0.15  # share of the speakers that is held out
-MOST_HELD = 200  # held-out turns to evaluate
-RANK = 16  # of the adapters
+from streamer.model.thinker import resolve
 
 
 @dataclass(frozen=True)
@@ -40,29 +32,20 @@ class Base:
     shapes: Shapes
     card: ModelCard
     words: ModelCard
+    num_params: int
 
 
 def run(options: TuneOptions) -> int:
-    """Make the model and print its figures. Raises as `tune` does."""
+    """Make the model `options.out` and print its figures. Raises ConfigError, Failed, ModelError,
+    OSError."""
     if (why := missing("tune", "torch", "transformers", "peft", "accelerate")) is not None:
         raise ConfigError(why)
-    found = tune(options)
-    put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for s in found:
-        put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
-    put(f"written: {options.out}, with a MODEL_CARD.md that lacks a licence")
-    put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {options.out}")
-    return 0
-
-
-def tune(options: TuneOptions) -> Sequence[Score]:
-    """Make `options.out`. Raises ConfigError, Failed, ModelError."""
     from streamer.model.engines.load import check_device
 
-    who, base = speakers(options.speakers), base_of(options.cloud)
+    who, base, out = speakers(options.speakers), base_of(options.cloud), Path(options.out)
     check_device(options.device)
-    check_memory(base, options.device)
-    out = Path(options.out)
+    if options.device == "cpu":  # a step may still need more
+        layout.check_memory(base.directory, base.shapes, "fast", 0)
     if out.exists():
         raise Failed(f"{out} exists; name a directory that does not, or remove it")
     files = files_in(options.files)
@@ -70,17 +53,21 @@ def tune(options: TuneOptions) -> Sequence[Score]:
     try:
         work.mkdir(exist_ok=True)
         claim(work / "options.json", asdict(options) | {"out": None, "files": files})
-        learnt, held = split(turns_of(files, work), who, HELD, options.seed)
-        step = max(1.0, len(held) / MOST_HELD)
-        held = [held[int(i * step)] for i in range(min(MOST_HELD, len(held)))]
+        learnt, held = split(turns_of(files, work), who, options.seed)
         tell(f"learns from {len(learnt)} turns, holds out {len(held)}")
         from streamer.extras.tune.result import learn_and_finish
 
-        return learn_and_finish(base, learnt, held, options, work)
+        found = learn_and_finish(base, learnt, held, options, work)
     except OSError as error:
         why = error.strerror or str(error)  # safetensors gives no number
         told = f"{work} or {out} cannot be written or read ({why:.120})"
         raise Failed(f"{told}; make room, run it again to go on") from None
+    put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
+    for s in found:
+        put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
+    put(f"written: {out}, with a MODEL_CARD.md that lacks a licence")
+    put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {out}")
+    return 0
 
 
 def claim(file: Path, now: Mapping[str, object]) -> None:
@@ -104,15 +91,5 @@ def base_of(spec: str) -> Base:
             told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
             way = "change its phrases, or leave them out of its card"
             raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
-    shapes = shapes_of(directory)
-    layout.check_layout(directory, shapes)
-    return Base(directory, shapes, card, words)
-
-
-def check_memory(base: Base, device: str) -> None:
-    """Raises Failed if a CPU cannot hold the weights. A step may still need more."""
-    need = layout.PEAK * layout.weight_bytes(base.shapes, "fast")
-    free = layout.free_bytes()
-    if device == "cpu" and free is not None and need > free:
-        told = f"the weights take {need / 1e9:.1f} GB, {free / 1e9:.1f} are free"
-        raise Failed(f"{told}; take a smaller model, or a machine with more")
+    shapes = layout.shapes_of(directory)
+    return Base(directory, shapes, card, words, layout.check_layout(directory, shapes)[0])

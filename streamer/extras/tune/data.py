@@ -10,7 +10,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ import numpy as np
 from streamer.audio.file import AudioError, open_audio
 from streamer.audio.source import recordings_in
 from streamer.commands.process import Failed, each_done, fail
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.core.audio.pcm import Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
 from streamer.core.measures.levels import levels_of
@@ -36,9 +36,11 @@ from streamer.recording import chunks_of
 
 TURN_S = 30.0  # longer recordings are cut into turns of this length
 LEAST = 8  # turns: too few to learn and to evaluate with
+HELD = 0.15  # share of the speakers that is held out
+MOST_HELD = 200  # held-out turns to evaluate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Turn:
     """A recording, or a part of a long one.
 
@@ -50,7 +52,6 @@ class Turn:
     file: str
     part: int
     sound: str
-    seconds: float
     num_embeddings: int
     levels: dict[str, int | None]
 
@@ -61,10 +62,10 @@ class Turn:
 
 def files_in(paths: Sequence[str]) -> list[str]:
     """The recordings at `paths`. Raises Failed if there is none."""
-    files = list(dict.fromkeys(file for path in paths for file in recordings_in(path)))
-    if not (files := [file for file in files if not os.path.isdir(file)]):
+    files = dict.fromkeys(file for path in paths for file in recordings_in(path))
+    if not (found := [file for file in files if not os.path.isdir(file)]):
         raise Failed(f"{paths[0]}: no recording there; give a folder that holds some")
-    return files
+    return found
 
 
 def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
@@ -104,10 +105,29 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
 def listen(file: str, folder: Path, turn_s: float = TURN_S) -> tuple[str, list[Turn | None] | str]:
     """(the recording, its turns, None for those with too little speech; or why it cannot be read).
     The turns' sound goes into `folder`. Raises OSError if that is full."""
+    found: list[Turn | None] = []
+    windows: list[MelWindow] = []
+    held: list[Samples] = []
+
+    def kept(chunks: Iterable[Samples]) -> Iterator[Samples]:
+        for chunk in chunks:
+            held.append(chunk)
+            yield chunk
+
     try:
-        return file, list(_turns_in(file, folder, turn_s))
+        with open_audio(file) as audio:
+            for item in items_of(kept(chunks_of(audio)), turn_s, measures=True):
+                if isinstance(item, Heard):
+                    windows.extend(item.windows)
+                elif isinstance(item, Closed):
+                    samples = np.concatenate(held)
+                    held[:] = [samples[item.num_samples :]]
+                    windows.extend(item.rest)
+                    found.append(_turn(file, item, samples[: item.num_samples], windows, folder))
+                    windows.clear()
     except AudioError as error:
         return file, error.reason
+    return file, found
 
 
 def _digest(name: str) -> str:
@@ -115,30 +135,8 @@ def _digest(name: str) -> str:
     return hashlib.blake2b(name.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def _turns_in(file: str, folder: Path, turn_s: float) -> Iterator[Turn | None]:
-    """Turns in order; None for a turn without enough speech."""
-    windows: list[MelWindow] = []
-    held: list[Samples] = []
-    with open_audio(file) as audio:
-
-        def kept() -> Iterator[Samples]:
-            for chunk in chunks_of(audio):
-                held.append(chunk)
-                yield chunk
-
-        for item in items_of(kept(), turn_s, measures=True):
-            if isinstance(item, Heard):
-                windows.extend(item.windows)
-            elif isinstance(item, Closed):
-                samples = np.concatenate(held)
-                path = folder / f"{_digest(f'{file}#{item.turn}')}.npz"
-                yield _turn(file, item, samples[: item.num_samples], [*windows, *item.rest], path)
-                held[:] = [samples[item.num_samples :]]
-                windows.clear()
-
-
 def _turn(
-    file: str, closed: Closed, samples: Samples, windows: list[MelWindow], path: Path
+    file: str, closed: Closed, samples: Samples, windows: list[MelWindow], folder: Path
 ) -> Turn | None:
     """The turn, with its sound on disk; None if it holds too little speech."""
     assert closed.measures is not None
@@ -146,21 +144,17 @@ def _turn(
     if not closed.has_speech or not windows or measures.speech_s < MIN_SPEECH_S:
         return None
     mel = np.concatenate([w.features(closed.maximum) for w in windows], axis=1)
+    path = folder / f"{_digest(f'{file}#{closed.turn}')}.npz"
     np.savez(path, samples=samples.astype(np.float32), mel=mel.astype(np.float32))
-    return Turn(
-        file=file,
-        part=closed.turn,
-        sound=str(path),
-        seconds=len(samples) / SAMPLE_RATE_HZ,
-        num_embeddings=sum(num_embeddings(w.raw.shape[1]) for w in windows),
-        levels=levels_of(measures),
-    )
+    num = sum(num_embeddings(w.raw.shape[1]) for w in windows)
+    return Turn(file, closed.turn, str(path), num, levels_of(measures))
 
 
 def split(
-    turns: Sequence[Turn], who: Callable[[str], str], held: float, seed: int
+    turns: Sequence[Turn], who: Callable[[str], str], seed: int
 ) -> tuple[list[Turn], list[Turn]]:
-    """(turns to learn from, held-out turns): about a share `held` of the speakers is held out.
+    """(turns to learn from, at most MOST_HELD held-out turns): about a share HELD of the speakers
+    is held out.
 
     A speaker's side depends on the name and the seed alone, so new recordings move none. Raises
     Failed if there are fewer than two speakers.
@@ -173,11 +167,11 @@ def split(
     if len(names) < 2:
         told = "all recordings are of one speaker, so none can be held out"
         raise Failed(f"{told}; give those of others too, or --speakers file")
-    apart = {name for name in names[:-1] if place(name) < held} | {names[0]}
-    sides: tuple[list[Turn], list[Turn]] = ([], [])
-    for turn in turns:
-        sides[who(turn.file) in apart].append(turn)
-    return sides
+    apart = {name for name in names[:-1] if place(name) < HELD} | {names[0]}
+    held = [turn for turn in turns if who(turn.file) in apart]
+    step = max(1.0, len(held) / MOST_HELD)
+    held_out = [held[int(i * step)] for i in range(min(MOST_HELD, len(held)))]
+    return [turn for turn in turns if who(turn.file) not in apart], held_out
 
 
 def speakers(how: str) -> Callable[[str], str]:

@@ -35,7 +35,6 @@ from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, stock_config
-from streamer.model.thinker import prompt_of
 from streamer.progress import Bar
 
 OPENING = "说话人"
@@ -65,7 +64,8 @@ def examples_of(
     """Each turn's prompt for one model, and the sentence that says the turn's levels. Raises
     ModelError if the model's tokenizer has no end of an answer."""
     tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    prompt = prompt_of(Tokenizer.load(directory), card, audio_id)
+    ours = Tokenizer(directory)
+    prefix, suffix = ours.encode(card.prompt.prefix), ours.encode(card.prompt.suffix)
     end = next((i for i in map(tokenizer.token_to_id, EOS) if i is not None), None)
     if end is None:
         raise ModelError(directory, f"its tokenizer has neither {' nor '.join(EOS)}")
@@ -77,7 +77,7 @@ def examples_of(
             IGNORED if any(begin < last and first < stop for begin, stop in unknown) else each
             for each, (first, last) in zip(said.ids, said.offsets, strict=True)
         ]
-        before = prompt.turn(turn.num_embeddings)
+        before = [*prefix, *[audio_id] * turn.num_embeddings, *suffix]
         labels = (*[IGNORED] * len(before), *answer, end)
         found.append(Example(turn.sound, (*before, *said.ids, end), labels))
     return found
@@ -100,13 +100,6 @@ def sentence_of(turn: Turn, phrases: Phrases) -> tuple[str, list[tuple[int, int]
             unknown.append((len(text), len(text) + len(phrase)))
         text += phrase
     return text + CHINESE.end, unknown
-
-
-def plain_name(name: str) -> str:
-    """A tensor's published name, from its name in transformers 5.x."""
-    return name.replace("model.language_model.", "model.").replace(
-        "model.audio_tower.", "audio_tower."
-    )
 
 
 def adapted(directory: Path, device: str, dtype: torch.dtype, rank: int, seed: int) -> Any:
@@ -189,32 +182,26 @@ class Training(Trainer):
         )
         self.remove_callback(PrinterCallback)
 
-    @property
-    def checkpoint(self) -> str | None:
-        """The folder of the newest whole checkpoint."""
-        found = Path(self.args.output_dir).glob("checkpoint-*/trainer_state.json")  # written last
-        whole = sorted(found, key=lambda file: int(file.parent.name.partition("-")[2]))
-        return str(whole[-1].parent) if whole else None
-
     def run(self) -> State:
         """Raises Failed, and OSError."""
-        begun = self.checkpoint
+        found = Path(self.args.output_dir).glob("checkpoint-*/trainer_state.json")  # written last
+        whole = sorted(found, key=lambda file: int(file.parent.name.partition("-")[2]))
+        begun = whole[-1].parent if whole else None
         self.args.eval_on_start = begun is None
         if begun:
-            tell(f"goes on from {Path(begun).name}")
+            tell(f"goes on from {begun.name}")
         way = "in another --out"
         try:
-            self.train(resume_from_checkpoint=begun)
+            self.train(resume_from_checkpoint=begun and str(begun))
         except (torch.OutOfMemoryError, MemoryError):
             told = f"there is too little memory for step {self.state.global_step}"
             raise Failed(f"{told}; give a smaller --at-once, {way}") from None
         losses = [row["eval_loss"] for row in self.state.log_history if "eval_loss" in row]
         if not all(map(math.isfinite, losses)):
-            told = "the held-out loss is not finite"
-            raise Failed(f"{told}; give a smaller --learning-rate, {way}")
-        return State(
-            self.state.global_step, losses[0], min(losses), self.state.best_global_step or 0
-        )
+            told = "the held-out loss is not finite; give a smaller --learning-rate"
+            raise Failed(f"{told}, {way}")
+        best_step = self.state.best_global_step or 0
+        return State(self.state.global_step, losses[0], min(losses), best_step)
 
     def compute_loss(
         self,

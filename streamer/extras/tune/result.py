@@ -19,17 +19,17 @@ from safetensors.torch import save_file
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.extras.tune.command import RANK, Base
+from streamer.extras.tune.command import Base
 from streamer.extras.tune.data import Turn
-from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of, plain_name
+from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
 from streamer.model.checkpoint.weights import wanted_name, weight_files
 from streamer.model.engines.load import set_torch_threads
-from streamer.model.thinker import num_params_of
 from streamer.progress import Bar
 
 LICENCE = "LICENCE OF THIS MODEL: not chosen yet; look at the base model's and at your recordings'"
+RANK = 16  # of the adapters
 Said = list[dict[str, int | None]]
 
 
@@ -55,10 +55,9 @@ def learn_and_finish(
     for directory in (made, plain):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-    card = streamer_json(base, out.name)
     model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
-    set_torch_threads(num_params_of(base.directory))
+    set_torch_threads(base.num_params)
     model = adapted(base.directory, options.device, dtype, RANK, options.seed)
     sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
     state = Training(model, sides[0], sides[1], options, work).run()
@@ -68,7 +67,7 @@ def learn_and_finish(
         if file.is_file() and file.name != FILE:
             (plain / file.name).symlink_to(file.resolve())
     for directory in (made, plain):
-        (directory / FILE).write_text(card, "utf-8")
+        (directory / FILE).write_text(streamer_json(base, out.name), "utf-8")
     before = anyio.run(_say, plain, held, options, "the base model speaks")
     after = anyio.run(_say, made, held, options, "the tuned model speaks")
     found = scores(held, before, after)
@@ -85,7 +84,7 @@ def merge(directory: Path, model: Any, out: Path) -> None:
     are copied. Raises OSError.
     """
     layers = {
-        plain_name(name) + ".weight": layer
+        wanted_name(f"{name}.weight"): layer
         for name, layer in model.base_model.model.named_modules()
         if isinstance(layer, LoraLayer)
     }

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES, own_range
+from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES
 from streamer.model.kernels.library import NUM_CANDIDATES, kernel
 
 Floats = NDArray[np.float32]
@@ -131,8 +131,9 @@ def f0_of(rows: Floats, speech: Flags) -> Floats:
     look(windows()[0], MIN_HZ, MAX_HZ)
     voiced = f0[speech & (f0 > 0)]
     if len(voiced) >= MIN_FRAMES:
-        low, high = own_range(voiced)
-        low, high = max(MIN_HZ, low), min(MAX_HZ, high)
+        # beyond this range lie mostly errors of an octave (De Looze & Hirst, 2008)
+        low, high = (float(hz) for hz in np.percentile(voiced, (15, 85)))
+        low, high = max(MIN_HZ, 0.75 * low), min(MAX_HZ, 1.6 * high)
         look([window for window in windows() if window.floor_hz <= low][-1], low, high)
     f0[~speech] = 0
     return f0

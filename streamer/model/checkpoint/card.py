@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import replace as with_changed
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -47,8 +46,8 @@ class Promise:
     <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that
-    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles,
-    languages: whose sentences it holds for; without languages, for those of its card's.
+    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles:
+    whose sentences it holds for, in the card's language.
     """
 
     risk: Share
@@ -58,7 +57,6 @@ class Promise:
     cloud: Line
     fingerprint: Line = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
-    languages: tuple[Line, ...] = ()
 
 
 class Thresholds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +72,10 @@ class Prompt(Struct, frozen=True):
 
     prefix: str = ""
     suffix: str = ""
+
+    def filled(self, usual: Prompt) -> Prompt:
+        """With the ends of `usual` where it has none."""
+        return Prompt(self.prefix or usual.prefix, self.suffix or usual.suffix)
 
 
 class Level(TypedDict):
@@ -101,16 +103,6 @@ class ModelCard(Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         parse("", self.attributes)  # ValueError for an unknown attribute
 
-    @property
-    def prefix(self) -> str:
-        """The prompt before the audio."""
-        return self.prompt.prefix or PREFIX
-
-    @property
-    def suffix(self) -> str:
-        """The prompt after the audio."""
-        return self.prompt.suffix or SUFFIX
-
     @cached_property
     def presets(self) -> Mapping[str, Preset]:
         """Its own thresholds, in place of those of the default presets."""
@@ -123,33 +115,25 @@ class ModelCard(Struct, frozen=True, dict=True):
         return {name: of.promise for name, of in self.gate.items() if of.promise is not None}
 
     @property
-    def calibrated(self) -> bool:
-        """Whether the thresholds are this checkpoint's own."""
-        return bool(self.gate)
-
-    @property
     def spoken(self) -> tuple[str, ...]:
         """The languages of its sentences, the first one first."""
         return self.language, *self.languages
 
     def speaking(self, language: str = "") -> ModelCard:
         """The card for sentences in `language`, "" for the first one. Raises ValueError."""
-        if language in ("", self.language):
-            return self
-        if language not in self.languages:
+        found = self if language in ("", self.language) else self.languages.get(language)
+        if found is None:
             told = f"language is {language!r}, but this model speaks {' and '.join(self.spoken)}"
             raise ValueError(f"{told}; leave it out, or take a model that speaks it")
-        return self.languages[language]
+        return found
 
     @cached_property
     def phrases(self) -> str:
         """A digest of all that a sentence is made of (core/rules/form.py), "" without phrases."""
         if not self.attributes:
             return ""
-        told = {
-            name: [level["phrases"] for level in levels] for name, levels in self.attributes.items()
-        }
-        begin = [list(self.openings)] if self.openings else []
+        told = {name: [level["phrases"] for level in of] for name, of in self.attributes.items()}
+        begin = [self.openings] if self.openings else []
         content = json.dumps([told, self.no_speech, *begin], sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
@@ -157,10 +141,9 @@ class ModelCard(Struct, frozen=True, dict=True):
 def read_card(directory: Path) -> ModelCard:
     """A model directory's card, or defaults. Raises ModelError for one that cannot be used."""
     file = directory / FILE
-    if not file.exists():
-        return ModelCard(directory.name)
     try:
-        return card_of(msgspec.json.decode(file.read_bytes()), directory.name)
+        raw = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+        return card_of(raw, directory.name)
     except (ValueError, OSError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         way = "mend it, or copy it again from where the model came from"
@@ -170,33 +153,26 @@ def read_card(directory: Path) -> ModelCard:
 def card_of(raw: Any, name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError."""
     card = msgspec.convert(raw, ModelCard)
-    first = replace(card, name=card.name or name, gate=_proven(card))
+    prompt = card.prompt.filled(Prompt(PREFIX, SUFFIX))
+    first = replace(card, name=card.name or name, prompt=prompt)
     languages = {key: _further(first, own, key) for key, own in card.languages.items()}
     return replace(first, languages=languages)
 
 
 def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
-    """The card of a further language, with the first one's values where it has none."""
-    prompt = Prompt(own.prompt.prefix or first.prefix, own.prompt.suffix or first.suffix)
-    if prompt.prefix != first.prefix:
+    """The card of a further language, with the first one's values where it has none; thresholds
+    without a promise, which was made for sentences in the first one."""
+    prompt = own.prompt.filled(first.prompt)
+    if prompt.prefix != first.prompt.prefix:
         why = "audio is prefilled before the language is known"
         raise ValueError(f"language {language} has another prompt before the audio; {why}")
     levels, others = ({n: len(of) for n, of in c.attributes.items()} for c in (own, first))
     if levels != others:
         told = f"has other attributes or levels than {first.language}"
         raise ValueError(f"language {language} {told}")
-    own = replace(own, name=first.name, language=language, prompt=prompt)
-    return replace(own, max_turn_s=first.max_turn_s, gate=_proven(own) or first.gate)
-
-
-def _proven(card: ModelCard) -> dict[Any, Thresholds]:
-    """Its gate; a promise that names no languages was made for its own sentences."""
-    return {
-        name: replace(of, promise=with_changed(p, languages=p.languages or (card.language,)))
-        if (p := of.promise)
-        else of
-        for name, of in card.gate.items()
-    }
+    gate = own.gate or {name: replace(of, promise=None) for name, of in first.gate.items()}
+    shared = {"name": first.name, "max_turn_s": first.max_turn_s}
+    return replace(own, language=language, prompt=prompt, gate=gate, **shared)
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:
@@ -217,9 +193,8 @@ def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: st
     except ValueError as error:
         raise ModelError(file, f"is not a model card ({error}); mend it first") from None
     except OSError as error:
-        raise ModelError(
-            out, f"cannot be written ({error.strerror}); choose another place with --out"
-        ) from None
+        told = f"cannot be written ({error.strerror}); choose another place with --out"
+        raise ModelError(out, told) from None
 
 
 def replace_text(file: Path, text: str) -> None:

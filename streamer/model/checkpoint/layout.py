@@ -8,18 +8,19 @@ are read. A config that does not fit them would fail somewhere inside a product,
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from streamer.model.checkpoint.weights import ModelError, unreadable, wanted_name, weight_files
+from streamer.model.checkpoint.weights import ModelError, reading, wanted_name, weight_files
 
 EMBEDDING = "model.embed_tokens.weight"
 Sizes = dict[str, tuple[int, ...]]  # tensor -> its shape
@@ -150,24 +151,29 @@ class _Release(Struct):
     thinker_config: dict[str, Any] | None = None
 
 
-def read_shapes(config: Any) -> Shapes:
-    """Raise ValueError with one clear line when this is not a Qwen2.5-Omni thinker."""
-    release = msgspec.convert(config, _Release)
-    shapes = msgspec.convert(_without_null(release.thinker_config or config), Shapes)
-    _check(shapes)
+def shapes_of(directory: Path) -> Shapes:
+    """The sizes that a model directory's config.json states. Raises ModelError."""
+    file = directory / "config.json"
+    if not file.is_file():
+        why = "has no config.json; give a directory in the published Qwen2.5-Omni layout"
+        raise ModelError(directory, why)
+    try:
+        config = json.loads(file.read_text("utf-8"), object_pairs_hook=_without_null)
+        release = msgspec.convert(config, _Release)
+        shapes = msgspec.convert(release.thinker_config or config, Shapes)
+        _check(shapes.text, shapes.audio, shapes.audio_id)
+    except (ValueError, RecursionError, OSError) as error:
+        raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
     return shapes
 
 
-def _without_null(raw: Any) -> Any:
+def _without_null(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """null stands for a default: published files hold it."""
-    if not isinstance(raw, dict):
-        return raw
-    return {name: _without_null(value) for name, value in raw.items() if value is not None}
+    return {name: value for name, value in pairs if value is not None}
 
 
-def _check(shapes: Shapes) -> None:
-    """ValueError for sizes that fit no such model, or not what our log-mel gives."""
-    text, audio = shapes.text, shapes.audio
+def _check(text: TextShape, audio: AudioShape, audio_id: int) -> None:
+    """Raise ValueError for sizes that fit no such model, or not our log-mel."""
     if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
         why = f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
     elif audio.width % (2 * audio.heads):
@@ -178,8 +184,8 @@ def _check(shapes: Shapes) -> None:
     elif (audio.num_mels, audio.n_window) != (128, 100):
         found = f"{audio.num_mels} mels and n_window {audio.n_window}"
         why = f"{found}: only the published 128 mels and n_window 100 are supported"
-    elif shapes.audio_id >= text.vocab:
-        why = f"the audio placeholder {shapes.audio_id} is none of the {text.vocab} ids"
+    elif audio_id >= text.vocab:
+        why = f"the audio placeholder {audio_id} is none of the {text.vocab} ids"
     else:
         return
     raise ValueError(why)
@@ -189,48 +195,34 @@ MIXED = "config and weights belong to different models"
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # the types that weights may have, and their bytes
 
 
-class Entry(NamedTuple):
-    """One wanted tensor as its file's header describes it; its name is that of transformers 4.x."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def num_bytes(self) -> int:
-        return math.prod(self.shape) * FLOATS.get(self.dtype, 0)
-
-
-def entries(directory: Path) -> Iterator[Entry]:
-    """Every wanted tensor of a model directory. Raises ModelError."""
+def entries(directory: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """(name in transformers 4.x, shape, type) of every wanted tensor, by its file's header. Raises
+    ModelError."""
     for file in weight_files(directory):
-        try:
-            with safe_open(file, framework="np") as tensors:
-                for name in tensors.keys():  # noqa: SIM118
-                    if known := wanted_name(name):
-                        found = tensors.get_slice(name)
-                        yield Entry(known, tuple(found.get_shape()), found.get_dtype())
-        except (SafetensorError, OSError) as error:
-            raise unreadable(file, error) from None
+        with reading(file), safe_open(file, framework="np") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                if known := wanted_name(name):
+                    found = tensors.get_slice(name)
+                    yield known, tuple(found.get_shape()), found.get_dtype()
 
 
-def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
-    """The tensors; ModelError unless each is there, once, in the shape that config.json says."""
+def check_layout(directory: Path, shapes: Shapes) -> tuple[int, int]:
+    """(number of parameters, bytes of the weights); ModelError unless each tensor is there, once,
+    in the shape that config.json says."""
     listed = list(entries(directory))
-    found = {entry.name: entry for entry in listed}
+    found = {name: (shape, dtype) for name, shape, dtype in listed}
     if len(found) < len(listed):
         why = "its files hold some tensor twice; keep those of one save only"
         raise ModelError(directory, why)
     wanted = dict(expected(shapes.text, shapes.audio))
-    for name, shape in wanted.items():
-        entry = found.get(name)
-        if entry is None:
+    for name, size in wanted.items():
+        shape, dtype = found.get(name, (None, ""))
+        if shape is None:
             why = f"the weights lack {name!r}; the checkpoint is incomplete"
-        elif entry.shape != shape:
-            is_given = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
-            why = f"{name!r} {is_given}; {MIXED}"
-        elif entry.dtype not in FLOATS:
-            why = f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
+        elif shape != size:
+            why = f"{name!r} is {list(shape)} where config.json makes it {list(size)}; {MIXED}"
+        elif dtype not in FLOATS:
+            why = f"{name!r} is {dtype}; give weights in {', '.join(FLOATS)}"
         else:
             continue
         raise ModelError(directory, why)
@@ -238,7 +230,8 @@ def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
     for name in found:
         if ".layers." in name and name not in wanted:
             raise ModelError(directory, f"{name!r} is none of config.json's; {MIXED}")
-    return listed
+    sizes = [(math.prod(shape), FLOATS.get(dtype, 0)) for _, shape, dtype in listed]
+    return sum(num for num, _ in sizes), sum(num * width for num, width in sizes)
 
 
 def expected(*parts: TextShape | AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -285,27 +278,22 @@ def weight_bytes(shapes: Shapes, engine: str) -> int:
 
 def check_memory(where: Path, shapes: Shapes, engine: str, slot_positions: int) -> None:
     """Raise ModelError where it will not fit. slot_positions: of all KV slots together."""
-    free = free_bytes()
-    text = shapes.text
-    slots = 8 * text.layers * text.kv_heads * text.head_dim * slot_positions
-    needed = {name: weight_bytes(shapes, name) * PEAK + slots for name in (engine, *BITS)}
-    if free is None or needed[engine] <= free:
-        return
-    told = f"engine {engine} needs {needed[engine] / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB"
-    ways = [
-        f"--engine {name} ({size / 1e9:.1f} GB)" for name, size in needed.items() if size <= free
-    ]
-    way = f"take {' or '.join(ways)}" if ways else "take a machine with more, or a smaller model"
-    raise ModelError(where, f"{told} are free; {way}")
+    text, free = shapes.text, free_bytes()
+    needed = weight_bytes(shapes, engine) * PEAK
+    needed += 8 * text.layers * text.kv_heads * text.head_dim * slot_positions
+    if free is not None and needed > free:
+        told = f"{needed / 1e9:.1f} GB of memory are needed, {free / 1e9:.1f} GB are free"
+        way = "take a machine with more, a smaller model, or an --engine of fewer bits"
+        raise ModelError(where, f"{told}; {way}")
 
 
 def free_bytes() -> int | None:
     """Memory that may still be taken: of the machine, or of this process's control group; None
     where the system does not say."""
     found, group = [], Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError, IndexError):
-        told = Path("/proc/meminfo").read_text("ascii").partition("MemAvailable:")[2]
-        found.append(1024 * int(told.split()[0]))
+    with suppress(OSError, ValueError):
+        told = Path("/proc/meminfo").read_text("ascii").split()
+        found.append(1024 * int(told[told.index("MemAvailable:") + 1]))
     with suppress(OSError, ValueError):  # no such file, or "max"
         most = int((group / "memory.max").read_text("ascii"))
         found.append(max(0, most - int((group / "memory.current").read_text("ascii"))))

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.layout import Id
+from streamer.model.checkpoint.weights import ModelError
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 # The pattern that splits a text; merges stay within its parts. Other patterns are refused, since
@@ -35,7 +36,6 @@ _QWEN2_IN_ASCII = re.compile(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\na-zA-Z0-9]?[a-zA-Z]+|[0-9]| ?[^\sa-zA-Z0-9]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_STAND_INS = {"L": "x", "N": "0", "Z": " "}
 _PLAIN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PLAIN]
 # Byte -> the character that spells it: printable ones as they are, the others from 256 on.
@@ -43,25 +43,13 @@ _SPELLED = {byte: chr(byte) for byte in _PLAIN} | {b: chr(256 + i) for i, b in e
 _BYTES = {ord(character): byte for byte, character in _SPELLED.items()}
 
 
-class TokenizerError(Exception):
-    """A directory without a tokenizer we can read; the message is one line for the user."""
-
-
 class _Bpe(Struct, tag_field="type", tag="BPE"):
     vocab: dict[str, Id]
     merges: list[str | tuple[str, str]]
 
 
-class _Pattern(Struct):
-    regex: str = field(default="", name="Regex")
-
-
-class _Split(Struct):
-    pattern: _Pattern = field(default_factory=_Pattern)
-
-
 class _Splits(Struct):
-    pretokenizers: list[_Split] = []
+    pretokenizers: list[dict[str, Any]] = []
 
 
 class _Added(Struct):
@@ -78,7 +66,19 @@ class _File(Struct):
 class Tokenizer:
     """Text to ids and ids to bytes. Special tokens are spelled in the text: "<|im_start|>user"."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, directory: Path) -> None:
+        """Read the tokenizer of a model directory. Raises ModelError."""
+        self._directory = directory
+        try:
+            file = msgspec.json.decode((directory / "tokenizer.json").read_bytes(), type=_File)
+        except OSError as error:
+            raise ModelError(directory, f"no tokenizer.json ({error.strerror})") from None
+        except (ValueError, RecursionError) as error:
+            raise ModelError(directory, f"cannot read its tokenizer: {error}") from None
+        patterns = [split.get("pattern") for split in file.pre_tokenizer.pretokenizers]
+        if patterns != [{"Regex": _QWEN2}, None]:
+            told = "another pattern than Qwen's splits a text, or none"
+            raise ModelError(directory, f"cannot read its tokenizer: {told}")
         self._ids = file.model.vocab
         pairs = [tuple(m.split(" ")) if isinstance(m, str) else m for m in file.model.merges]
         self._ranks = {pair: rank for rank, pair in reversed([*enumerate(pairs)])}
@@ -87,46 +87,40 @@ class Tokenizer:
         # as a group: `split` keeps them
         self._special = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
-    @classmethod
-    def load(cls, directory: Path) -> Tokenizer:
-        """Read the tokenizer of a model directory. Raises TokenizerError."""
-        try:
-            content = (directory / "tokenizer.json").read_bytes()
-            file = msgspec.json.decode(content, type=_File)
-        except OSError as error:
-            raise TokenizerError(f"{directory}: no tokenizer.json ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"{directory}: cannot read its tokenizer: {error}") from None
-        if [split.pattern.regex for split in file.pre_tokenizer.pretokenizers] != [_QWEN2, ""]:
-            told = "another pattern than Qwen's splits a text, or none"
-            raise TokenizerError(f"{directory}: cannot read its tokenizer: {told}")
-        return cls(file)
-
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, nothing added. Raises TokenizerError where there is none."""
+        """The ids of `text`, nothing added. Raises ModelError where there is none."""
         ids: list[int] = []
         for part in self._special.split(unicodedata.normalize("NFC", text)):
             if part in self._added:
                 ids.append(self._added[part])
-            else:
-                ids += [token for word in _words(part) for token in self._merged(word)]
+                continue
+            for word in _QWEN2_IN_ASCII.finditer("".join(map(_stand_in, part))):
+                ids += self._merged(part[word.start() : word.end()])
         return ids
 
-    def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
-        """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
-        also for an id that is not below `size`."""
+    def vocabulary(self, size: int) -> Vocabulary:
+        """The vocabulary for `size` columns of logits; models of one tokenizer share it.
+
+        Raises ModelError if this is no byte-level tokenizer, has none of EOS or more than `size`
+        ids.
+        """
         num_ids = max([*self._ids.values(), *self._added.values()], default=-1) + 1
         if num_ids > size:
-            raise TokenizerError(f"{num_ids} ids in the tokenizer, {size} in the model")
+            why = f"{num_ids} ids in the tokenizer, {size} in the model"
+            raise ModelError(self._directory, why)
         found = [b""] * num_ids
         for token, i in self._ids.items():
             try:
                 found[i] = token.translate(_BYTES).encode("latin-1")
             except UnicodeEncodeError:
-                raise TokenizerError(f"not a byte-level tokenizer: id {i} is {token!r}") from None
+                why = f"not a byte-level tokenizer: id {i} is {token!r}"
+                raise ModelError(self._directory, why) from None
         for text, i in self._added.items():
             found[i] = text.encode()
-        return found, set(self._added.values())
+        if not (eos := sorted(self._added[text] for text in EOS if text in self._added)):
+            why = f"its tokenizer has neither {' nor '.join(EOS)}"
+            raise ModelError(self._directory, why)
+        return _built(tuple(found), frozenset(self._added.values()), tuple(eos), size)
 
     def _merged(self, word: str) -> Iterator[int]:
         """The ids of one word, by the merges that come first in their list."""
@@ -139,13 +133,8 @@ class Tokenizer:
             pieces[best : best + 2] = [pieces[best] + pieces[best + 1]]
         for piece in pieces:
             if piece not in self._ids:
-                raise TokenizerError(f"no id for {piece!r}")
+                raise ModelError(self._directory, f"its tokenizer has no id for {piece!r}")
             yield self._ids[piece]
-
-
-def _words(text: str) -> list[str]:
-    spans = (found.span() for found in _QWEN2_IN_ASCII.finditer("".join(map(_stand_in, text))))
-    return [text[begin:end] for begin, end in spans]
 
 
 def _stand_in(character: str) -> str:
@@ -153,21 +142,7 @@ def _stand_in(character: str) -> str:
         return character
     if character == "\x85":
         return " "
-    return _STAND_INS.get(unicodedata.category(character)[0], "!")
-
-
-def vocabulary_of(directory: Path, size: int) -> Vocabulary:
-    """The vocabulary of a model directory for `size` logits columns; models of one tokenizer share
-    it.
-
-    Raises TokenizerError when there is no byte-level tokenizer, none of EOS, or more ids than
-    `size`.
-    """
-    found, special = Tokenizer.load(directory).token_bytes(size)
-    eos = [i for i, data in enumerate(found) if i in special and data.decode() in EOS]
-    if not eos:
-        raise TokenizerError(f"{directory}: its tokenizer has neither {' nor '.join(EOS)}")
-    return _built(tuple(found), frozenset(special), tuple(eos), size)
+    return {"L": "x", "N": "0", "Z": " "}.get(unicodedata.category(character)[0], "!")
 
 
 @lru_cache(maxsize=2)

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,11 @@ class ModelError(ValueError):
     """A model cannot be used: `where` it is and one line that says why and what to do."""
 
     def __init__(self, where: str | Path, reason: str) -> None:
-        self.where = str(where)
-        self.reason = one_line(reason)  # it may name what a broken file holds
-        super().__init__(f"{where}: {self.reason}")
+        # one line, since the reason may name what a broken file holds
+        super().__init__(str(where), one_line(reason))
 
-    def __reduce__(self) -> tuple[type[ModelError], tuple[str, str]]:
-        return type(self), (self.where, self.reason)  # pickled as it was made
+    def __str__(self) -> str:
+        return "{}: {}".format(*self.args)
 
 
 class ModelWarning(UserWarning):
@@ -53,79 +53,70 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
     """
     weights: dict[str, NDArray[Any]] = {}
     for file in weight_files(directory):
-        try:
+        with reading(file):
             tensors = deserialize(file.read_bytes())
-        except (SafetensorError, OSError) as error:
-            raise unreadable(file, error) from None
         tensors.reverse()
         while tensors:  # each goes when its numbers are there
             name, tensor = tensors.pop()
             if known := wanted_name(name):
-                weights[known] = _array(tensor)
-                if not np.isfinite(weights[known]).all():
-                    raise not_finite(file, name)
+                data = tensor["data"]
+                if tensor["dtype"] == "BF16":  # the upper half of a float32
+                    array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+                else:  # layout.py lets no other types through
+                    array = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[tensor["dtype"]])
+                check_finite(bool(np.isfinite(array).all()), file, name)
+                weights[known] = array.reshape(tensor["shape"])
     if len({array.dtype for array in weights.values()}) > 1:
         weights = {name: array.astype(np.float32) for name, array in weights.items()}
     return weights
 
 
-def _array(tensor: dict[str, Any]) -> NDArray[Any]:
-    """A tensor of one of the types that layout.py lets through; bfloat16 as float32."""
-    data, kind = tensor["data"], tensor["dtype"]
-    if kind == "BF16":  # the upper half of a float32
-        found = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    else:
-        found = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[kind])
-    return found.reshape(tensor["shape"])
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raise ModelError where safetensors cannot read `file`."""
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        told = f"the weights cannot be read ({reason}); copy the file again"
+        raise ModelError(file, told) from None
 
 
-def unreadable(file: Path, error: Exception) -> ModelError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return ModelError(file, f"the weights cannot be read ({reason}); copy the file again")
-
-
-def not_finite(file: Path, name: str) -> ModelError:
-    """NaN would silently win every comparison."""
-    return ModelError(
-        file, f"{name!r} holds values that are not finite; copy the file again, or train again"
-    )
+def check_finite(is_finite: bool, file: Path, name: str) -> None:
+    """Raise ModelError for NaN and infinity: NaN would silently win every comparison."""
+    if not is_finite:
+        told = f"{name!r} holds values that are not finite"
+        raise ModelError(file, f"{told}; copy the file again, or train again")
 
 
 def weight_files(directory: Path) -> list[Path]:
     """A directory's safetensors files, checked against its index, if any. Raises ModelError."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        files = [directory / name for name in _shards(index)]
+        try:
+            found = msgspec.json.decode(index.read_bytes(), type=_Index)
+        except (ValueError, OSError, RecursionError):
+            raise ModelError(index, "is not a safetensors index; copy the file again") from None
+        files = [directory / each for each in {Path(n).name for n in found.weight_map.values()}]
     else:
-        files = sorted(directory.glob("*.safetensors"))
+        files = [*directory.glob("*.safetensors")]
     # os.path, since pathlib raises for a name that no system takes
-    missing = [file.name for file in files if not os.path.isfile(file)]
+    missing = sorted(file.name for file in files if not os.path.isfile(file))
     if missing:
         why = f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"
         raise ModelError(directory, why)
     if not files:
         why = "has no *.safetensors file; give a directory in the published layout"
         raise ModelError(directory, why)
-    return files
+    return sorted(files)
 
 
 class _Index(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def _shards(index: Path) -> list[str]:
-    """The names of the files beside an index that it names. Raises ModelError."""
-    try:
-        found = msgspec.json.decode(index.read_bytes(), type=_Index)
-    except (ValueError, OSError, RecursionError):
-        raise ModelError(index, "is not a safetensors index; copy the file again") from None
-    return sorted({Path(name).name for name in found.weight_map.values()})
-
-
 def wanted_name(name: str) -> str | None:
     """A tensor's name in 4.x form; None for what is not used (vision, talker, token2wav)."""
-    if name.startswith(("talker.", "token2wav.")):
-        return None
     for pattern, new in _RENAMED:
         name = re.sub(pattern, new, name)
     return name if _WANTED.match(name) else None
@@ -146,7 +137,7 @@ def fingerprint_of(directory: Path) -> str:
     kinds = ("*.safetensors", "config.json", "streamer.json")
     for file in sorted(file for kind in kinds for file in directory.glob(kind)):
         if file.name == "streamer.json":
-            digest.update(b"streamer.json\n" + _card(file))
+            digest.update(b"streamer.json\n" + _uncalibrated(file.read_bytes()))
             continue
         size = file.stat().st_size
         digest.update(f"{file.name} {size}\n".encode())
@@ -160,18 +151,19 @@ def fingerprint_of(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def _card(file: Path) -> bytes:
-    """The card without what calibration writes; as it stands where it is no card."""
+def _uncalibrated(content: bytes) -> bytes:
+    """A card without its thresholds; as it stands where it is no card."""
+
+    def bare(card: dict[str, Any]) -> dict[str, Any]:
+        return {name: card[name] for name in sorted(card) if name != "gate"}
+
     try:
-        card = json.loads(file.read_bytes())
-        languages = {name: _bare(own) for name, own in card.get("languages", {}).items()}
-        return json.dumps(_bare(card) | ({"languages": languages} if languages else {})).encode()
+        card = bare(json.loads(content))
+        if "languages" in card:
+            card["languages"] = {name: bare(own) for name, own in card["languages"].items()}
+        return json.dumps(card).encode()
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return file.read_bytes()
-
-
-def _bare(card: dict[str, Any]) -> dict[str, Any]:
-    return {name: card[name] for name in sorted(card) if name != "gate"}
+        return content
 
 
 Told = Callable[[int, int], None]  # (parts done, parts there are)

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from streamer.model.checkpoint.layout import Shapes
 from streamer.model.checkpoint.weights import (
     ModelError,
     Told,
-    not_finite,
+    check_finite,
     quiet,
-    unreadable,
+    reading,
     wanted_name,
     weight_files,
 )
@@ -77,25 +77,18 @@ class Tensors:
     def __init__(self, directory: Path) -> None:
         self._at: dict[str, tuple[Path, str]] = {}
         for file in weight_files(directory):
-            try:
-                with safe_open(file, framework="pt") as shard:
-                    names = list(shard.keys())
-            except (SafetensorError, OSError) as error:
-                raise unreadable(file, error) from None
+            with reading(file), safe_open(file, framework="pt") as shard:
+                names = list(shard.keys())
             self._at |= {known: (file, name) for name in names if (known := wanted_name(name))}
         self.names = list(self._at)
 
     def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
         """A copy, in `dtype` or as it is stored. Raises ModelError, also where it is not finite."""
         file, there = self._at[name]
-        try:
-            with safe_open(file, framework="pt") as shard:
-                stored = shard.get_tensor(there)
-                found: Tensor = stored.to(dtype or stored.dtype, copy=True)
-        except (SafetensorError, OSError) as error:
-            raise unreadable(file, error) from None
-        if not all(map(torch.isfinite, found.aminmax())):
-            raise not_finite(file, there)
+        with reading(file), safe_open(file, framework="pt") as shard:
+            stored = shard.get_tensor(there)
+            found: Tensor = stored.to(dtype or stored.dtype, copy=True)
+        check_finite(all(map(torch.isfinite, found.aminmax())), file, there)
         return found
 
 

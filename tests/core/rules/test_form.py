@@ -11,7 +11,7 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.form import BEGIN, LATIN, SentenceForm, marks_of
 from streamer.core.rules.settings import UNITS_PER_NAT
-from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
+from streamer.model.checkpoint.tokenizer import Tokenizer
 
 PHRASES = sentences.attributes()
 NO_SPEECH = "".join(sentences.no_speech())
@@ -22,8 +22,8 @@ OPENINGS = export.spoken("zh")["openings"]
 def family(tmp_path_factory):
     directory = tmp_path_factory.mktemp("form")
     words.save(directory)
-    tokenizer = Tokenizer.load(directory)
-    vocabulary = vocabulary_of(directory, len(tokenizer.token_bytes(1 << 16)[0]))
+    tokenizer = Tokenizer(directory)
+    vocabulary = tokenizer.vocabulary(words.build().get_vocab_size())
     return tokenizer, vocabulary, SentenceForm(vocabulary, PHRASES, (), OPENINGS)
 
 

@@ -14,8 +14,9 @@ from streamer.core.rules.form import marks_of
 from streamer.core.rules.settings import Rules, Stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, card_of, read_card
-from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
-from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.model.checkpoint.layout import shapes_of
+from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.thinker import EMBEDDED
 
 RULES = Rules()
 OPENINGS = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
@@ -33,7 +34,8 @@ def family(request, tmp_path_factory):
         words.save(directory)
         card = card_of(export.card("recipe"), "recipe").speaking(request.param)
         num_ids = words.build().get_vocab_size()
-    return Tokenizer.load(directory), vocabulary_of(directory, num_ids), card
+    tokenizer = Tokenizer(directory)
+    return tokenizer, tokenizer.vocabulary(num_ids), card
 
 
 def spoken(card, n):

@@ -10,10 +10,10 @@ import pytest
 
 from streamer.cli import main
 from streamer.extras.large.prepared import Prepared
-from streamer.model.checkpoint.layout import check_memory, free_bytes, weight_bytes
+from streamer.model.checkpoint.layout import check_memory, free_bytes, shapes_of, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, ModelWarning
 from streamer.model.engines.engine import Row
-from streamer.model.thinker import load, shapes_of
+from streamer.model.thinker import load
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_of_a_run_that_is_killed_nothing_is_used_and_nothing_stays(model, home):
     killed = """import os, sys
 from pathlib import Path
 from streamer.extras.large.prepared import Prepared
-from streamer.model.thinker import shapes_of
+from streamer.model.checkpoint.layout import shapes_of
 model = Path(sys.argv[1])
 Prepared(model, shapes_of(model), "int8").write(lambda done, total: done < 3 or os.abort())"""
     assert subprocess.run([sys.executable, "-c", killed, str(model)]).returncode < 0
@@ -106,6 +106,6 @@ def test_too_little_memory_names_what_fits(model):
     positions = int((free - between) / per_position)
     if free < 2 * between:
         pytest.skip("no memory free at all")
-    with pytest.raises(ModelError, match=r"of memory, .* GB are free; take a machine with more"):
+    with pytest.raises(ModelError, match=r"are needed, .* GB are free; take a machine with more"):
         check_memory(model, shapes, "fast", 2 * free // per_position)
     check_memory(model, shapes, "int8", positions // 2)

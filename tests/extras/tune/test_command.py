@@ -49,7 +49,7 @@ def test_the_result_is_a_model_that_speaks_and_can_be_calibrated(clips, tmp_path
     assert status == 0, told
     assert "all" in out
     card = read_card(made)
-    assert (card.name, card.calibrated) == ("made", False)
+    assert (card.name, card.gate) == ("made", {})
     assert (made / "adapter" / "adapter_model.safetensors").exists()
     told = (made / "MODEL_CARD.md").read_text("utf-8")
     assert "LICENCE OF THIS MODEL: not chosen yet" in told
@@ -57,4 +57,4 @@ def test_the_result_is_a_model_that_speaks_and_can_be_calibrated(clips, tmp_path
     assert run_here("describe", clips / "0.wav", "--edge", made, "--quiet")[0] == 0
     files = [clips / f"{i}.wav" for i in range(12)]
     assert run_here("calibrate", *files, "--risk", "0.5", "--edge", made)[0] == 0
-    assert read_card(made).calibrated
+    assert read_card(made).gate

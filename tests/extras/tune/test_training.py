@@ -17,10 +17,10 @@ from streamer.extras.tune.learn import adapted as adapted_model
 from streamer.extras.tune.options import TuneOptions
 from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.layout import check_layout, shapes_of
 from streamer.model.engines.engine import Row
 from streamer.model.scheduler import drive
-from streamer.model.thinker import load, resolve, shapes_of
+from streamer.model.thinker import load, resolve
 
 EDGE = resolve("embedded", "edge")
 

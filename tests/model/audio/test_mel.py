@@ -124,10 +124,11 @@ class Prefill:
         del self.held[index + 1 :]
         old = self.held.pop()
         redos = self.ledger.redo(index)
-        assert redos[0].changed
-        assert redos[0].window.index == index
-        assert not np.array_equal(old, redos[0].window.features(self.ledger.maximum))
-        self.held += [redo.window.features(self.ledger.maximum) for redo in redos]
+        window, is_changed = redos[0]
+        assert is_changed
+        assert window.index == index
+        self.held += [window.features(self.ledger.maximum) for window, _ in redos]
+        assert not np.array_equal(old, self.held[index])
 
     def _deliver(self, windows):
         self.held += [w.features(self.ledger.deliver(w)) for w in windows]

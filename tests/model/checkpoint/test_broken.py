@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamer.model.checkpoint.layout import read_shapes
+from streamer.model.checkpoint.layout import shapes_of
 from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import EMBEDDED, load
@@ -112,7 +112,7 @@ def test_values_that_are_no_numbers_are_told(tiny_pair, tmp_path):
     refusal(tiny_pair, tmp_path, harm, "up_proj.weight' holds values")
 
 
-def test_a_config_as_transformers_4_wrote_it():
+def test_a_config_as_transformers_4_wrote_it(tmp_path):
     """The 7B's config spells the audio layers twice, and has `rope_scaling` and nulls."""
     text = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28}
     text |= {"vocab_size": 152_064, "num_key_value_heads": 4, "intermediate_size": 18_944}
@@ -124,7 +124,9 @@ def test_a_config_as_transformers_4_wrote_it():
     audio |= {"encoder_attention_heads": 20, "encoder_ffn_dim": 5120}
     audio |= {"activation_function": "gelu", "num_mel_bins": 128, "n_window": 100}
     thinker = {"text_config": text, "audio_config": audio, "audio_token_index": 151646}
-    shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": thinker})
+    raw = {"model_type": "qwen2_5_omni", "thinker_config": thinker}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    shapes = shapes_of(tmp_path)
     assert (shapes.text.layers, shapes.text.head_dim, shapes.text.rope_theta) == (28, 128, 1e6)
     assert (shapes.audio.layers, shapes.text.tied, shapes.audio_id) == (32, False, 151_646)
 

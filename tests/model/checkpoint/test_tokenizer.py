@@ -8,7 +8,8 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
+from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.weights import ModelError
 from streamer.model.thinker import EMBEDDED
 
 EDGE = EMBEDDED / "edge"
@@ -24,7 +25,7 @@ TEXTS = st.lists(
 def test_ids_are_those_of_the_library(text):
     library = tokenizers.Tokenizer.from_file(str(EDGE / "tokenizer.json"))
     wanted = library.encode(text, add_special_tokens=False)
-    assert Tokenizer.load(EDGE).encode(text) == wanted.ids
+    assert Tokenizer(EDGE).encode(text) == wanted.ids
 
 
 def changed(*path, to):
@@ -58,13 +59,13 @@ def test_a_wrong_one_is_one_clear_line(tmp_path, change, reason):
     held = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     change(held)
     (tmp_path / "tokenizer.json").write_text(json.dumps(held), "utf-8")
-    with pytest.raises(TokenizerError, match=reason.replace("|", r"\|")) as error:
-        vocabulary_of(tmp_path, 2_000)
+    with pytest.raises(ModelError, match=reason.replace("|", r"\|")) as error:
+        Tokenizer(tmp_path).vocabulary(2_000)
     assert "\n" not in str(error.value)
 
 
 def test_none_and_a_larger_one_than_the_model_are_told(tmp_path):
-    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
-        Tokenizer.load(tmp_path)
-    with pytest.raises(TokenizerError, match="ids in the tokenizer, 10 in the model"):
-        vocabulary_of(EDGE, 10)
+    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+        Tokenizer(tmp_path)
+    with pytest.raises(ModelError, match="ids in the tokenizer, 10 in the model"):
+        Tokenizer(EDGE).vocabulary(10)

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from streamer.model.checkpoint.layout import read_shapes
+from streamer.model.checkpoint.layout import expected, shapes_of
 from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import check_pair, load
@@ -59,10 +59,8 @@ def test_a_pair_with_two_tokenizers_is_refused(tiny_pair, tmp_path):
         check_pair(load(str(other), "edge"), load(str(tiny_pair[1]), "cloud"))
 
 
-def test_the_published_sizes_ask_for_the_published_tensors():
+def test_the_published_sizes_ask_for_the_published_tensors(tmp_path):
     from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
-
-    from streamer.model.checkpoint.layout import expected
 
     names = "hidden_size num_hidden_layers num_attention_heads num_key_value_heads"
     names = [*names.split(), "intermediate_size", "vocab_size"]
@@ -78,7 +76,9 @@ def test_the_published_sizes_ask_for_the_published_tensors():
         with torch.device("meta"):
             state = Qwen2_5OmniThinkerForConditionalGeneration(config).state_dict()
         found = {known: tuple(w.shape) for key, w in state.items() if (known := wanted_name(key))}
-        shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": config.to_dict()})
+        raw = {"model_type": "qwen2_5_omni", "thinker_config": config.to_dict()}
+        (tmp_path / "config.json").write_text(json.dumps(raw))
+        shapes = shapes_of(tmp_path)
         wanted = dict(expected(shapes.text, shapes.audio))
         assert wanted == {key: found[key] for key in wanted}
         unused = set(found) - set(wanted) - {"lm_head.weight"}

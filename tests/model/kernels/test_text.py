@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.layout import AudioShape, TextShape, expected
+from streamer.model.checkpoint.layout import AudioShape, TextShape, expected, shapes_of
 from streamer.model.checkpoint.weights import load_arrays
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.models import AudioTower, StableText, TextModel
 from streamer.model.kernels.models import FastText, FastTower
-from streamer.model.thinker import load, resolve, shapes_of
+from streamer.model.thinker import load, resolve
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups
@@ -146,7 +146,7 @@ def test_a_tower_of_any_size_equals_torch(sizes, frames):
 
 
 def test_a_window_is_the_same_bits_in_any_batch():
-    tower = load("embedded", "edge").tower
+    tower = load("embedded", "edge").engine.tower
     features = torch.randn(5, 128, 200, generator=torch.Generator().manual_seed(1))
     alone = np.concatenate([tower.encode(features[i : i + 1]) for i in range(5)])
     assert np.array_equal(tower.encode(features), alone)

@@ -7,8 +7,8 @@ from far import verifying
 from speech import SAMPLES
 from wire import describe_files
 
-from streamer.model.checkpoint.tokenizer import vocabulary_of
-from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.thinker import EMBEDDED
 
 
 @pytest.fixture(scope="package")
@@ -30,4 +30,4 @@ def wanted():
 @pytest.fixture(scope="package")
 def tokenizer():
     """The fingerprint of the shipped models' tokenizer."""
-    return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint
+    return Tokenizer(EMBEDDED / "cloud").vocabulary(1 << 16).fingerprint

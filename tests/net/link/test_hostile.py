@@ -8,8 +8,9 @@ from speech import SAMPLES
 from streamer import Describer, TextDelta
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.model.checkpoint.tokenizer import vocabulary_of
-from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.model.checkpoint.layout import shapes_of
+from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.thinker import EMBEDDED
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import TargetLost
 
@@ -18,7 +19,7 @@ BUDGET_S = 0.3
 MOST_STALL_MS = 4_000
 MOST_S = 25.0
 CLOUD = EMBEDDED / "cloud"
-ESCAPE = vocabulary_of(CLOUD, shapes_of(CLOUD).text.vocab).texts.index("\x1b")
+ESCAPE = Tokenizer(CLOUD).vocabulary(shapes_of(CLOUD).text.vocab).texts.index("\x1b")
 
 
 def with_verdict(make):
