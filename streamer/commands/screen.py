@@ -90,7 +90,9 @@ class Screen:
         if options.pitch_reference is not None and not options.json:
             put(voice_lines(result))
         if not (options.json or options.quiet):
-            notes += measures.faults_in("en") if measures is not None and not options.measures else ()
+            notes += (
+                measures.faults_in("en") if measures is not None and not options.measures else ()
+            )
             if result.stop_reason == "no_speech":
                 notes.append("no speech was heard, so there is no sentence")
         # a cut file fails the command, so its reason is no mere warning

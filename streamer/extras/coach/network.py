@@ -9,7 +9,6 @@ network sees no gain: bands are relative to their frame's level, levels and F0 t
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +84,10 @@ class Steps(NamedTuple):
         return np.concatenate(parts, 1, dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class Heard:
+class Heard(NamedTuple):
     """The network's output for new steps: loudness [n] in dB and tempo [n] in octaves of steps of
-    speech, melody [m] in octaves of voiced ones, and trust [n]: how much each loudness counts, 0 to
-    1."""
+    speech, melody [m] in octaves of voiced ones, and trust [n]: how much each loudness counts among
+    its neighbours, 0 to 1. Its precision is 1 on the mean of people."""
 
     loudness: Floats
     tempo: Floats
@@ -118,16 +116,9 @@ class Voice:
         said = _outputs(seen)
         loudness = steps.level_db - np.float32(LOUDNESS_DB) * said[:, 0]
         melody = said[speech & steps.voiced, 2]
-        return Heard(loudness[speech], said[speech, 1], melody, trust_of(said[speech, 3]))
-
-
-def trust_of(said: Floats) -> Floats:
-    """How much a loudness counts among its neighbours, from the network's output [n]: 0 to 1. Its
-    precision is 1 on the mean of people."""
-    precision = np.exp(np.float32(MOST_LOG) * np.tanh(said / np.float32(MOST_LOG)))
-    counted = np.float32(SHARED) * precision
-    found: Floats = counted / (1 + counted)
-    return found
+        log_precision = np.float32(MOST_LOG) * np.tanh(said[speech, 3] / np.float32(MOST_LOG))
+        counted = np.float32(SHARED) * np.exp(log_precision)
+        return Heard(loudness[speech], said[speech, 1], melody, counted / (1 + counted))
 
 
 def in_bands(raw: Floats) -> Floats:

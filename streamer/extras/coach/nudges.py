@@ -50,6 +50,8 @@ FURTHEST, FURTHEST_SDS = 2.0, 5.0
 TALKING_S = 0.6  # after so much silence, the way of speaking is no longer judged
 MIN_TOLD_S = 2.0  # the shortest stretch of a rate or movement that a nudge names
 MIN_LEVEL_S = 0.6  # and of a level
+GAP_S = 5.0  # between any two nudges
+COOLDOWN_S = 20.0  # between two of one kind
 BACK_S = 1.0  # a silence under this is over
 
 
@@ -86,16 +88,6 @@ class Now:
     filled: int = 0
 
 
-def weighed(nats: float, deviation: float, seconds: float, change: float) -> float:
-    """Evidence for one change, never under 0. deviation: from the usual value, in SDs of a second,
-    times `seconds` of speech. change: the one looked for, in SDs; negative: downwards."""
-    return max(0.0, nats + change * deviation - change * change / 2 * seconds)
-
-
-GAP_S = 5.0  # between any two nudges
-COOLDOWN_S = 20.0  # between two of one kind
-
-
 class Nudger:
     """Call `hear` for each step, in the order of time. A kind is told again only after the voice
     came back and the cooldown passed."""
@@ -125,6 +117,7 @@ class Nudger:
         return []
 
     def _weigh(self, now: Now, usual: Baseline) -> None:
+        """Sum the evidence for each change, never under 0."""
         for kind, nats in self._nats.items():
             values, mean, sd, change = self._compared(kind, now.heard, usual)
             if not change or not len(values):
@@ -133,7 +126,8 @@ class Nudger:
             most = max(FURTHEST * abs(change), FURTHEST_SDS * sd)
             off = min(max(float(np.average(values, weights=weights)) - mean, -most), most)
             seconds = float(weights.sum()) / STEPS_PER_S
-            nats = weighed(nats, off / sd * seconds, seconds, change / sd)
+            change /= sd  # from here on in SDs of a second, as is the deviation
+            nats = max(0.0, nats + change * (off / sd * seconds) - change * change / 2 * seconds)
             self._nats[kind] = min(LIMITS[kind], nats)
             if not nats:
                 self._since[kind] = now.t_s
@@ -145,14 +139,16 @@ class Nudger:
         coach = self._coach
         if kind == "too_soft":
             return heard.loudness, usual.loudness_db, usual.loudness_sd_db, -coach.soft_db
+        ratios = {"too_fast": coach.fast_ratio, "too_slow": coach.slow_ratio}
+        ratio = ratios.get(kind, coach.flat_ratio)
+        change = SAID[kind] * math.log2(ratio) if ratio else 0.0
         if kind == "flat":
-            change = SAID[kind] * _octaves(coach.flat_ratio)
             return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, change
-        ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
-        change = min(max(SAID[kind] * _octaves(ratio), -MOST_TEMPO), MOST_TEMPO)
+        change = min(max(change, -MOST_TEMPO), MOST_TEMPO)
         return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, change
 
     def _due(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
+        """The nudge, unless it is too early or the measure that it names disagrees."""
         is_talking = now.silence_s is not None and now.silence_s <= TALKING_S
         if not is_talking and kind not in ("long_silence", "filled_pauses"):
             return None
@@ -164,10 +160,6 @@ class Nudger:
             return Nudge(kind, measure, value, None, unit, now.t_s)
         if usual is None or self._nats[kind] < LIMITS[kind]:
             return None
-        return self._agreed(kind, now, usual)
-
-    def _agreed(self, kind: Kind, now: Now, usual: Baseline) -> Nudge | None:
-        """The nudge, unless the measure that it names disagrees."""
         name, unit = MEASURES[kind]
         least_s = MIN_LEVEL_S if kind == "too_soft" else MIN_TOLD_S
         measures = now.last(max(least_s, now.t_s - self._since[kind]), kind == "flat")
@@ -184,8 +176,3 @@ class Nudger:
         if kind == "filled_pauses":
             return now.filled <= self._coach.filled_per_min / 2
         return not self._nats[kind]
-
-
-def _octaves(ratio: float) -> float:
-    """0 for a kind that is off."""
-    return math.log2(ratio) if ratio else 0.0
