@@ -22,8 +22,6 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models, PromiseWarning
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.settings import stop
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
@@ -35,6 +33,7 @@ from streamer.stages.ports import Side
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
+    from streamer.net.link.served_turn import ServedTurn, VerifierModel
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # for the first connection: most take less
@@ -55,9 +54,10 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
-    """A link to the verifier, kept by a task of `group`. Raises ModelError where it refuses us."""
+    """A link to the verifier, kept by tasks of `group`. Raises ModelError where it refuses us."""
     from streamer.net.link.client import RemoteCloud  # late: it needs websockets
     from streamer.net.link.dial import VerifierAddress
+    from streamer.net.link.target import DecodingTerms
     from streamer.net.service.admission import KEY_CHARACTERS
 
     config, card, plan = models.config, models.first.card, models.plan
@@ -78,8 +78,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
         except PromiseWarning as warning:
             notice(str(warning))
 
-    link = RemoteCloud(verifier, terms, time.perf_counter, on_model=doubt)
-    group.start_soon(link.run)
+    link = RemoteCloud(verifier, terms, time.perf_counter, group, doubt)
     await link.settled(SETTLE_S)
     if link.lost is not None:
         raise ModelError(link.name, link.trouble)
@@ -88,6 +87,8 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
+    from streamer.net.link.served_turn import VerifierModel  # late: it needs websockets
+
     vocabulary, card = thinker.vocabulary, thinker.card
     return VerifierModel(
         fingerprint_of(thinker.directory),
@@ -102,7 +103,7 @@ class ModelJudge:
     """See ports.py's Judge. Makes windows itself: the same samples give those of the edge."""
 
     def __init__(
-        self, thinker: Thinker, side: Side, turn: VerifierTurn, threads: CapacityLimiter
+        self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
     ) -> None:
         self._vocabulary = thinker.vocabulary
         self._turn = turn

@@ -37,7 +37,7 @@ from streamer.net.service.admission import (
     origin_of,
 )
 from streamer.net.service.logs import log_to
-from streamer.net.service.service import Address, Service
+from streamer.net.service.service import Service
 
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -83,7 +83,7 @@ async def run_opened(
                 except BrokenPipeError:  # a service goes on without a reader
                     drop_stdout()
 
-            await server.run(Address(options.host, options.port, tls), tell_address)
+            await server.run(tell_address, options.host, options.port, tls)
     except OSError as error:
         raise cannot_listen(options, error) from None
     return 0

@@ -12,7 +12,7 @@ import atheris
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(ROOT)]
+sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(ROOT)]
 with atheris.instrument_imports(include=["streamer", "tomllib", "json", "targets"]):
     from targets import CORPUS, TARGETS
 from mutate import mutate  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from unlinked import ask, turn_without_socket
 
 from streamer.audio.file import open_audio
 from streamer.audio.source import AudioError
@@ -23,13 +25,13 @@ from streamer.config import Config
 from streamer.core.declare import ConfigError
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
-from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import entries
 from streamer.model.checkpoint.weights import ModelError
+from streamer.net.link.served_turn import Broken, ServedTurn, VerifierModel
+from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import Conversation
@@ -91,7 +93,7 @@ def read_up(data: bytes) -> None:
             assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
             match found:
                 case wire.Open() if turn is None:
-                    turn = VerifierTurn(MODEL, found)
+                    turn = ServedTurn(MODEL, found)
                 case _ if turn is None:
                     continue
                 case wire.Audio():
@@ -102,34 +104,32 @@ def read_up(data: bytes) -> None:
                     turn.check(found)
 
 
-def asking(*requests: VerifyRequest) -> tuple[EdgeTurn, list[Any]]:
+async def asking(*requests: VerifyRequest) -> tuple[RemoteTarget, list[Any]]:
     """A turn that is over and asks, and what it has said."""
-    edge = EdgeTurn(bytes(16), DecodingTerms(VOCABULARY, Rules(), Sampling()))
+    terms = DecodingTerms(VOCABULARY, Rules(), Sampling())
+    edge = await turn_without_socket(terms, SOUND, SOUND * 0.3333, weights={})
     opened = edge.connect()
-    edge.hear(SOUND)
-    edge.hear(SOUND * 0.3333)
-    edge.finish()
-    for request in requests:
-        edge.ask(request)
+    await ask(edge, *requests)
     return edge, [opened, *iter(edge.next_message, None)]
 
 
-def up_seeds() -> list[bytes]:
-    _, asked = asking(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
-    edge, alone = asking(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
+async def up_seeds() -> list[bytes]:
+    _, asked = await asking(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
+    edge, alone = await asking(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
     return [framed(*map(wire.encode, said)) for said in (asked, [*alone, edge.connect()])]
 
 
-def read_down(data: bytes) -> None:
+async def read_down(data: bytes) -> None:
     """A verifier's messages, to an edge's turn that asks."""
     asked = [VerifyRequest(n, n, prefix_hash((5,)), (6,), (7, 8, 9)) for n in range(2, 5)]
-    edge, _ = asking(*asked)
+    edge, _ = await asking(*asked)
     for message in frames(data):
         is_taken = False
         with told(wire.WireError, RemoteFault):
             found = wire.decode_down(message)
             assert wire.decode_down(wire.encode(found)) == found
-            edge.receive(found)
+            if not isinstance(found, wire.Rejected):
+                edge.receive(found)
             is_taken = True
         if not is_taken:
             edge.connect()
@@ -141,6 +141,7 @@ def read_down(data: bytes) -> None:
 DOWN = [wire.Opened(0, "model"), wire.Heard(400, True), Verdict(1, 0, 9), Verdict(2, 3, 9)]
 DOWN += [Verdict(3, 0, 9, b"\x00\xc0"), Refusal(3, "prefix")]
 DOWN += [wire.Rejected(False, "all sessions are taken")]
+DOWN_SEED = framed(*map(wire.encode, DOWN))
 
 
 def read_client_events(data: bytes) -> None:
@@ -283,8 +284,8 @@ HEADERS = [len(text).to_bytes(8, "little") + text + bytes(8) for text in TEXTS]
 
 
 TARGETS = {
-    "link_up": Target(read_up, up_seeds(), "msgpack"),
-    "link_down": Target(read_down, [framed(*map(wire.encode, DOWN))], "msgpack"),
+    "link_up": Target(read_up, asyncio.run(up_seeds()), "msgpack"),
+    "link_down": Target(lambda data: asyncio.run(read_down(data)), [DOWN_SEED], "msgpack"),
     "client_events": Target(read_client_events, [b"\n".join(LINES), *LINES], "json"),
     "resume": Target(read_resume, [b"resume=sess_0\nevent=3\nbytes=99"]),
     "wav": Target(read_wav, [*wav_seeds()]),

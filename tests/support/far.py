@@ -19,11 +19,11 @@ from wire import in_process
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer
+from streamer.net.link.target import DecodingTerms
 from streamer.net.service.admission import Admission
 
 TERMS = DecodingTerms(VOCABULARY, Rules(language="zh"), Sampling())
@@ -117,10 +117,8 @@ async def serving_judges(open_judge=lambda turn: Slow(), port=0, hold_s=30.0, **
 async def linked(port, terms=TERMS, **options):
     """An edge's link, without an edge."""
     url = f"ws://127.0.0.1:{port}"
-    link = RemoteCloud(VerifierAddress(url, **options), terms, time.perf_counter)
     async with anyio.create_task_group() as group:
-        group.start_soon(link.run)
-        yield link
+        yield RemoteCloud(VerifierAddress(url, **options), terms, time.perf_counter, group)
         group.cancel_scope.cancel()
 
 
@@ -139,7 +137,7 @@ async def spoken(link, seconds):
     """A turn that is over."""
     target = link.listen()
     await hear(target, sound(seconds))
-    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None), {})
+    await target.finish(Closed(0, (), 0.0, target.num_samples, True, None), {})
     return target
 
 

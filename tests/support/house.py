@@ -13,13 +13,12 @@ from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, toy_parts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.server import VerifierServer
+from streamer.net.link.target import DecodingTerms
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
 from streamer.stages.stream import open_stream
 
 MAX_SESSIONS = 8
@@ -76,24 +75,23 @@ class House:
 
     async def _verify(self, ready):
         server = VerifierServer(ToyJudge, MODEL, Admission((wire.PATH,), MAX_SESSIONS), HOLD_S)
-        await server.run(Address(port=0), ready)
+        await server.run(ready)
 
     async def _serve(self, ready):
         plan = self._decoding.plan
         terms = DecodingTerms(VOCABULARY, plan.rules, self._decoding.sampling)
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
         verifier = VerifierAddress(url, budget_s=plan.verify_budget_s)
-        link = RemoteCloud(verifier, terms, self.clock)
-        parts = toy_parts(self._decoding, link)
-        server = RealtimeServer(
-            lambda options: open_stream(parts, options, self.clock),
-            Admission((PATH,), MAX_SESSIONS),
-            ServerTerms(HOLD_S),
-        )
         async with anyio.create_task_group() as group:
-            group.start_soon(link.run)
+            link = RemoteCloud(verifier, terms, self.clock, group)
+            parts = toy_parts(self._decoding, link)
+            server = RealtimeServer(
+                lambda options: open_stream(parts, options, self.clock),
+                Admission((PATH,), MAX_SESSIONS),
+                ServerTerms(HOLD_S),
+            )
             await link.settled(2.0)
-            await server.run(Address(port=0), ready)
+            await server.run(ready)
 
 
 @contextlib.asynccontextmanager

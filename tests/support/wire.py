@@ -19,13 +19,12 @@ from processes import listening
 
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
 
 
 @asynccontextmanager
 async def in_process(server, port=0, tls=None):
     async def run(task_status):
-        await server.run(Address(port=port, tls=tls), task_status.started)
+        await server.run(task_status.started, port=port, tls=tls)
 
     async with anyio.create_task_group() as group:
         yield await group.start(run)

@@ -7,27 +7,23 @@ import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import anyio
 
 from streamer.commands.options import AddressOptions
 from streamer.commands.process import put, run_async, tell
 from streamer.commands.serve import check_free, door_of, run_opened, shown_host
 from streamer.config import ConfigError
+from streamer.extras.fleet.director import Director, Roster
+from streamer.extras.fleet.manager import Manager, Plan, RayPlacement, drain_all, kind_of, node_host
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
-
-if TYPE_CHECKING:
-    from streamer.extras.fleet.director import Roster
-    from streamer.extras.fleet.manager import Plan, RayPlacement
 
 ANYWHERE = ("0.0.0.0", "::")
 
 
 def direct(options: DirectorOptions) -> int:
     """`streamer director`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
-    import anyio
-
-    from streamer.extras.fleet.director import Roster
-
     if not options.replicas:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each")
     tls, key = door_of(options)
@@ -38,8 +34,6 @@ def direct(options: DirectorOptions) -> int:
 
 def run(options: FleetOptions) -> int:
     """`streamer fleet`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
-    from streamer.extras.fleet.manager import RayPlacement
-
     config = read(options.pipeline)
     where = config.ray.address
     tls, key = door_of(config.director)
@@ -59,8 +53,6 @@ def run(options: FleetOptions) -> int:
 
 async def _end(config: FleetConfig, placement: RayPlacement) -> int:
     """Drain the replicas of a cluster."""
-    from streamer.extras.fleet.manager import drain_all, kind_of
-
     names = [name for name in placement.running() if kind_of(name) in config.kinds]
     await drain_all(placement, names, config.kinds)
     put(f"{', '.join(sorted(names)) or 'no replica'} drained")
@@ -70,9 +62,6 @@ async def _end(config: FleetConfig, placement: RayPlacement) -> int:
 async def _run(
     config: FleetConfig, placement: RayPlacement, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.extras.fleet.director import Roster
-    from streamer.extras.fleet.manager import Manager, drain_all, node_host
-
     door = config.director
     host = node_host() if door.host in ANYWHERE else door.host
     url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
@@ -84,13 +73,24 @@ async def _run(
     return status
 
 
+async def _direct(
+    options: AddressOptions,
+    tls: ssl.SSLContext | None,
+    key: str | None,
+    roster: Roster,
+    beside: Callable[[], Coroutine[Any, Any, None]],
+) -> int:
+    """A director, and `beside`, which sets the addresses, until SIGTERM."""
+    opening = nullcontext(Director(roster, key, beside))
+    return await run_opened(options, tls, opening, "listening on ws{s}://{at} (a director)")
+
+
 def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, number: int) -> Plan:
     """The plan of a kind's replica of this number. Servers find verifiers through the director."""
-    from streamer.extras.fleet.manager import Plan
-
-    table, door, name = config.kinds[kind], config.director, f"{kind}-{number}"
-    port = table.placing.port + number - 1
-    given = dict(table.given)
+    door, name = config.director, f"{kind}-{number}"
+    port = config.kinds[kind].port + number - 1
+    table = config.tables[kind].items()
+    given = {key: value for key, value in table if key not in ("least", "most")}
     keys = {"STREAMER_API_KEY": key or ""}
     if kind == "server" and "verifier" in config.kinds and "cloud" not in given:
         given["cloud"] = director
@@ -113,18 +113,3 @@ def _flags(given: Mapping[str, Any]) -> Iterator[str]:
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
                 yield f"--{name.replace('_', '-')}={one}"
-
-
-async def _direct(
-    options: AddressOptions,
-    tls: ssl.SSLContext | None,
-    key: str | None,
-    roster: Roster,
-    beside: Callable[[], Coroutine[Any, Any, None]],
-) -> int:
-    """A director, and `beside`, which sets the addresses, until SIGTERM: 0, or 1 if the port is
-    taken."""
-    from streamer.extras.fleet.director import Director
-
-    opening = nullcontext(Director(roster, key, beside))
-    return await run_opened(options, tls, opening, "listening on ws{s}://{at} (a director)")

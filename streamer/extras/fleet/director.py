@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -96,16 +96,6 @@ class Known:
         """Free places by the last status; 0 if it gets no new clients."""
         return max(0, self.staying.limit - self.staying.taken) if self.staying else 0
 
-    def heard(self, status: ReplicaStatus) -> None:
-        self.status, self.silent_since, self.sent = status, None, 0
-        self.is_gone = False
-
-    def missed(self, now: float, is_refused: bool) -> None:
-        """It did not answer. is_refused: nothing listens there."""
-        if self.silent_since is None:
-            self.silent_since = now
-        self.is_gone = is_refused or now - self.silent_since > GONE_S
-
 
 def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None:
     """The replica for a new client of `kind`; None if all are full.
@@ -114,14 +104,13 @@ def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None
     had: the highest hash of both names wins (rendezvous hashing), so all directors agree.
     """
     there = [r for r in replicas if r.kind == kind and r.num_free]
-    if edge:
-        return max(there, key=lambda r: _weight(edge, r), default=None)
-    return max(there, key=lambda r: (r.num_free - r.sent, r.address), default=None)
 
+    def weight(replica: Known) -> Any:
+        if edge and replica.status:
+            return hashlib.blake2b(f"{edge} {replica.status.name}".encode()).digest()
+        return replica.num_free - replica.sent, replica.address
 
-def _weight(edge: str, replica: Known) -> bytes:
-    name = (replica.status and replica.status.name) or replica.address
-    return hashlib.blake2b(f"{edge} {name}".encode(), digest_size=8).digest()
+    return max(there, key=weight, default=None)
 
 
 class Roster:
@@ -156,16 +145,16 @@ class Roster:
                 await anyio.sleep(POLL_S)
 
     async def _ask(self, known: Known, limiter: anyio.CapacityLimiter) -> None:
-        was_gone = known.is_gone
+        to_thread = partial(anyio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
         try:
-            known.heard(
-                await anyio.to_thread.run_sync(
-                    _fetch, known.address, limiter=limiter, abandon_on_cancel=True
-                )
-            )
+            known.status = await to_thread(_fetch, known.address)
+            known.silent_since, known.sent, known.is_gone = None, 0, False
         except (OSError, http.client.HTTPException, ValueError, msgspec.MsgspecError) as error:
             cause = getattr(error, "reason", error)  # urllib wraps it
-            known.missed(time.monotonic(), isinstance(cause, ConnectionRefusedError))
+            now, was_gone = time.monotonic(), known.is_gone
+            known.silent_since = known.silent_since or now
+            is_refused = isinstance(cause, ConnectionRefusedError)  # nothing listens there
+            known.is_gone = is_refused or now - known.silent_since > GONE_S
             if known.is_gone and not was_gone:
                 told = "%s does not answer as a replica (%.120s)"
                 _logger.warning(told, known.address, cause)
@@ -178,20 +167,8 @@ def _fetch(address: str) -> ReplicaStatus:
         return _decode(answer.read(MAX_BYTES))
 
 
-class DirectorMetrics(ServiceMetrics):
-    """The metrics of a director."""
-
-    refusals_name = "fleet_refused"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = self._counter("fleet_sent", "Clients sent on", "kind", KINDS)
-
-
 class Director(Service):
     """`run` it. beside: runs with it and sets the roster's addresses."""
-
-    metrics: DirectorMetrics
 
     max_message_bytes = 1  # it opens no websocket
     kind = "director"
@@ -201,7 +178,7 @@ class Director(Service):
     def __init__(
         self, roster: Roster, api_key: str | None, beside: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        super().__init__(Admission((*PATHS, ASK), 0, api_key), DirectorMetrics())
+        super().__init__(Admission((*PATHS, ASK), 0, api_key), ServiceMetrics())
         self._roster = roster
         self._beside = beside
         num = {kind: partial(self._count, kind, lambda _: 1) for kind in KINDS}
@@ -229,14 +206,14 @@ class Director(Service):
     def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response:
         """A redirect; for ASK the address as JSON. Raises HttpRefusal."""
         tenant = self._admission.check(url.path, request.headers)
-        query = parse_qs(url.query)
-        kind = PATHS.get(url.path) or query.get("kind", [SERVER])[0]
-        if kind not in KINDS:
-            raise HttpRefusal(400, f"kind is one of {' and '.join(KINDS)}")
-        replica = self._replica_for(kind, query)
-        self.metrics.sent.labels(kind).inc()
-        where = REALTIME if kind == SERVER else VERIFY
-        to = _address(f"{replica.address}{where}", url.query, replica, tenant)
+        kind = PATHS.get(url.path, SERVER)
+        replica = self._replica_for(kind, parse_qs(url.query))
+        # the client's own query, without an old ticket, which would be read first
+        query = [part for part in url.query.split("&") if part and not part.startswith("ticket=")]
+        if tenant and replica.status:
+            query.append(f"ticket={sign(tenant, replica.status.name, time.time())}")
+        path = REALTIME if kind == SERVER else VERIFY
+        to = f"{replica.address}{path}" + (f"?{'&'.join(query)}" if query else "")
         if url.path == ASK:
             return answer_json({"url": to})
         return answer(307, f"{to}\n", more={"Location": to})
@@ -256,39 +233,22 @@ class Director(Service):
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        if path == "/readyz" and not self._roster.answering:
+        known, answering = self._roster.known.values(), self._roster.answering
+        if path == "/readyz" and not answering:
             return answer(503, "no replica answers\n")
-        if path in (LIST, TARGETS):
-            found = self._list() if path == LIST else self._targets()
-            return answer_json(found)
-        page = choose(self._roster.answering, SERVER) if path == "/" else None
-        if page is not None:
+        if path == LIST:  # for people
+            names = ("address", "is_leaving", "answers", "status")
+            return answer_json([{name: getattr(k, name) for name in names} for k in known])
+        if (
+            path == TARGETS
+        ):  # Prometheus' HTTP service discovery, with replicas that are gone for now
+            return answer_json([_target(k.address, k.status) for k in known if k.status])
+        if path == "/" and (page := choose(answering, SERVER)) is not None:
             where = f"{page.address.replace('ws', 'http', 1)}/"
             return answer(307, f"{where}\n", more={"Location": where})
         return super()._plain(path)
 
-    def _list(self) -> list[dict[str, object]]:
-        """Every address with its last status, for people."""
-        names = ("address", "is_leaving", "answers", "status")
-        return [{n: getattr(k, n) for n in names} for k in self._roster.known.values()]
 
-    def _targets(self) -> list[dict[str, object]]:
-        """Prometheus' HTTP service discovery, with replicas that are gone for now."""
-        return [
-            {
-                "targets": [urlsplit(k.address).netloc],
-                "labels": {"kind": k.status.kind, "replica": k.status.name.partition(".")[0]},
-            }
-            for k in self._roster.known.values()
-            if k.status is not None
-        ]
-
-
-def _address(url: str, text: str, replica: Known, tenant: str) -> str:
-    """The replica's address with the client's own query and, if there are keys, a ticket."""
-    name = replica.status.name if replica.status else ""
-    ticket = urlencode({"ticket": sign(tenant, name, time.time())}) if tenant else ""
-    ours = ("kind=", "ticket=")  # a client's old ticket would be read first
-    own = [part for part in text.split("&") if part and not part.startswith(ours)]
-    query = "&".join([*own, ticket] if ticket else own)
-    return f"{url}?{query}" if query else url
+def _target(address: str, status: ReplicaStatus) -> dict[str, object]:
+    labels = {"kind": status.kind, "replica": status.name.partition(".")[0]}
+    return {"targets": [urlsplit(address).netloc], "labels": labels}

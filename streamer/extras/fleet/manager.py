@@ -35,7 +35,7 @@ from anyio.abc import TaskGroup
 from streamer.config import ConfigError
 from streamer.extras import missing
 from streamer.extras.fleet.director import Known, Roster
-from streamer.extras.fleet.options import LOCAL, KindOptions
+from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.net.service.admission import ReplicaStatus
 from streamer.net.service.service import DRAIN_S
 
@@ -48,7 +48,6 @@ LAG_S = 1.0  # of speech that the median replica has not heard
 UP_PAUSE_S = 10.0  # between two additions
 DOWN_PAUSE_S = 60.0  # of low load
 START_S = 120.0  # to load a model; a large one comes from a disk
-HUNG_S = 3.0  # for an actor to answer
 ASK_AGAIN_S = 0.2  # of an actor that is starting
 REACH_S = 5.0  # for a cluster's head to take a connection
 CALL_S = 70.0  # for Ray to end an actor
@@ -157,8 +156,10 @@ class RayPlacement:
         self._actors: dict[str, Any] = {}
         # one worker is started ahead: replicas of a local Ray ask for no processor
         more = {"include_dashboard": False, "num_cpus": 1} if self.is_local else {}
+        host, colon, port = address.rpartition(":")
         try:
-            _check_reached(address)
+            if colon and port.isdigit():  # Ray would try for minutes to reach it
+                socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
             # the address is given for a local one too, or a running cluster would be joined
             ray.init(address=address, namespace=NAMESPACE, logging_level="ERROR", **more)
         except Exception as error:  # Ray has no class of error for it
@@ -189,23 +190,25 @@ class RayPlacement:
             max_concurrency=CALLS,
             scheduling_strategy="SPREAD",
         )
+        errors = self._ray.exceptions
         try:
-            self._actors[plan.name] = await _aside(host.remote, plan)
-        except (self._ray.exceptions.RayError, ValueError) as error:
-            raise _lost(plan.name, error) from None
-        return await self._address(plan.name)
+            actor = self._actors[plan.name] = await _aside(host.remote, plan)
+            with anyio.move_on_after(START_S):
+                while True:
+                    with suppress(errors.ActorUnavailableError):  # Ray restarts it
+                        if address := await actor.address.remote():
+                            return str(address)
+                    await anyio.sleep(ASK_AGAIN_S)
+        except (errors.RayError, ValueError) as error:
+            why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
+            raise ReplicaLost(f"{plan.name}: {why}") from None
+        way = "has Ray a processor for it, and a GPU if its device is cuda?"
+        raise ReplicaLost(f"{plan.name}: not ready within {START_S:g} s; {way}")
 
-    async def restart(self, name: str) -> str:
-        """Restart a replica that does not answer; its address. Raises ReplicaLost."""
-        actor = self._actors[name]
-        try:
-            with anyio.fail_after(HUNG_S):
-                await actor.restart.remote()
-        except TimeoutError:
-            await _aside(partial(self._ray.kill, actor, no_restart=False))
-        except self._ray.exceptions.RayError:
-            pass  # the host died, and Ray starts it
-        return await self._address(name)
+    async def restart(self, name: str) -> None:
+        """Let its host start the server again; Ray starts the host again if that is lost, too."""
+        with suppress(self._ray.exceptions.RayError), anyio.move_on_after(START_S):
+            await self._actors[name].restart.remote()
 
     async def stop(self, name: str, within_s: float) -> None:
         """Drain it, then remove it."""
@@ -217,32 +220,6 @@ class RayPlacement:
                 await actor.drain.remote()
             with anyio.move_on_after(CALL_S):
                 await _aside(self._ray.kill, actor)
-
-    async def _address(self, name: str) -> str:
-        errors = self._ray.exceptions
-        try:
-            with anyio.move_on_after(START_S):
-                while True:
-                    with suppress(errors.ActorUnavailableError):  # Ray restarts it
-                        if address := await self._actors[name].address.remote():
-                            return str(address)
-                    await anyio.sleep(ASK_AGAIN_S)
-        except errors.RayError as error:
-            raise _lost(name, error) from None
-        way = "has Ray a processor for it, and a GPU if its device is cuda?"
-        raise ReplicaLost(f"{name}: not ready within {START_S:g} s; {way}")
-
-
-def _check_reached(address: str) -> None:
-    """Raises OSError if nothing listens at HOST:PORT; Ray would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
-
-
-def _lost(name: str, error: Exception) -> ReplicaLost:
-    why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
-    return ReplicaLost(f"{name}: {why}")
 
 
 async def _aside(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -302,7 +279,7 @@ class Manager:
         self,
         placement: RayPlacement,
         roster: Roster,
-        kinds: Mapping[str, KindOptions],
+        kinds: Mapping[str, PlacingOptions],
         plan: Callable[[str, int], Plan],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -310,7 +287,7 @@ class Manager:
         self._roster = roster
         self._plan = plan
         self._clock = clock
-        self._scalers = {k: Scaler(o.placing.least, o.placing.most) for k, o in kinds.items()}
+        self._scalers = {k: Scaler(each.least, each.most) for k, each in kinds.items()}
         self.replicas: dict[str, Known | None] = {}  # by name; None until it serves
 
     async def run(self) -> None:
@@ -351,7 +328,18 @@ class Manager:
         dropped after a pause, and the scaler asks for another one."""
         drain_s = DRAIN_S
         try:
-            await self._serve(name)
+            known = await self._start(name)
+            _logger.warning("%s is at %s", name, known.address)
+            while not known.is_leaving:
+                await anyio.sleep(TICK_S)
+                if known.is_gone:
+                    _logger.warning("%s is gone; it is started again", name)
+                    await self._placement.restart(name)
+                    known = await self._start(name)
+            with anyio.move_on_after(PATIENCE_S):
+                await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
+                while known.answers and known.status and known.status.taken:
+                    await anyio.sleep(TICK_S)
         except ReplicaLost as error:
             _logger.warning("%s; next try in %g s", error, RETRY_S)
             drain_s, self.replicas[name] = 0.0, None
@@ -362,23 +350,10 @@ class Manager:
         del self.replicas[name]
         self._publish()
 
-    async def _serve(self, name: str) -> None:
-        """Until it is to leave, and is empty or PATIENCE_S are over. Raises ReplicaLost."""
+    async def _start(self, name: str) -> Known:
+        """It, once it serves; the status of a lost process is forgotten. Raises ReplicaLost."""
         plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
-        known = self._found(name, await self._placement.start(plan))
-        _logger.warning("%s is at %s", name, known.address)
-        while not known.is_leaving:
-            await anyio.sleep(TICK_S)
-            if known.is_gone:
-                _logger.warning("%s is gone; it is started again", name)
-                known = self._found(name, await self._placement.restart(name))
-        with anyio.move_on_after(PATIENCE_S):
-            await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
-            while known.answers and known.status and known.status.taken:
-                await anyio.sleep(TICK_S)
-
-    def _found(self, name: str, address: str) -> Known:
-        known = self.replicas[name] = Known(address)  # forgets the status of the lost process
+        known = self.replicas[name] = Known(await self._placement.start(plan))
         self._publish()
         return known
 

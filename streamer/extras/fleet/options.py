@@ -11,7 +11,6 @@ from streamer.commands.options import AddressOptions, ServeOptions, VerifierOpti
 from streamer.config import Config, ConfigError, has_host
 from streamer.core.declare import REQUIRED, option, read_toml, taken
 
-OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}  # the director's hold for all replicas
 LOCAL = "local"
 
 
@@ -62,31 +61,27 @@ class PlacingOptions:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
 
 
-# table -> the options that its keys are. Verifiers first, since servers connect to them.
+# table -> the options that its keys are, and keys that it may not have: the director's hold for all
+# replicas. Verifiers come first, since servers connect to them.
+OF_THE_FLEET = {"host", "name", "api_key", "cert", "key"}
 OWNERS: dict[str, tuple[Any, ...]] = {
     "ray": (RayOptions,),
     "director": (DirectorOptions,),
     "verifier": (PlacingOptions, VerifierOptions),
     "server": (PlacingOptions, ServeOptions, Config),
 }
+WITHOUT = {"director": {"replicas"}, "verifier": OF_THE_FLEET, "server": OF_THE_FLEET}
 TABLES = {"[ray]": RayOptions, "[server] and [verifier]": PlacingOptions}
 
 
 @dataclass(frozen=True)
-class KindOptions:
-    """One kind of replica. given: the table without the keys of PlacingOptions."""
-
-    placing: PlacingOptions
-    given: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class FleetConfig:
-    """All of fleet.toml. kinds: those that run, in the order of their start."""
+    """All of fleet.toml. kinds: those that run, in the order of their start. tables: as given."""
 
     ray: RayOptions
     director: DirectorOptions
-    kinds: Mapping[str, KindOptions]
+    kinds: Mapping[str, PlacingOptions]
+    tables: Mapping[str, Mapping[str, Any]]
 
 
 def read(path: str | Path) -> FleetConfig:
@@ -99,35 +94,27 @@ def of(tables: Mapping[str, Any]) -> FleetConfig:
     for name, table in tables.items():
         if name not in OWNERS or not isinstance(table, dict):
             raise ConfigError(f"{name} is no table of a fleet; known are [{'], ['.join(OWNERS)}]")
-    (ray,), (director,) = (_table(name, tables.get(name, {})) for name in ("ray", "director"))
-    kinds = {}
-    for name in ("verifier", "server"):
-        if name in tables:
-            placing, *_ = _table(name, tables[name])
-            own = taken(PlacingOptions, tables[name])
-            kinds[name] = KindOptions(
-                placing, {key: value for key, value in tables[name].items() if key not in own}
-            )
+    found = {name: _options_of(name, tables.get(name, {})) for name in OWNERS}
+    kinds = {name: found[name] for name in ("verifier", "server") if name in tables}
     if not kinds:
         raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
-    ports = [director.port]
-    for kind in kinds.values():
-        ports += range(kind.placing.port, kind.placing.port + kind.placing.most)
+    ports = [found["director"].port]
+    for placing in kinds.values():
+        ports += range(placing.port, placing.port + placing.most)
     if len(set(ports)) < len(ports):
         told = "[director], [server] and [verifier] share a port"
         raise ConfigError(f"{told}; each kind takes as many from its port on as `most` says")
-    return FleetConfig(ray, director, kinds)
+    return FleetConfig(found["ray"], found["director"], kinds, tables)
 
 
-def _table(name: str, table: Mapping[str, Any]) -> list[Any]:
-    """The options of a table, one of each owner. Raises ConfigError."""
-    owners = OWNERS[name]
-    known = {f.name for owner in owners for f in fields(owner)}
-    known -= {"replicas"} if name == "director" else OF_THE_FLEET
-    for key in table.keys() - known:
-        told = f"unknown key {key!r}"
-        raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
+def _options_of(name: str, table: Mapping[str, Any]) -> Any:
+    """The options of a table's first owner; the others' are checked. Raises ConfigError."""
+    known = {f.name for owner in OWNERS[name] for f in fields(owner)} - WITHOUT.get(name, set())
     try:
-        return [owner(**taken(owner, table)) for owner in owners]
+        if unknown := table.keys() - known:
+            told = f"unknown key {min(unknown)!r}"
+            raise ConfigError(f"{told}; docs/options.md has those that there are")
+        first, *_ = [owner(**taken(owner, table)) for owner in OWNERS[name]]
     except ConfigError as error:
         raise ConfigError(f"[{name}] {error}") from None
+    return first

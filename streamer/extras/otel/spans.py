@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import Span, Status, StatusCode, Tracer
+from opentelemetry.trace import Status, StatusCode, Tracer
 
 import streamer
 from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFailed
@@ -58,37 +58,24 @@ def _sending() -> TracerProvider:
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(Telling(OTLPSpanExporter())))
+    provider.add_span_processor(BatchSpanProcessor(telling(OTLPSpanExporter(), Notices())))
     return provider
 
 
-class Telling(SpanExporter):
-    """Exports by `inner`, and tells the operator in one line that the collector went away, or is
+def telling(exporter: SpanExporter, notices: Notices) -> SpanExporter:
+    """The exporter, which now tells the operator in one line that the collector went away, or is
     there again."""
+    export = exporter.export
 
-    def __init__(self, inner: SpanExporter, clock: Callable[[], float] = time.monotonic) -> None:
-        self._inner = inner
-        self._notices = Notices(clock)
-        self._num_lost = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        try:
-            found = self._inner.export(spans)
-        except Exception:  # whatever its network raises
-            found = SpanExportResult.FAILURE
+    def told(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        found = export(spans)
         is_there = found is SpanExportResult.SUCCESS
-        self._num_lost += 0 if is_there else len(spans)
-        where = getattr(self._inner, "_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")
-        back = f"the collector at {where} answers again; {self._num_lost} spans were lost"
-        gone = f"no collector takes spans at {where}; they are lost until one does"
-        self._notices.state(is_there, back if is_there else gone)
+        gone = "the collector takes no spans; they are lost until it does"
+        notices.state(is_there, "the collector takes spans again" if is_there else gone)
         return found
 
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
+    exporter.export = told
+    return exporter
 
 
 class Traced:
@@ -97,8 +84,7 @@ class Traced:
     def __init__(self, session: LiveSession, tracer: Tracer) -> None:
         self._session = session
         self._tracer = tracer
-        self._open: dict[int, Span] = {}  # of turns that wait for their description
-        self._has_text: set[int] = set()
+        self._open: dict[int, Any] = {}  # spans of turns that wait for their description
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -122,8 +108,7 @@ class Traced:
                 self._open[turn].set_attribute("streamer.turn", turn)
                 if len(self._open) > MAX_OPEN:
                     self._end(next(iter(self._open)))
-            case TextDelta(turn=turn) if turn in self._open and turn not in self._has_text:
-                self._has_text.add(turn)
+            case TextDelta(turn=turn) if turn in self._open and not self._open[turn].events:
                 self._open[turn].add_event("first text")
             case Description() if event.turn in self._open:
                 self._open[event.turn].set_attributes(attributes_of(event))
@@ -139,7 +124,6 @@ class Traced:
 
     def _end(self, turn: int) -> None:
         self._open.pop(turn).end()
-        self._has_text.discard(turn)
 
 
 def attributes_of(found: Description) -> dict[str, Any]:

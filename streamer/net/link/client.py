@@ -1,7 +1,7 @@
 """The edge's side of the link: a verifier elsewhere as a Cloud, with a websocket per turn.
 
 One spare connection is kept, so a turn that begins does not wait for a handshake. Pings on the
-spare tell whether the verifier answers. core/link/edge_turn.py paces connections and requests.
+spare tell whether the verifier answers. Times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,33 +20,64 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
 
 from streamer.core.description import one_line
-from streamer.core.link.edge_turn import (
-    DIAL_PAUSES_S,
-    VERDICT_PAUSES_S,
-    Backoff,
-    DecodingTerms,
-    RemoteFault,
-)
 from streamer.core.link.wire import WireError
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, is_absent, is_final, why
-from streamer.net.link.target import RemoteTarget
+from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.service.logs import Notices
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.stages.ports import quietly
 
-MAX_DIALS = 4  # at once; one while they fail
+MAX_DIALS = 4  # at once
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
 MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
-DIALS_FORGOTTEN_S = 30.0
+DIAL_PAUSES_S = (0.02, 2.0)  # after one failure in a row, and at most
+VERDICT_PAUSES_S = (0.5, 30.0)
+# of a pause, up or down: edges that lost one verifier do not come back to it all at once
+JITTER = 0.25
+FORGOTTEN_S = 60.0  # without a failure; longer than the longest pause and a budget
 MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
 
 
+class Backoff:
+    """Failures in a row, and the pause after them, which doubles with each.
+
+    Attempts that began before the latest failure count with it, so turns that miss the same outage
+    count once. A success forgets all failures, and so does FORGOTTEN_S without one.
+    """
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self.failed_at = -math.inf
+        self._first_s = first_s
+        self._most_s = most_s
+        self._num = 0
+
+    def failed(self, now: float, began_at: float = math.inf) -> None:
+        """An attempt that began at `began_at` failed."""
+        if began_at >= self.failed_at:
+            self._num = self.num_failures(now) + 1
+            self.failed_at = now
+
+    def succeeded(self) -> None:
+        self._num = 0
+        self.failed_at = -math.inf
+
+    def num_failures(self, now: float) -> int:
+        """How many there were in a row."""
+        return self._num if now - self.failed_at < FORGOTTEN_S else 0
+
+    def pause_s(self, now: float) -> float:
+        """The pause after the latest failure, 0 for none."""
+        num = self.num_failures(now)
+        return min(self._most_s, self._first_s * 2.0 ** (num - 1)) if num else 0.0
+
+
 class RemoteCloud:
-    """A cloud, as LocalCloud of stages/batcher.py is one. `run` it until it is cancelled.
+    """A cloud, as LocalCloud of stages/batcher.py is one, by tasks of `group`, until that is
+    cancelled.
 
     on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """
@@ -58,40 +89,38 @@ class RemoteCloud:
         verifier: VerifierAddress,
         terms: DecodingTerms,
         clock: Callable[[], float],
+        group: TaskGroup,
         on_model: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.name = verifier.name
         self.verifier = verifier
         self.clock = clock
-        # verdicts that were late, or wrong
-        self.late = Backoff(VERDICT_PAUSES_S)
         # there was a connection since the start
         self.was_linked = False
-        # connections that were lost, since the start
-        self.num_cuts = 0
         # round trip of the latest ping
-        self.rtt_s: float | None = None
+        self.rtt_s = math.nan
         # why the verifier refuses this edge, as it seems for good
         self.lost: str | None = None
         # why there is no connection, or no verdict
         self.trouble = NOT_YET
-        # fingerprint of the model that served the latest turn
-        self.model = ""
         self._terms = terms
         self._on_model = on_model
+        self._model = ""  # fingerprint, of the latest turn
         # when the latest ping was sent that was answered; None where the verifier is not there
         self._answered_at: float | None = None
         self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
-        self._dialled = Backoff(DIAL_PAUSES_S, DIALS_FORGOTTEN_S)
-        self._edge = secrets.token_hex(8)
+        self._late = Backoff(*VERDICT_PAUSES_S)  # verdicts that were late, or wrong
+        self._dialled = Backoff(*DIAL_PAUSES_S)
         self._dials = anyio.CapacityLimiter(MAX_DIALS)
+        self._edge = secrets.token_hex(8)
         self._taken: set[ClientConnection] = set()  # by turns
         self._spare: ClientConnection | None = None
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
         self._num_tries = 0  # in vain, in a row
         self._notices = Notices()
         self._turns: set[RemoteTarget] = set()
-        self._group: TaskGroup | None = None
+        self._group = group
+        group.start_soon(quietly, self._keep_spares)
 
     @property
     def is_linked(self) -> bool:
@@ -106,10 +135,10 @@ class RemoteCloud:
         a verifier that answers pings and never verifies costs a verify budget per pause, not one
         per block.
         """
-        now, late_at = self.clock(), self.late.failed_at
+        now, late_at = self.clock(), self._late.failed_at
         if self._answered_at is None or self._answered_at < late_at:
             return False
-        return now >= late_at + self.late.pause_s(now)
+        return now >= late_at + self._late.pause_s(now)
 
     @property
     def why_not(self) -> str | None:
@@ -120,35 +149,17 @@ class RemoteCloud:
         """
         if self.lost is not None:
             return self.lost
-        is_missed = not self.was_linked or self.late.num_failures(self.clock()) > 0
+        is_missed = not self.was_linked or self._late.num_failures(self.clock()) > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
 
-    @property
-    def num_in_flight(self) -> int:
-        """Requests of all turns without a reply."""
-        return sum(turn.num_waiting for turn in self._turns)
-
     def listen(self, rules: Rules | None = None) -> RemoteTarget:
         """Begin a turn. rules: in place of those of the cloud's terms."""
-        terms = replace(self._terms, rules=rules or self._terms.rules)
-        target = RemoteTarget(self, terms)
+        target = RemoteTarget(self, replace(self._terms, rules=rules or self._terms.rules))
         self._turns.add(target)
-        if self._group is not None:
-            self._group.start_soon(quietly, target.run)
+        self._group.start_soon(quietly, target.run)
         return target
-
-    async def run(self) -> None:
-        """Keep a spare connection, and serve turns, until cancelled."""
-        try:
-            async with anyio.create_task_group() as self._group:
-                for target in self._turns:
-                    self._group.start_soon(quietly, target.run)
-                while True:
-                    await self._keep_spare()
-        finally:
-            self._group = None
 
     async def settled(self, within_s: float) -> None:
         """Wait until the verifier answers or is known to be absent, at most `within_s`."""
@@ -179,81 +190,24 @@ class RemoteCloud:
     def opened(self, model: str) -> None:
         """A turn was opened by this model; within a turn it cannot change."""
         model = one_line(model)[:MODEL_CHARACTERS]
-        if model not in ("", self.model):
-            self.model = model
+        if model not in ("", self._model):
+            self._model = model
             self._on_model(model)
 
     def verdict_came(self) -> None:
         """Earlier trouble is over."""
         self._dialled.succeeded()
-        self.late.succeeded()
+        self._late.succeeded()
         self.trouble = SLOW
 
     def failed(self, asked_at: float) -> None:
         """A verdict that was asked for at `asked_at` is late."""
-        self.late.failed(self.clock(), asked_at)
+        self._late.failed(self.clock(), asked_at)
         self._wake.set()
 
     def cut(self, error: Exception, since: float) -> None:
-        """A connection, there since `since`, was ended by `error`."""
-        self.num_cuts += 1
-        self._failed(error, since)
-
-    # Connections.
-
-    async def _keep_spare(self) -> None:
-        """Ping a new spare connection until a turn takes it or it is lost."""
-        socket, since = await self._dial()
-        self._spare = socket
-        error: Exception | None = None
-        try:
-            while self._spare is socket:
-                self._wake = anyio.Event()
-                asked_at = self.clock()
-                with anyio.fail_after(PATIENCE_S):
-                    await (await socket.ping())
-                self._answered(asked_at)
-                with anyio.move_on_after(PING_S):
-                    await self._wake.wait()
-        except (TimeoutError, ConnectionClosed) as ended:
-            error = ended
-        finally:
-            is_lost = self._spare is socket
-            if is_lost:
-                self._spare = None
-                socket.transport.abort()
-        if is_lost and error is not None:
-            self.cut(error, since)
-
-    async def _dial(self) -> tuple[ClientConnection, float]:
-        """A new connection, and when it was dialled."""
-        while True:
-            is_failing = self._dialled.num_failures(self.clock()) > 0
-            self._dials.total_tokens = 1 if is_failing else MAX_DIALS
-            async with self._dials:
-                await anyio.sleep(self._dialled.pause_s(self.clock(), random.random()))
-                since = self.clock()
-                try:
-                    socket = await self.verifier.dial(self._edge)
-                except UNREACHABLE as error:
-                    self._failed(error, since)
-                else:
-                    self.lost = None
-                    self.was_linked = True
-                    self._num_tries = 0
-                    return socket, since
-
-    def _answered(self, asked_at: float) -> None:
-        self.rtt_s = self.clock() - asked_at
-        self._answered_at = asked_at
-        self._settled.set()
-        if self.trouble == NOT_YET:
-            self.trouble = SLOW
-        self._notices.state(True, f"{self.name} is there again")
-
-    def _failed(self, error: Exception, since: float) -> None:
-        """A dial failed, or a connection ended. A verifier that serves other turns is there, though
-        it may be full; else end the waits that are useless."""
+        """A connection, there or dialled since `since`, was ended by `error`. A verifier that
+        serves other turns is there, though it may be full; else end the waits that are useless."""
         self._dialled.failed(self.clock(), since)
         self.trouble = why(error)
         self._wake.set()  # perhaps only this connection was cut
@@ -261,31 +215,75 @@ class RemoteCloud:
         if is_there and isinstance(error, ConnectionClosed | InvalidStatus):
             return
         self._answered_at = None
-        for turn in self._turns:
-            turn.look()
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | WireError):
-            self.late.failed(self.clock())
+            self._late.failed(self.clock())
         self._num_tries += is_absent(error)
         if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
-        if (why_not := self.why_not) is None:
-            return
-        self._settled.set()
+        if (why_not := self.why_not) is not None:
+            self._settled.set()
         for turn in list(self._turns):
             if self.lost is not None:
-                turn.lose(why_not)
-            elif not self.was_linked:
-                turn.tell(why_not)
+                turn.lose(self.lost)
+            else:
+                turn.miss(None if self.was_linked else why_not)
+
+    # Connections.
+
+    async def _keep_spares(self) -> None:
+        while True:
+            socket, since = await self._dial()
+            self._spare = socket
+            try:
+                await self._ping(socket)
+            except (TimeoutError, ConnectionClosed) as error:
+                if self._spare is socket:  # else its turn says so
+                    self._spare = None
+                    self.cut(error, since)
+                    socket.transport.abort()
+            finally:
+                if self._spare is socket:
+                    socket.transport.abort()
+
+    async def _ping(self, socket: ClientConnection) -> None:
+        """Ping the spare connection until a turn takes it. Raises TimeoutError and ConnectionClosed
+        where it is lost."""
+        while self._spare is socket:
+            self._wake = anyio.Event()
+            asked_at = self.clock()
+            with anyio.fail_after(PATIENCE_S):
+                await (await socket.ping())
+            self.rtt_s = self.clock() - asked_at
+            self._answered_at = asked_at
+            self._settled.set()
+            if self.trouble == NOT_YET:
+                self.trouble = SLOW
+            self._notices.state(True, f"{self.name} is there again")
+            with anyio.move_on_after(PING_S):
+                await self._wake.wait()
+
+    async def _dial(self) -> tuple[ClientConnection, float]:
+        """A new connection, and when it was dialled."""
+        while True:
+            async with self._dials:
+                pause_s = self._dialled.pause_s(self.clock())
+                await anyio.sleep(pause_s * random.uniform(1.0 - JITTER, 1.0 + JITTER))
+                since = self.clock()
+                try:
+                    socket = await self.verifier.dial(self._edge)
+                except UNREACHABLE as error:
+                    self.cut(error, since)
+                else:
+                    self.lost = None
+                    self.was_linked = True
+                    self._num_tries = 0
+                    return socket, since
 
 
 def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
     """Add gauges of the link to a verifier. A round trip that was not measured yet is NaN."""
-    for name, help, read in (
-        ("up", "1: connected to the verifier", lambda: link.is_linked),
-        ("breaker_open", "1: the verifier is not asked now", lambda: not link.is_up),
-        ("rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan),
-        ("blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight),
-        ("reconnects", "Connections that were lost", lambda: link.num_cuts),
-    ):
-        metrics.watch(f"link_{name}", help, read)
+    metrics.watch("link_up", "1: connected to the verifier", lambda: link.is_linked)
+    told = "1: the verifier is not asked now"
+    metrics.watch("link_breaker_open", told, lambda: not link.is_up)
+    metrics.watch("link_rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s)

@@ -84,19 +84,17 @@ class VerifierAddress:
 
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether a new attempt seems useless; it is made all the same, seldom."""
-    if isinstance(error, ssl.SSLError):
-        return not (was_linked or isinstance(error, ssl.SSLEOFError))
-    if not isinstance(error, InvalidStatus):
-        return False
-    status = error.response.status_code
-    return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
+    is_cut = isinstance(error, ssl.SSLEOFError)
+    return isinstance(error, ssl.SSLError) and not (was_linked or is_cut)
 
 
 def is_absent(error: Exception) -> bool:
     """Whether nothing listens there, no route leads there, or the connection ends at once."""
-    if isinstance(error, InvalidMessage):
-        return isinstance(error.__cause__, EOFError)
-    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+    is_closed = isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError)
+    return is_closed or (isinstance(error, OSError) and not isinstance(error, ssl.SSLError))
 
 
 def why(error: Exception) -> str:

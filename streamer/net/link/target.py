@@ -1,7 +1,8 @@
 """One turn that a verifier elsewhere serves, on one websocket after another.
 
-Bounds: turns by their KV slots on the edge; of each turn its samples (at most max_turn_s), its
-requests, and the unheard audio of core/link/edge_turn.py.
+The turn keeps its samples, since the verifier may lose its slot, and the requests without a reply,
+since the websocket may be cut. Bounds: turns by their KV slots on the edge; of each turn its
+samples (at most max_turn_s), its requests, and the unheard audio.
 """
 
 from __future__ import annotations
@@ -9,39 +10,86 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+import numpy as np
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import MAX_IDS, Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn, RemoteFault
-from streamer.core.rules.settings import LevelWeights
+from streamer.core.rules.settings import LevelWeights, Rules, Sampling
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.stages.ports import TargetLost, quietly
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
 
+# One Audio has at most these. In float32 they take under 2 s at 10 kB/s, so a thin link shows
+# progress.
+PIECE_SAMPLES = SAMPLE_RATE_HZ // 4
+# Sent and not yet heard. A request waits after at most 2 s of audio, on a slow verifier or a thin
+# link; a recording is sent at 2 s per round trip.
+MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
 STUCK_S = 2.0  # without progress; the verifier reports each piece of audio that it has heard
-MAX_MESSAGES = 4_096  # of one connection, down: a turn of 75 s in pieces of 100 ms has 1,000
+Reply = asyncio.Future[Verdict | Refusal]
 REOPEN_S = 1.0  # before a rejected turn is opened again
+_BYTES = 4  # of a sample as it is kept
+
+
+@dataclass(frozen=True)
+class DecodingTerms:
+    """How the edge decodes, and what the verifier must agree to.
+
+    phrases: language -> a digest of the phrases of its form, "" for none.
+    """
+
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+    phrases: Mapping[str, str] = field(default_factory=dict)
+
+
+class RemoteFault(RuntimeError):
+    """A message of the verifier cannot be: another model, a verdict that does not fit."""
 
 
 class RemoteTarget:
     """A target, as LocalTarget of stages/batcher.py is one.
 
-    `run` holds the turn's connections, one after another, until the turn is over. Other calls
-    return at once, except `verify` and `prefilled`. turn: its state.
+    `run` holds the turn's connections, one after another, until the turn is over. On each websocket
+    it sends the Open of `connect`, then each `next_message` until it is None, and gives `receive`
+    the messages that arrive. Other calls return at once, except `verify` and `prefilled`.
     """
 
     def __init__(self, cloud: RemoteCloud, terms: DecodingTerms) -> None:
-        self.turn = EdgeTurn(secrets.token_bytes(16), terms)
+        self.num_samples = 0
+        # samples in the verifier's slot
+        self.num_heard = 0
+        # the verifier has heard the end, and waits for requests
+        self.is_ready = False
         self._cloud = cloud
-        self._clock = cloud.clock
+        self._terms = terms
+        self._session = secrets.token_bytes(16)
+        self._model = ""  # fingerprint of the first verifier that opened the turn
+        self._samples = bytearray()  # float32
+        self._finish: wire.Finish | None = None  # once the turn is over
+        self._is_finish_sent = False
+        # samples sent on this websocket; None until the verifier says how many it has
+        self._num_sent: int | None = None
+        self._was_connected = False
+        # number -> a request and its reply to come, oldest first
+        self._asked: dict[int, tuple[VerifyRequest, Reply]] = {}
+        self._sent: set[int] = set()  # their numbers, on this websocket
+        self._run_from: int | None = None  # the verifier decodes alone from this number on
+        self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
         self._num_bytes_up = self._num_bytes_down = 0
         # set when a connection is wanted: at once, or with the first request (lazy)
         self._wanted = anyio.Event()
@@ -49,28 +97,17 @@ class RemoteTarget:
         self._wake = anyio.Event()
         # set when the verifier has heard more, or will not
         self._moved = anyio.Event()
-        self._moved_at = self._clock()
+        self._moved_at = self._asked_at = cloud.clock()  # the latest progress, and request
         self._scope = anyio.CancelScope()
-        self._waiting: dict[int, asyncio.Future[Verdict | Refusal]] = {}
-        self._asked_at = 0.0  # the latest request
         # rejected, or late with its audio: it has to catch up before it is asked again
         self._is_behind = False
         self._lost: str | None = None
 
+    # The stages' side.
+
     @property
     def is_up(self) -> bool:
-        return self._lost is None and (self.turn.is_ready or not self._is_behind)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests without a reply."""
-        return len(self._waiting)
-
-    @property
-    def num_unheard(self) -> int:
-        """Samples that the verifier should have heard and has not; 0 where nothing is sent yet."""
-        is_heard = self._wanted.is_set() and self._lost is None
-        return self.turn.num_unheard if is_heard else 0
+        return self._lost is None and (self.is_ready or not self._is_behind)
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -78,11 +115,12 @@ class RemoteTarget:
 
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
-            self.turn.hear(heard.samples)
+            self._samples += heard.samples.astype(np.float32, copy=False).tobytes()
+            self.num_samples += len(heard.samples)
             self._send_soon(is_wanted=self._cloud.verifier.eager)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        self.turn.finish(weights)
+        self._finish = wire.Finish(self.num_samples, dict(weights))
         self._send_soon(is_wanted=self._cloud.verifier.eager)
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
@@ -90,23 +128,22 @@ class RemoteTarget:
         why_not = self._lost or self._cloud.why_not
         if why_not is not None:
             raise TargetLost(why_not)
-        early = self.turn.ask(request)
-        if early is not None:
-            return early
-        self._asked_at = self._clock()
+        if request.number in self._early:
+            return self._early.pop(request.number)
+        reply: Reply = asyncio.get_running_loop().create_future()
+        self._asked[request.number] = request, reply
+        self._asked_at = self._cloud.clock()
         self._send_soon(is_wanted=True)
-        reply = self._waiting[request.number] = asyncio.get_running_loop().create_future()
         try:
             return await reply
         finally:
-            del self._waiting[request.number]
-            self.turn.forget(request.number)
+            self._asked.pop(request.number, None)
 
     def failed(self) -> None:
         """A verdict did not come in time. Blame the verifier, unless it is still hearing the turn:
         a long turn, or a thin link, must not keep other turns from being verified."""
-        is_moving = self._cloud.is_linked and self._clock() - self._moved_at < STUCK_S
-        if not self.turn.is_ready and (self._is_behind or is_moving):
+        is_moving = self._cloud.is_linked and self._cloud.clock() - self._moved_at < STUCK_S
+        if not self.is_ready and (self._is_behind or is_moving):
             self._is_behind = True
         else:
             self._cloud.failed(self._asked_at)
@@ -114,53 +151,51 @@ class RemoteTarget:
     async def prefilled(self) -> None:
         """Wait until the verifier has heard all, while it makes progress. A recording's times are
         then those of a live turn."""
-        since = self._clock()
-        while self._cloud.is_linked and self.num_unheard:
-            left_s = max(since, self._moved_at) + self._cloud.verifier.budget_s - self._clock()
-            if left_s <= 0:
-                self.failed()
+        while self._cloud.is_linked and self.num_heard < self.num_samples:
+            if self._lost is not None or not self._wanted.is_set():
                 break
             self._moved = anyio.Event()
-            with anyio.move_on_after(left_s):
+            with anyio.move_on_after(self._cloud.verifier.budget_s) as waiting:
                 await self._moved.wait()
+            if waiting.cancelled_caught:
+                self.failed()
+                break
 
     def close(self) -> None:
         """End the turn; a second call does nothing."""
         self._scope.cancel()
         self._cloud.closed(self)
 
+    # The cloud's side.
+
     def lose(self, why_not: str) -> None:
         """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
         self._lost = why_not
         self._scope.cancel()
-        self.look()
-        self.tell(why_not)
+        self.miss(why_not)
 
-    def look(self) -> None:
-        """The verifier is not there: `prefilled` need not wait."""
+    def miss(self, why_not: str | None) -> None:
+        """The verifier is not there: `prefilled` need not wait. why_not: nor need `verify`."""
         self._moved.set()
-
-    def tell(self, why_not: str) -> None:
-        """End the present waits of `verify`."""
-        for reply in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(TargetLost(why_not))
+        if why_not is not None:
+            for _, reply in self._asked.values():
+                if not reply.done():
+                    reply.set_exception(TargetLost(why_not))
 
     async def run(self) -> None:
         """Hold a connection, and another one after each cut, until the turn is over."""
         with self._scope:
             await self._wanted.wait()
             while True:
-                try:
-                    async with self._cloud.connection() as socket:
-                        since = self._clock()
-                        error = await self._use(socket)
-                finally:
-                    self._moved.set()
+                async with self._cloud.connection() as socket:
+                    since = self._cloud.clock()
+                    error = await self._use(socket)
                 if error is not None:
                     self._cloud.cut(error, since)
                 else:
                     await anyio.sleep(REOPEN_S * random.uniform(0.75, 1.25))
+
+    # The wire.
 
     async def _use(self, socket: ClientConnection) -> Exception | None:
         """One connection, to its end: the error that ended it, None where it was rejected."""
@@ -168,56 +203,124 @@ class RemoteTarget:
         async with anyio.create_task_group() as group:
             group.start_soon(quietly, self._write, socket)
             try:
-                for _ in range(MAX_MESSAGES):
-                    if not self._receive(await socket.recv()):
+                while True:
+                    data = await socket.recv()
+                    self._num_bytes_down += len(data)
+                    message = wire.decode_down(data)
+                    if isinstance(message, wire.Rejected):
+                        self._rejected(message)
                         break
-                else:
-                    raise RemoteFault("the verifier sends more messages than a turn needs")
+                    self.receive(message)
             except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
                 error = ended
             group.cancel_scope.cancel()
         return error
 
     async def _write(self, socket: ClientConnection) -> None:
-        try:
-            await self._send(socket, self.turn.connect())
+        with suppress(ConnectionClosed):  # the reader says so
+            await self._send(socket, self.connect())
             while True:
                 self._wake = anyio.Event()
-                while (message := self.turn.next_message()) is not None:
+                while (message := self.next_message()) is not None:
                     await self._send(socket, message)
                 await self._wake.wait()
-        except ConnectionClosed:
-            return  # the reader says so
 
     async def _send(self, socket: ClientConnection, message: wire.Up) -> None:
         data = wire.encode(message)
         await socket.send(data)
         self._num_bytes_up += len(data)
         if isinstance(message, VerifyRequest):
-            self._asked_at = self._clock()
+            self._asked_at = self._cloud.clock()
 
-    def _receive(self, data: bytes | str) -> bool:
-        """Take a message; False where the turn is rejected. Raises RemoteFault, WireError."""
-        self._num_bytes_down += len(data)
-        message = wire.decode_down(data)
-        if isinstance(message, wire.Rejected):
-            self._rejected(message)
-            return False
-        num_heard = self.turn.num_heard
-        reply = self.turn.receive(message)
-        if isinstance(message, wire.Opened):
-            self._cloud.opened(self.turn.model)
-        if isinstance(message, wire.Opened) or self.turn.num_heard > num_heard:
-            self._moved_at = self._clock()  # repeated news is no progress
-        if isinstance(reply, Verdict):
-            self._cloud.verdict_came()
-        if reply is not None:
-            waiting = self._waiting.get(reply.number)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(reply)
-        self._moved.set()
+    def connect(self) -> wire.Open:
+        """Start over on a new websocket; send the returned message first."""
+        self._num_sent = None if self._was_connected else 0
+        self._was_connected = True
+        self._is_finish_sent = self.is_ready = False
+        self._run_from = None
+        self._sent.clear()
+        terms = self._terms
+        rules = vars(terms.rules).copy()
+        language = rules.pop("language")  # a field of the message
+        rules["phrases"] = terms.phrases.get(language, "")
+        chance = (terms.sampling.temperature, terms.sampling.top_p, terms.sampling.seed)
+        tokenizer = terms.vocabulary.fingerprint
+        return wire.Open(self._session, self._model, tokenizer, language, rules, chance)
+
+    def next_message(self) -> wire.Up | None:
+        """The next message for this websocket; None until something happens."""
+        start = self._num_sent
+        if start is None:
+            return None
+        if start < self.num_samples:
+            room = self.num_heard + MAX_UNHEARD_SAMPLES - start
+            end = start + min(PIECE_SAMPLES, self.num_samples - start, room)
+            if end <= start:
+                return None
+            self._num_sent = end
+            data = self._samples[_BYTES * start : _BYTES * end]
+            return wire.Audio.of(start, np.frombuffer(data, np.float32))
+        if self._finish is not None and not self._is_finish_sent:
+            self._is_finish_sent = True
+            return self._finish
+        if self._finish is None or self._run_from is not None:
+            return None  # in a run further verdicts come without asking
+        for number, (request, _) in self._asked.items():
+            if number not in self._sent:
+                self._sent.add(number)
+                if request.runs_on:
+                    self._run_from = number
+                return request
+        return None
+
+    def receive(self, message: wire.Down) -> None:
+        """Take a message of the verifier, but for Rejected. Raises RemoteFault for one that cannot
+        be."""
+        match message:
+            case wire.Opened(num_samples, model):
+                if num_samples > self.num_samples or (self._model and model != self._model):
+                    raise RemoteFault("the verifier took the turn for another one")
+                self._model = model
+                self._cloud.opened(model)
+                if self._num_sent is None:
+                    self._num_sent = self.num_heard = num_samples
+                self._has_moved()
+            case wire.Heard(num_samples, is_finished):
+                if num_samples > self.num_samples:
+                    raise RemoteFault("the verifier heard more than there is")
+                if num_samples > self.num_heard:  # repeated news is no progress
+                    self._has_moved()
+                self.num_heard = num_samples
+                self.is_ready = is_finished
+            case Verdict():
+                self._judged(message)
+            case Refusal(number) if number in self._asked:
+                self._run_from = None
+                self._replied(message)
         self._wake.set()
-        return True
+
+    def _judged(self, verdict: Verdict) -> None:
+        asked, _ = self._asked.get(verdict.number, (None, None))
+        is_of_run = self._run_from is not None and verdict.number >= self._run_from
+        if asked is None and not is_of_run:  # given up
+            return
+        n, chosen, known = verdict.n_accepted, verdict.next_id, self._terms.vocabulary
+        n_drafted = len(asked.draft) if asked is not None else 0
+        is_possible = n <= n_drafted and chosen < known.num_ids
+        # terminals and pages show it: no escape code, line break or special id
+        if not is_possible or (self._terms.rules.clean and known.never[chosen]):
+            told = f"{n} of {n_drafted} ids accepted, then id {chosen}"
+            raise RemoteFault(f"a verdict of the verifier cannot be: {told}")
+        if asked is not None:
+            self._cloud.verdict_came()
+            self._replied(verdict)
+        elif len(self._early) < MAX_IDS:
+            self._early[verdict.number] = verdict
+
+    def _replied(self, message: Verdict | Refusal) -> None:
+        _, reply = self._asked.pop(message.number)
+        if not reply.done():  # given up at this moment
+            reply.set_result(message)
 
     def _rejected(self, message: wire.Rejected) -> None:
         reason = one_line(message.reason)
@@ -226,6 +329,10 @@ class RemoteTarget:
         else:
             self._is_behind = True
             self._cloud.trouble = reason
+
+    def _has_moved(self) -> None:
+        self._moved_at = self._cloud.clock()
+        self._moved.set()
 
     def _send_soon(self, is_wanted: bool) -> None:
         if is_wanted:

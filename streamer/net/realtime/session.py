@@ -87,7 +87,6 @@ class ClientSession:
                     await self._listen()
         finally:
             self.over.set()
-            self._metrics.forget(id(self))
             if self._taking is not None:
                 self._taking.cancel()
 
@@ -159,7 +158,7 @@ class ClientSession:
     async def _pump(self, stream: LiveSession) -> None:
         try:
             async for event in stream.events():
-                self._metrics.heard(id(self), event)
+                self._metrics.heard(event)
                 await self.journal.room()
                 self._send(self.conversation.heard(event))
         except anyio.ClosedResourceError:

@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import msgspec
 from websockets.datastructures import Headers
@@ -28,14 +27,11 @@ KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-_PORTS = {"http": 80, "https": 443}
+ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 NO_TENANT = ""  # the tenant if there are no keys
-INCARNATION_BYTES = 3
 _ID_PREFIX = "sess_"
 LIFE_S = 30.0  # of a ticket
 MAX_TICKET_CHARACTERS = 128
-_SIGNED_BYTES = 16
-_NONCE_BYTES = 8
 
 
 class HttpRefusal(Exception):
@@ -62,16 +58,17 @@ class Admission:
     max_per_key: int | None = None
     name: str = ""
     is_draining: bool = False
-    num_admitted: int = 0  # since the start
-    num_refused: int = 0  # with a key, but without a place
+    clock: Callable[[], float] = time.time
     _by_tenant: Counter[str] = field(default_factory=Counter)
+    # Used tickets: their beginning -> when they expire. Then they are forgotten, so the number is
+    # bounded by the tickets that directors sign in LIFE_S.
+    _used: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.keys = keys_in(self.api_key)
+        self.keys = self.api_key.split(",") if self.api_key else []
         # A director knows the process by this. A process without a name needs one too: otherwise a
         # ticket for one process would be valid at every other, and again after a restart.
-        self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
-        self._tickets = Tickets(self.replica)
+        self.replica = self.name or f".{secrets.token_hex(3)}"
 
     @property
     def num_sessions(self) -> int:
@@ -79,7 +76,6 @@ class Admission:
 
     def enter(self, tenant: str = NO_TENANT) -> None:
         """A session begins."""
-        self.num_admitted += 1
         self._by_tenant[tenant] += 1
 
     def leave(self, tenant: str = NO_TENANT) -> None:
@@ -92,15 +88,24 @@ class Admission:
         """The tenant. Raises HttpRefusal, and MultipleValuesError for a header that must be
         single."""
         origin, host = headers.get("Origin"), headers.get("Host", "")
-        shown = keys_shown(headers)
+        shown, query = keys_shown(headers), query or {}
         if path not in self.paths:
             raise HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
-        tenant = self._tenant_of(shown, query or {})
+        tenant = None if self.keys else NO_TENANT
+        found = [key for key in self.keys if any(_is_equal(key, each) for each in shown)]
+        if found:
+            tenant = found[0]
+        elif self.keys and "ticket" in query:
+            tenant = self._redeem(query["ticket"][0])
         if tenant is None:
             raise HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
-        if origin is not None and not self._origin_allowed(origin, host):
-            told = "this Origin is not allowed; start the server with --allow-origin"
-            raise HttpRefusal(403, told)
+        # Our own page, or a named one. A foreign name may point here (DNS rebinding): without a
+        # key, our own page must be at a loopback address.
+        if origin is not None and origin not in self.allowed_origins:
+            is_own = bool(host) and origin.partition("://")[2] == host
+            if not is_own or not (self.keys or is_loopback(host.rpartition(":")[0] or host)):
+                told = "this Origin is not allowed; start the server with --allow-origin"
+                raise HttpRefusal(403, told)
         if self.is_draining:
             raise busy("the server is going down; try again in a moment")
         return tenant
@@ -121,32 +126,27 @@ class Admission:
         """Whether it has as many places as one key may have."""
         return self.max_per_key is not None and self._by_tenant[tenant] >= self.max_per_key
 
-    def _tenant_of(self, shown: Sequence[str], query: Mapping[str, Sequence[str]]) -> str | None:
-        """The key that was sent, or that signed the ticket; None without one."""
-        if not self.keys:
-            return NO_TENANT
-        found = [key for key in self.keys if any(_is_equal(key, each) for each in shown)]
-        if found or "ticket" not in query:
-            return found[0] if found else None
-        return self._tickets.redeem(query["ticket"][0], self.keys)
-
-    def _origin_allowed(self, origin: str, host: str) -> bool:
-        """Whether it is our own page, or a named one. A foreign name may point here (DNS
-        rebinding): without a key, our own page must be at a loopback address."""
-        if origin in self.allowed_origins:
-            return True
-        is_own = bool(host) and origin.partition("://")[2] == host
-        return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
+    def _redeem(self, ticket: str) -> str | None:
+        """The key that signed a ticket; None if no key did, or it expired or was used."""
+        head, _, signature = ticket[: MAX_TICKET_CHARACTERS + 1].rpartition(".")
+        try:
+            until = int(head.partition(".")[0], 16)
+        except ValueError:
+            return None
+        now = self.clock()
+        if not now <= until <= now + 2 * LIFE_S or head in self._used:
+            return None
+        signed = [k for k in self.keys if _is_equal(_signature(k, self.replica, head), signature)]
+        if not signed:
+            return None
+        self._used = {used: end for used, end in self._used.items() if end >= now}
+        self._used[head] = until
+        return signed[0]
 
 
 def busy(message: str, retry_after_s: int = RETRY_AFTER_S) -> HttpRefusal:
     """A refusal that asks the client to come again."""
     return HttpRefusal(503, message, {"Retry-After": str(retry_after_s)})
-
-
-def keys_in(text: str | None) -> tuple[str, ...]:
-    """The keys in an option's text."""
-    return tuple(text.split(",")) if text else ()
 
 
 def is_loopback(host: str) -> bool:
@@ -161,8 +161,8 @@ def keys_shown(headers: Headers) -> list[str]:
     """Keys in a request: a bearer token, and a browser's subprotocols."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     offered = ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",")
-    found = [p.strip() for p in offered if p.strip().startswith(KEY_PROTOCOL)]
-    shown = [p.removeprefix(KEY_PROTOCOL) for p in found]
+    found = (protocol.strip() for protocol in offered)
+    shown = [each.removeprefix(KEY_PROTOCOL) for each in found if each.startswith(KEY_PROTOCOL)]
     return [token.strip(), *shown] if scheme.lower() == "bearer" else shown
 
 
@@ -173,9 +173,8 @@ def _is_equal(secret: str, shown: str) -> bool:
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """One process at one moment, as /statusz shows it without a key. pid: its id on its own
-    machine. taken: of `limit` places. admitted, refused: clients with a key that got a place, or
-    none, since the start. lag_s: seconds of audio taken and not yet heard, of the slowest
-    session."""
+    machine. taken: of `limit` places. lag_s: seconds of audio taken and not yet heard, of the
+    slowest session."""
 
     name: str
     kind: str
@@ -183,15 +182,13 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     is_draining: bool
     taken: int
     limit: int
-    admitted: int
     lag_s: float
-    refused: int = 0  # absent before version 0.1
 
 
 def incarnation_of(name: str) -> str:
     """`name` for one start of its process, so that ids of sessions that were lost with a process
     name no later one; empty for a process without a name."""
-    return f"{name}.{secrets.token_hex(INCARNATION_BYTES)}" if name else ""
+    return f"{name}.{secrets.token_hex(3)}" if name else ""
 
 
 def new_session_id(incarnation: str) -> str:
@@ -212,40 +209,13 @@ def sign(key: str, replica: str, now: float) -> str:
     and a browser cannot. So the director, which saw the key, signs a ticket that goes into the
     address: it is useless elsewhere, later, or twice. Clocks may differ by less than LIFE_S.
     """
-    head = f"{int(now + LIFE_S):x}.{secrets.token_hex(_NONCE_BYTES)}"
+    head = f"{int(now + LIFE_S):x}.{secrets.token_hex(8)}"
     return f"{head}.{_signature(key, replica, head)}"
-
-
-class Tickets:
-    """The tickets of one replica. Used ones are kept until they expire, so the number is bounded by
-    the tickets that directors sign in LIFE_S."""
-
-    def __init__(self, replica: str, clock: Callable[[], float] = time.time) -> None:
-        self._replica = replica
-        self._clock = clock
-        self._used: dict[str, int] = {}  # head -> when it expires
-
-    def redeem(self, ticket: str, keys: Sequence[str]) -> str | None:
-        """The key that signed it; None if no key did, or it expired or was used."""
-        head, _, signature = ticket[: MAX_TICKET_CHARACTERS + 1].rpartition(".")
-        try:
-            until = int(head.partition(".")[0], 16)
-        except ValueError:
-            return None
-        now = self._clock()
-        if not now <= until <= now + 2 * LIFE_S or head in self._used:
-            return None
-        signed = [k for k in keys if _is_equal(_signature(k, self._replica, head), signature)]
-        if not signed:
-            return None
-        self._used = {used: end for used, end in self._used.items() if end >= now}
-        self._used[head] = until
-        return signed[0]
 
 
 def _signature(key: str, replica: str, head: str) -> str:
     text = f"{replica} {head}".encode()
-    return hmac.digest(key.encode(), text, hashlib.sha256)[:_SIGNED_BYTES].hex()
+    return hmac.digest(key.encode(), text, hashlib.sha256)[:16].hex()
 
 
 def origin_of(text: str) -> str:
@@ -253,10 +223,7 @@ def origin_of(text: str) -> str:
 
     Raises ValueError for a text that cannot be one, such as `*` or a bare host.
     """
-    url = urlsplit(text.strip())
-    host, port = url.hostname or "", url.port  # raises ValueError if it is no port
-    is_origin = url.scheme in _PORTS and host and "*" not in host and not url.username
-    if not is_origin or url.path not in ("", "/") or url.query or url.fragment:
+    origin = text.strip().lower().removesuffix("/")
+    if not ORIGIN.fullmatch(origin):
         raise ValueError("give scheme and host, such as https://example.org")
-    host = f"[{host}]" if ":" in host else host.encode("idna").decode()
-    return f"{url.scheme}://{host}" + (f":{port}" if port not in (None, _PORTS[url.scheme]) else "")
+    return origin.removesuffix(":443" if origin.startswith("https") else ":80")

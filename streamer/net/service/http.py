@@ -15,7 +15,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidMessage
-from websockets.http11 import Request, Response
+from websockets.http11 import Response
 
 HANDSHAKE_S = 5.0  # of TLS, and then of the upgrade
 CLOSE_S = 2.0
@@ -29,33 +29,28 @@ MIME = {
     ".json": "application/json",
     ".wav": "audio/wav",
 }
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
 ALWAYS = {
     "Connection": "close",
     "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-UNREADABLE = "this is no HTTP/1.1 request that can be read: see its first line and its headers\n"
-ONLY_GET = "only GET and websockets are served here\n"
-ALLOWED = {"Allow": "GET, HEAD"}
+UNREADABLE = "this is no HTTP/1.1 request that can be read, or it has a body\n"
 
 
 def read_page(folder: Path) -> dict[str, Response]:
     """path -> answer, of a folder's files of known kinds; index.html is `/`."""
-    more = {"Content-Security-Policy": POLICY}
     found = {
-        f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix], more)
-        for file in sorted(folder.glob("*"))
+        f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix])
+        for file in folder.glob("*")
         if file.suffix in MIME
     }
-    if "/index.html" in found:
-        found["/"] = found["/index.html"]
-    return found
+    return found | {"/": found["/index.html"]}
 
 
 def answer(
@@ -75,14 +70,10 @@ def answer_json(found: object) -> Response:
 def for_method(method: str, found: Response) -> Response:
     """A copy of `found` for this method, since websockets adds headers; HEAD gets no body."""
     if method not in ("GET", "HEAD"):
-        return answer(405, ONLY_GET, more=ALLOWED)
+        told = "only GET and websockets are served here\n"
+        return answer(405, told, more={"Allow": "GET, HEAD"})
     body = b"" if method == "HEAD" else found.body
     return Response(found.status_code, found.reason_phrase, found.headers.copy(), body)
-
-
-def is_websocket(request: Request) -> bool:
-    """Whether the client asks for a websocket, whatever else it offers."""
-    return [each.lower() for each in request.headers.get_all("upgrade")] == ["websocket"]
 
 
 class ClientSocket(ServerConnection):
@@ -91,8 +82,7 @@ class ClientSocket(ServerConnection):
     def __init__(self, service: Any, *arguments: Any, **options: Any) -> None:
         """service: the Service (service.py) that counts it until it is upgraded."""
         super().__init__(*arguments, **options)
-        # the key that admitted it
-        self.tenant = ""
+        self.tenant = ""  # the key that admitted it
         self._service = service
         self._is_unreadable = False
 
@@ -117,9 +107,6 @@ class ClientSocket(ServerConnection):
         why = self.protocol.handshake_exc
         if isinstance(why, InvalidMessage) and not self._is_unreadable:
             self._is_unreadable = True
-            cause = why.__cause__
-            has_body = isinstance(cause, NotImplementedError) or "body" in str(cause)
-            found = answer(405, ONLY_GET, more=ALLOWED) if has_body else answer(400, UNREADABLE)
-            self._service.metrics.refusals.labels(str(found.status_code)).inc()
-            self.transport.write(found.serialize())
+            self._service.metrics.refusals.labels("400").inc()
+            self.transport.write(answer(400, UNREADABLE).serialize())
         super().send_data()

@@ -15,28 +15,25 @@ from prometheus_client import (
     generate_latest,
 )
 
-from streamer.core.decoding.plan import Verdict, VerifyRequest
-from streamer.core.description import Description, TextDelta
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
+from streamer.core.description import Description
 from streamer.core.rules.settings import STOP_REASONS
 from streamer.net.service.logs import Notices
 from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STATUSES = ("400", "401", "403", "404", "405", "503")
-REFUSALS = ("number", "prefix", "stale")  # reasons, see core/decoding/plan.py
 
 
 class ServiceMetrics:
     """The metrics of every service. `watch` adds a gauge; counters are public attributes."""
-
-    refusals_name = "refusals"
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
         count = self._counter
-        self.refusals = count(self.refusals_name, "Connections refused", "status", STATUSES)
+        self.refusals = count("refusals", "Connections refused", "status", STATUSES)
         self.resumed = count("resumed", "Sessions that their client resumed")
         self.failed = count("sessions_failed", "Sessions that an internal error ended")
 
@@ -80,16 +77,18 @@ class VerifierMetrics(ServiceMetrics):
     def __init__(self) -> None:
         super().__init__()
         count = self._counter
-        self.refused = count("requests_refused", "Requests not applied", "reason", REFUSALS)
         self.verdicts = count("verdicts", "Requests answered")
         self.judging = count("judging_seconds", "From a request's turn to its reply, summed")
         self.uploaded = count("uploaded_ids", "Draft ids judged")
         self.accepted = count("accepted_ids", "Draft ids accepted")
 
-    def verdict(self, request: VerifyRequest, verdict: Verdict) -> None:
-        self.verdicts.inc()
-        self.uploaded.inc(len(request.draft))
-        self.accepted.inc(verdict.n_accepted)
+    def replied(self, request: VerifyRequest, reply: Verdict | Refusal, seconds: float) -> None:
+        """Count a reply. seconds: since the request's turn, or the reply before it."""
+        self.judging.inc(seconds)
+        if isinstance(reply, Verdict):
+            self.verdicts.inc()
+            self.uploaded.inc(len(request.draft))
+            self.accepted.inc(reply.n_accepted)
 
 
 class Metrics(ServiceMetrics):
@@ -99,7 +98,6 @@ class Metrics(ServiceMetrics):
         super().__init__()
         self._notices = Notices()
         self.ttft = self._seconds("ttft_seconds", "First text after a turn's last sample")
-        self.itl = self._seconds("itl_seconds", "Between two deltas of one answer")
         count = self._counter
         self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
         self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")
@@ -110,29 +108,19 @@ class Metrics(ServiceMetrics):
         self.failures = count("turns_failed", "Turns that ended without a description")
         self.slow_readers = count("slow_readers", "Connections cut off because nothing was read")
         self.drops = count("drops", "Connections that ended without a goodbye")
-        self._last_ms: dict[int, float] = {}  # session -> time of its latest delta
 
-    def heard(self, session: int, event: Event) -> None:
-        """Count one event of `session`."""
+    def heard(self, event: Event) -> None:
+        """Count one event of a session."""
         match event:
-            case TextDelta():
-                last_ms = self._last_ms.get(session)
-                histogram = self.ttft if last_ms is None else self.itl
-                histogram.observe((event.at_ms - (last_ms or 0.0)) / 1000)
-                self._last_ms[session] = event.at_ms
             case Description():
-                self.forget(session)
                 self.turns.labels(event.stop_reason).inc()
                 self.uploaded.inc(event.n_uploaded)
                 self.accepted.inc(event.n_accepted)
                 self.cloud_calls.inc(event.cloud_calls)
+                if event.ttft_ms is not None:
+                    self.ttft.observe(event.ttft_ms / 1000)
                 if event.blocks_unverified:
                     self.unverified.inc()
                     self._notices.event(event.warning or "blocks went unverified")
             case TurnFailed():
-                self.forget(session)
                 self.failures.inc()
-
-    def forget(self, session: int) -> None:
-        """The session has no answer in progress any more."""
-        self._last_ms.pop(session, None)

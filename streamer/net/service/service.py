@@ -14,9 +14,7 @@ import socket as socket_module
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -24,7 +22,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import MultipleValuesError
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
@@ -37,14 +35,12 @@ from streamer.net.service.http import (
     answer,
     answer_json,
     for_method,
-    is_websocket,
 )
-from streamer.net.service.logs import Notices, notice
+from streamer.net.service.logs import notice
 from streamer.net.service.metrics import ServiceMetrics
 
-# Limits on messages that the handler has not taken yet, and on their bytes in the kernel (which
-# doubles them). Larger buffers only hide a slow server, and keep a lost client alive.
-MAX_QUEUE = 1
+# Bytes in the kernel (which doubles them) that the handler has not taken yet. Larger buffers only
+# hide a slow server, and keep a lost client alive.
 RECEIVE_BYTES = 128 << 10
 MAX_WAITING = 1_024  # connections before their upgrade; one more closes the oldest
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
@@ -58,31 +54,19 @@ _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; `tls` for wss."""
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    tls: ssl.SSLContext | None = None
-
-
 class Service(ABC):
     """Subclass it; `run` it; `stop` it, or send SIGTERM."""
 
     kind: str  # server or verifier, for /statusz
     max_message_bytes: int
+    max_queue = 1  # messages that the handler has not taken yet
     ping_interval_s: float | None  # websockets' keepalive; None if the subclass pings by itself
     metrics: ServiceMetrics
 
-    def __init__(
-        self, admission: Admission, metrics: ServiceMetrics, notices: Notices | None = None
-    ) -> None:
-        """notices: of refusals."""
+    def __init__(self, admission: Admission, metrics: ServiceMetrics) -> None:
         self.metrics = metrics
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         self._admission = admission
-        self._notices = notices
         # path -> answer, of the page
         self._files: dict[str, Response] = {}
         # connections before their upgrade, oldest first
@@ -119,8 +103,15 @@ class Service(ABC):
         self._admission.is_draining = True
         self._stop.set()
 
-    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Serve until `stop` or a signal; `ready` gets the port. Raises OSError if it is taken."""
+    async def run(
+        self,
+        ready: Callable[[int], None],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Serve until `stop` or a signal; `ready` gets the port. tls: for wss. Raises OSError if
+        the port is taken."""
         # asyncio warns of each write to a lost client, and one client can cause thousands
         logging.getLogger("asyncio").setLevel(logging.ERROR)
         self.metrics.watch(
@@ -129,8 +120,8 @@ class Service(ABC):
         self._max_waiting = min(MAX_WAITING, _raise_open_files() // 4)
         server = await serve(
             self._serve,
-            address.host,
-            address.port,
+            host,
+            port,
             process_request=self._answer_or_upgrade,
             select_subprotocol=_subprotocol,
             create_connection=cast("type[ServerConnection]", partial(ClientSocket, self)),
@@ -138,10 +129,10 @@ class Service(ABC):
             compression=None,
             ping_interval=self.ping_interval_s,
             open_timeout=HANDSHAKE_S,
-            ssl=address.tls,
-            ssl_handshake_timeout=HANDSHAKE_S if address.tls else None,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_S if tls else None,
             close_timeout=CLOSE_S,
-            max_queue=MAX_QUEUE,
+            max_queue=self.max_queue,
             logger=_quiet,
             server_header="streamer",
         )
@@ -151,18 +142,22 @@ class Service(ABC):
             # not by `backlog`: asyncio accepts as many in one round, and logs each that fails
             with socket_module.socket(fileno=os.dup(listening.fileno())) as same:
                 same.listen(MAX_PENDING)
-        # In this order: a run that is cancelled ends its sessions first, so no socket is held for a
-        # client that may come back.
-        async with _closing(server), anyio.create_task_group() as group:
-            self.start(group)
-            group.start_soon(self._measure_lag)
-            group.start_soon(self._stop_on_signals)
-            await anyio.lowlevel.checkpoint()  # signals are heard from here on
-            ready(server.sockets[0].getsockname()[1])
-            await self._stop.wait()
-            with anyio.CancelScope() as self._draining:
-                await self.drain(DRAIN_S)
-            group.cancel_scope.cancel()
+        try:  # A run that is cancelled ends its sessions first: none waits for a lost client.
+            async with anyio.create_task_group() as group:
+                self.start(group)
+                group.start_soon(self._measure_lag)
+                group.start_soon(self._stop_on_signals)
+                await anyio.lowlevel.checkpoint()  # signals are heard from here on
+                ready(server.sockets[0].getsockname()[1])
+                await self._stop.wait()
+                with anyio.CancelScope() as self._draining:
+                    await self.drain(DRAIN_S)
+                group.cancel_scope.cancel()
+        finally:
+            self._admission.is_draining = True
+            with anyio.CancelScope(shield=True):  # bounded by close_timeout
+                server.close()
+                await server.wait_closed()
 
     def handshake_begins(self, socket: ClientSocket) -> None:
         """Count a connection that is not yet upgraded. Idle ones do not keep others out."""
@@ -184,7 +179,8 @@ class Service(ABC):
                 raise ValueError
             url = urlsplit(request.path)
             # other upgrades, such as h2c, are offers that a server may ignore
-            if not is_websocket(request) and (found := self._plain(url.path)):
+            upgrades = [each.lower() for each in request.headers.get_all("upgrade")]
+            if upgrades != ["websocket"] and (found := self._plain(url.path)):
                 return for_method(request.method, found)
             return self._admit(socket, request, url)
         except HttpRefusal as found:
@@ -192,49 +188,29 @@ class Service(ABC):
         except (ValueError, MultipleValuesError):
             refusal = HttpRefusal(400, "the address cannot be read, or a header is there twice")
         self.metrics.refusals.labels(str(refusal.status)).inc()
-        if self._notices is not None:
-            host = (socket.remote_address or ("somebody",))[0]
-            self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal})")
         return answer(refusal.status, f"{refusal}\n", more=refusal.headers)
 
     def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response | None:
         """None: the client may upgrade, and its socket has its tenant. Raises HttpRefusal."""
         query = parse_qs(url.query)
         socket.tenant = self._admission.check(url.path, request.headers, query)
-        try:
-            self.check(query, socket.tenant)
-        except HttpRefusal:
-            self._admission.num_refused += 1
-            raise
+        self.check(query, socket.tenant)
         return None
 
     def _plain(self, path: str) -> Response | None:
+        a = self._admission
         match path:
             case "/healthz":
                 return answer(200, "ok\n")
             case "/readyz":
-                is_draining = self._admission.is_draining
-                return answer(503, "draining\n") if is_draining else answer(200, "ready\n")
+                return answer(503, "draining\n") if a.is_draining else answer(200, "ready\n")
             case "/statusz":
-                return self._status()
+                taken, limit = a.num_sessions, a.max_sessions
+                who = a.replica, self.kind, os.getpid()
+                return answer_json(ReplicaStatus(*who, a.is_draining, taken, limit, self.lag_s))
             case "/metrics":
                 return answer(200, self.metrics.text())
         return self._files.get(path)
-
-    def _status(self) -> Response:
-        a = self._admission
-        status = ReplicaStatus(
-            name=a.replica,
-            kind=self.kind,
-            pid=os.getpid(),
-            is_draining=a.is_draining,
-            taken=a.num_sessions,
-            limit=a.max_sessions,
-            admitted=a.num_admitted,
-            lag_s=self.lag_s,
-            refused=a.num_refused,
-        )
-        return answer_json(status)
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert isinstance(socket, ClientSocket)
@@ -268,21 +244,10 @@ class Service(ABC):
 def _raise_open_files() -> int:
     """Let this process open as many files as the system allows; their number, MAX_FILES at most."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    return MAX_FILES if soft == resource.RLIM_INFINITY else min(soft, MAX_FILES)
-
-
-@asynccontextmanager
-async def _closing(server: Server) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):  # bounded by close_timeout
-            server.close()
-            await server.wait_closed()
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:

@@ -17,7 +17,7 @@ from streamer.net.service.admission import ReplicaStatus
 
 
 def replica(number, taken=0, kind="verifier", limit=8, is_draining=False, **more):
-    status = ReplicaStatus(f"{kind}-{number}.0", kind, 1, is_draining, taken, limit, 0, 0.0)
+    status = ReplicaStatus(f"{kind}-{number}.0", kind, 1, is_draining, taken, limit, 0.0)
     return Known(f"ws://127.0.0.1:{9000 + number}", status=status, **more)
 
 
@@ -51,7 +51,7 @@ LIMIT = 16
 def replicas(*taken, lag_s=0.0):
     """The status of replicas. taken: places taken at each."""
     return [
-        ReplicaStatus(f"server-{i}.0", "server", 1, False, num, LIMIT, 0, lag_s)
+        ReplicaStatus(f"server-{i}.0", "server", 1, False, num, LIMIT, lag_s)
         for i, num in enumerate(taken, 1)
     ]
 

@@ -20,7 +20,7 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "no key": ({"Sec-WebSocket-Key": None}, 400),
     "no Upgrade": ({"Upgrade": None}, 426),
     "a POST": ({"path": "/healthz", "method": "POST", "Upgrade": None}, 405),
-    "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 405),
+    "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 400),
     "an escape in the path": ({"path": "/\x1b[31m"}, 400),
     "a foreign Origin": ({"Origin": "http://evil.example"}, 403),
     "two Origins": ({"Origin": "http://a\r\nOrigin: http://b"}, 400),

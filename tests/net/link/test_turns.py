@@ -1,21 +1,19 @@
 """A turn's two ends, message by message, and when a link tries again."""
 
+import asyncio
+
 import numpy as np
 import pytest
-from msgspec import structs
+from far import opening
 from toy_parts import MODEL, VOCABULARY
+from unlinked import ask, turn_without_socket
 
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import (
-    VERDICT_PAUSES_S,
-    Backoff,
-    DecodingTerms,
-    EdgeTurn,
-    RemoteFault,
-)
-from streamer.core.link.verifier_turn import Broken, VerifierTurn
 from streamer.core.rules.settings import Rules, Sampling
+from streamer.net.link.client import VERDICT_PAUSES_S, Backoff
+from streamer.net.link.served_turn import Broken, ServedTurn
+from streamer.net.link.target import DecodingTerms, RemoteFault
 
 TERMS = DecodingTerms(VOCABULARY, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
@@ -27,19 +25,15 @@ def sound(num):
     return np.random.default_rng(0).integers(-9_000, 9_000, num).astype(np.float32) / 32_768
 
 
-def edge_with(samples, weights=None):
-    turn = EdgeTurn(bytes(16), TERMS)
-    turn.hear(samples)
-    if weights is not None:
-        turn.finish(weights)
-    return turn
+async def edge_with(samples, weights=None):
+    return await turn_without_socket(TERMS, samples, weights=weights)
 
 
 def connect(turn, served=None):
     """A websocket, new or again, until the edge has nothing to say: (the other end, messages)."""
     opened = wire.decode_up(wire.encode(turn.connect()))
     if served is None:
-        served = VerifierTurn(MODEL, opened)
+        served = ServedTurn(MODEL, opened)
     turn.receive(wire.Opened(served.num_samples, "model"))
     said = []
     while (message := turn.next_message()) is not None:
@@ -56,9 +50,9 @@ def connect(turn, served=None):
 
 
 @pytest.mark.parametrize("kept", [0, 5_000, 20_000])
-def test_only_lost_audio_crosses_again(kept):
+async def test_only_lost_audio_crosses_again(kept):
     """After a cut the edge waits for the verifier's word before it sends audio."""
-    turn = edge_with(sound(20_000), {})
+    turn = await edge_with(sound(20_000), {})
     connect(turn)
     turn.connect()
     assert turn.next_message() is None
@@ -68,23 +62,26 @@ def test_only_lost_audio_crosses_again(kept):
     assert isinstance(said[-1], wire.Finish)
 
 
-def test_requests_without_a_reply_are_sent_again():
-    turn = edge_with(sound(320), {})
+async def test_requests_without_a_reply_are_sent_again():
+    turn = await edge_with(sound(320), {})
     served, _ = connect(turn)
     requests = [VerifyRequest(n, 0, prefix_hash(()), (), (n,)) for n in (1, 2, 3)]
-    for request in requests:
-        turn.ask(request)
+
+    first, second, third = await ask(turn, *requests)
     assert list(iter(turn.next_message, None)) == requests
-    assert turn.receive(Verdict(2, 1, 9)) == Verdict(2, 1, 9)
-    turn.forget(1)
+    turn.receive(Verdict(2, 1, 9))
+    assert await second == Verdict(2, 1, 9)
+    first.cancel()
+    await asyncio.wait([first])
     _, said = connect(turn, served)
     assert said == [wire.Finish(320, {}), requests[2]]
-    assert turn.receive(Verdict(1, 0, 9)) is None, "it was given up"
-    assert turn.receive(Refusal(3, "prefix")) == Refusal(3, "prefix")
+    turn.receive(Verdict(1, 0, 9))  # it was given up
+    turn.receive(Refusal(3, "prefix"))
+    assert await third == Refusal(3, "prefix")
     assert connect(turn, served)[1] == [wire.Finish(320, {})], "a refusal is a reply"
 
 
-def test_what_cannot_be_is_the_verifiers_fault():
+async def test_what_cannot_be_is_the_verifiers_fault():
     cases = {
         "heard more": wire.Heard(321, False),
         "for another one": wire.Opened(321, "model"),
@@ -92,23 +89,23 @@ def test_what_cannot_be_is_the_verifiers_fault():
         "3 of 0 ids accepted": Verdict(1, 3, 5),
     }
     for told, message in cases.items():
-        turn = edge_with(sound(320), {})
+        turn = await edge_with(sound(320), {})
         connect(turn)
-        turn.ask(FIRST)
+        await ask(turn, FIRST)
         with pytest.raises(RemoteFault, match=told):
             turn.receive(message)
     with pytest.raises(RemoteFault, match="for another one"):
         turn.receive(wire.Opened(0, "another model"))
-    runs_on = edge_with(sound(320), {})
+    runs_on = await edge_with(sound(320), {})
     connect(runs_on)
-    runs_on.ask(RUNS_ON)
+    await ask(runs_on, RUNS_ON)
     list(iter(runs_on.next_message, None))
     with pytest.raises(RemoteFault, match="3 of 0 ids accepted"):
         runs_on.receive(Verdict(2, 3, 5))
 
 
-def test_a_resumed_turn_has_the_same_weights():
-    turn = edge_with(sound(320), WEIGHTS)
+async def test_a_resumed_turn_has_the_same_weights():
+    turn = await edge_with(sound(320), WEIGHTS)
     served, _ = connect(turn)
     _, said = connect(turn, served)
     assert said == [wire.Finish(320, WEIGHTS)]
@@ -118,11 +115,15 @@ def test_a_resumed_turn_has_the_same_weights():
 
 
 def served_with(num):
-    return connect(edge_with(sound(num)))[0]
+    turn = ServedTurn(MODEL, opening())
+    turn.audio(wire.Audio.of(0, sound(num)))
+    return turn
 
 
-def finished(num, weights=WEIGHTS):
-    return connect(edge_with(sound(num), weights))[0]
+def finished(num):
+    turn = served_with(num)
+    turn.finish(wire.Finish(num, WEIGHTS))
+    return turn
 
 
 @pytest.mark.parametrize(
@@ -162,19 +163,17 @@ MISFITS = {
 
 @pytest.mark.parametrize("told", MISFITS)
 def test_an_edge_that_does_not_fit_learns_why(told):
-    opened = EdgeTurn(bytes(16), TERMS).connect()
     with pytest.raises(Broken, match=told) as broken:
-        VerifierTurn(MODEL, structs.replace(opened, **MISFITS[told]))
+        ServedTurn(MODEL, opening(**MISFITS[told]))
     assert broken.value.is_final
     assert len(str(broken.value)) <= 200, "it fits into a Rejected"
 
 
 def test_pauses_grow_until_a_success():
-    backoff, pauses = Backoff(VERDICT_PAUSES_S), []
+    backoff, pauses = Backoff(*VERDICT_PAUSES_S), []
     for now in range(9):
         backoff.failed(now)
         pauses.append(backoff.pause_s(now))
-    assert pauses == [*VERDICT_PAUSES_S, 30.0, 30.0]
-    assert [backoff.pause_s(9.0, chance) for chance in (0.0, 1.0)] == [22.5, 37.5]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
     backoff.succeeded()
     assert backoff.pause_s(9.0) == 0.0
