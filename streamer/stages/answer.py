@@ -88,27 +88,22 @@ class AnswerStage:
             self.cancel(self._cancelled)
             end: Description | TurnFailed
             try:
-                describe = await answer.run(self.out)
-                end = self._with_pitch(await self.parts.on_thread(describe))
+                found: Description = await self.parts.on_thread(await answer.run(self.out))
+                # the pitch beside the speaker's usual one, which the coach learns, or is given
+                self.voice.add(found.measures)
+                coach = self.hearing.coach
+                usual = coach.baseline if coach else None
+                usual_hz = None if usual is None else float(usual.pitch_median_hz)
+                end = replace(found, voice_pitch=self.voice.of(found.measures, usual_hz))
             except TargetLost as lost:
                 end = TurnFailed(turn.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(turn.number, reason_of(error))
-            if not answer.num_open:
-                turn.close()
             # before waiting for a target that was too slow already
             await send(self.out, end)
             group.cancel_scope.cancel()
         self._in_hand = None
         turn.close()  # the target has let go of the turn
-
-    def _with_pitch(self, found: Description) -> Description:
-        """With the pitch beside the speaker's usual one, which the coach learns, or is given."""
-        self.voice.add(found.measures)
-        coach = self.hearing.coach
-        usual = coach.baseline if coach else None
-        usual_hz = None if usual is None else float(usual.pitch_median_hz)
-        return replace(found, voice_pitch=self.voice.of(found.measures, usual_hz))
 
 
 class TurnAnswer:
@@ -116,15 +111,13 @@ class TurnAnswer:
 
     Each call of the target is a task of `group`: a target elsewhere takes several requests at once.
     Cancel the group when the answer is over: the target has let go of the turn when the group has
-    ended. num_open: calls of the target that have not returned. Times of the text are in ms since
-    the turn's last sample was fed.
+    ended. Times of the text are in ms since the turn's last sample was fed.
     """
 
     def __init__(
         self, turn: OpenTurn, parts: Parts, group: TaskGroup, clock: Callable[[], float]
     ) -> None:
         self.turn = turn
-        self.num_open = 0
         self._parts = parts
         self._group = group
         self._clock = clock
@@ -206,24 +199,25 @@ class TurnAnswer:
                     return reason
 
     async def _draft_more(self, n: int) -> None:
-        assert self._parts.edge is not None
-        began = self._clock()
+        """Up to `n` ids, on the edge's thread. Their time leaves out the way to the thread and
+        back: a busy event loop is no reason to draft fewer at once."""
+        turn, parts, clock = self.turn, self._parts, self._clock
+        assert parts.edge is not None
         # the first step feeds the prompt's end, too: its ids go out at once
-        steps = self._draft(1 if self._prefilled_ms is None else n, n)
-        ids, signals, took_s = await self._parts.edge.batcher.submit(steps)
+        least = 1 if self._prefilled_ms is None else n
+
+        def steps() -> Steps:
+            began = clock()
+            if turn.drafter is None:
+                rules, sampling = parts.plan.rules, parts.sampling
+                turn.drafter = parts.drafts(turn.edge, rules, sampling, turn.weights)
+            ids, signals = yield from turn.drafter.draft(least, n)
+            return ids, signals, clock() - began
+
+        began = clock()
+        ids, signals, took_s = await parts.edge.batcher.submit(steps())
         self._prefilled_ms = self._prefilled_ms or self._now_ms
         self._spec.drafted(ids, signals, began + took_s)
-
-    def _draft(self, n: int, most: int) -> Steps:
-        """`n` to `most` ids, which then stand at the sequence's end, their signals, and how long
-        they took in seconds, without the way to the thread and back: a busy event loop is no reason
-        to draft fewer at once. On the edge's thread."""
-        began = self._clock()
-        turn, parts = self.turn, self._parts
-        if turn.drafter is None:
-            turn.drafter = parts.drafts(turn.edge, parts.plan.rules, parts.sampling, turn.weights)
-        ids, signals = yield from turn.drafter.draft(n, most)
-        return ids, signals, self._clock() - began
 
     def _prepare(self) -> None:
         """Let the target hear the turn's end, once."""
@@ -240,12 +234,10 @@ class TurnAnswer:
                 reply = await job(*given)
             except Exception as error:
                 reply = error
-            self.num_open -= 1
             if reply is not None:
                 self._replies.append(reply)
                 self._came.set()
 
-        self.num_open += 1
         self._group.start_soon(quietly, call)
 
     def _take_replies(self) -> None:

@@ -39,10 +39,6 @@ from streamer.stages.ports import (
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 SLOT_WAIT_S = 120.0  # twice the longest turn
-FULL = (
-    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
-    "give more slots"
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -73,7 +69,8 @@ class OpenTurn:
         with anyio.move_on_after(None if self.held else SLOT_WAIT_S) as scope:
             await self.parts.slots.acquire()
         if scope.cancelled_caught:
-            self.failed = FULL
+            told = f"other streams have held every KV slot for {SLOT_WAIT_S:g} s"
+            self.failed = f"{told}; commit or clear their turns, or give more slots"
             return
         self.held.add(self)
         if self.parts.edge is not None:
@@ -162,10 +159,14 @@ class Chunk:
 
     async def _commit(self, commit: Commit) -> None:
         """End the turn, without waiting for the threads that hear pieces."""
-        hearing = self.hearing
-        if commit.rest.pcm:
+        hearing, pcm = self.hearing, commit.rest.pcm
+        if pcm:
             self._fed_at = commit.rest.fed_at
-        pushed, found = await self.parts.on_thread(_end, hearing, commit.rest.pcm)
+
+        def end() -> tuple[list[Item], list[Item]]:  # one trip to the thread for both
+            return hearing.push(pcm) if pcm else [], hearing.commit()
+
+        pushed, found = await self.parts.on_thread(end)
         self._is_heard = False
         await self._hand_on([*pushed, *found])
         # If voice activity just ended the turn, this commit refers to it: do not commit twice.
@@ -188,11 +189,6 @@ class Chunk:
             await self.items.send((item, self._fed_at))
         with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
             self.wakes.send_nowait(None)
-
-
-def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
-    """Items of the turn's last piece, and of its end: one trip to the thread for both."""
-    return hearing.push(pcm) if pcm else [], hearing.commit()
 
 
 def _settle(hearing: Hearing, num_left: int) -> list[Item]:

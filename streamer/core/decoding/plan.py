@@ -29,13 +29,15 @@ class Signal(NamedTuple):
     log_prob: float
 
 
+MAX_DENSITY = 0.4  # punctuation per character of a block (report 5)
+
+
 @dataclass(frozen=True)
 class Gate:
-    """Fires when a block passes a threshold. None switches that test off."""
+    """Fires for a block with an entropy above this, in nats (report 5); None: for none. And for one
+    with much punctuation, or that looks like the start of a loop."""
 
-    entropy: float | None = 5.75  # max entropy above this, nats (report 5)
-    density: float | None = 0.4  # more punctuation than this per character of the block (report 5)
-    loop: bool = True  # the answer with the block looks like the start of a loop (report 3)
+    entropy: float | None = 5.75
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(ent
 def fires(
     gate: Gate, vocabulary: Vocabulary, answer: Ids[int], block_ids: Ids[int], signals: Ids[Signal]
 ) -> bool:
-    """Whether the block after `answer` fails a test of `gate`: then it should be verified.
+    """Whether the block after `answer` fails a test of the gate: then it should be verified.
 
     `signals`: one per id of the block. An empty block never fires.
     """
@@ -62,13 +64,12 @@ def fires(
         return False
     if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
         return True
-    if gate.density is not None:
-        text = vocabulary.text_of(block_ids)
-        # The end that closes the block does not count: a last block of "。" alone is no flood.
-        counted = text[:-1] if text[-1:] in SENTENCE_ENDS else text
-        if sum(c in PUNCTUATION for c in counted) / max(1, len(text)) > gate.density:
-            return True
-    return gate.loop and loop_suspected([*answer[-12:], *block_ids])
+    text = vocabulary.text_of(block_ids)
+    # The end that closes the block does not count: a last block of "。" alone is no flood.
+    counted = text[:-1] if text[-1:] in SENTENCE_ENDS else text
+    if sum(c in PUNCTUATION for c in counted) / max(1, len(text)) > MAX_DENSITY:
+        return True
+    return loop_suspected([*answer[-12:], *block_ids])
 
 
 def num_same(a: Ids[object], b: Ids[object]) -> int:

@@ -1,4 +1,1 @@
-"""The rules of one answer: which ids may follow, when it ends, and repeatable chance.
-
-Imports core.text.
-"""
+"""The rules of one answer: which ids may follow, when it ends, and repeatable chance."""

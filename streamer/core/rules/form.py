@@ -54,11 +54,10 @@ class State(NamedTuple):
 
     said: int
     clause: str
-    is_first: bool
     is_over: bool = False
 
 
-BEGIN = State(0, "", is_first=True)
+BEGIN = State(0, "")
 
 
 class Move(NamedTuple):
@@ -179,7 +178,7 @@ class SentenceForm:
             if is_whole:
                 is_last = state.said | 1 << place == self._whole
                 text += self._marks.end if is_last else self._marks.comma
-            for begin in self._begins if state.is_first else ("",):
+            for begin in ("",) if state.said else self._begins:
                 if (begin + text).startswith(state.clause):
                     rest = (begin + text)[len(state.clause) :]
                     if not state.said and rest == text and len(self._named) > 1:
@@ -238,7 +237,7 @@ class SentenceForm:
         if state.is_over:
             return
         clause = state.clause
-        for text, (phrase, bit) in (self._first if state.is_first else self._later).items():
+        for text, (phrase, bit) in (self._later if state.said else self._first).items():
             if not bit & state.said and text.startswith(clause):
                 yield phrase, text[len(clause) :]
 
@@ -258,17 +257,16 @@ class SentenceForm:
         *clauses, last = body.split(self._marks.comma)
         said = state.said
         completed = []
-        for i, clause in enumerate([*clauses, last] if end else clauses):
-            clauses_here = self._first if state.is_first and i == 0 else self._later
-            phrase, bit = clauses_here.get(clause, ("", 0))
+        for clause in [*clauses, last] if end else clauses:
+            phrase, bit = (self._later if said else self._first).get(clause, ("", 0))
             if not bit or said & bit or rest:
                 return None
             said |= bit
             completed.append(phrase)
         if end:
-            over = Move(State(said, "", False, is_over=True), tuple(completed))
+            over = Move(State(said, "", is_over=True), tuple(completed))
             return over if said == self._whole else None
-        return Move(State(said, last, state.is_first and not clauses), tuple(completed))
+        return Move(State(said, last), tuple(completed))
 
 
 def _ids_by_text(vocabulary: Vocabulary) -> Mapping[str, list[int]]:

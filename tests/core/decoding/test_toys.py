@@ -130,8 +130,7 @@ def plan_of(chance):
     rules = chance.choice(
         [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
     )
-    entropy = chance.choice([0.6, 1.2, None])
-    gate = Gate(entropy, density=chance.choice([None, 0.4]), loop=chance.random() < 0.5)
+    gate = Gate(chance.choice([0.6, 1.2, None]))
     mode = chance.choice(["gated", "gated", "gated", "exact"])
     k, budget_s = chance.randint(1, 7), chance.choice([0.05, 0.5])
     ahead = chance.choice([0, 1, 2, 3, 24])
