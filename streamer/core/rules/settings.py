@@ -19,7 +19,6 @@ integers, so that both choose the same ids.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -199,14 +198,11 @@ FLAT: LevelWeights = MappingProxyType({})
 def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:
     """Level weights from natural logarithms of any common scale; -inf excludes a level.
 
-    An attribute whose weights are all equal is left out. Raises ValueError for NaN, for +inf, and
-    for an attribute without a finite weight.
+    An attribute whose weights are all equal is left out. Raises ValueError for NaN.
     """
     found = {}
     for name, logs in log_weights.items():
-        best = max(logs, default=-math.inf)
-        if not math.isfinite(best) or any(map(math.isnan, logs)):
-            raise ValueError(f"{name} needs at least one finite weight and no NaN, not {logs}")
+        best = max(logs)
         nats = (max(log - best, float(FLOOR)) for log in logs)
         weights = tuple(max(FLOOR, round(UNITS_PER_NAT * nat)) for nat in nats)
         if any(weights):

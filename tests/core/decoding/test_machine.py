@@ -24,33 +24,12 @@ from streamer.core.rules.settings import Rules
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
 CALM = Signal(0.0, -0.1)
-STOP = 9
-EOS = VOCABULARY.num_ids - 1
 
 
 def started():
     sequence = Sequence((3, 7, 1))
     sequence.start_answer()
     return sequence
-
-
-def drive(plan, blocks, verdicts=()):
-    """Feed a machine fixed drafts; returns (emitted [(ids, verified)], reason, machine)."""
-    machine = Speculator(plan, VOCABULARY, started())
-    blocks, verdicts, out = iter(blocks), iter(verdicts), []
-    while True:
-        match machine.next(0.0):
-            case DraftMore():
-                ids = next(blocks)
-                machine.sequence.extend(ids)
-                machine.drafted(ids, [Signal(0.0, 0.0)] * len(ids))
-            case VerifyRequest() as request:
-                n, token = next(verdicts)
-                machine.replied(Verdict(request.number, n, token))
-            case Emit(ids, verified):
-                out.append((ids, verified))
-            case Done(reason):
-                return out, reason, machine
 
 
 @pytest.mark.parametrize("mode", ["exact", "gated"])
@@ -101,13 +80,3 @@ def test_drafts_after_the_first_one_grow_where_they_may():
                 case VerifyRequest() as request:
                     machine.replied(Verdict(request.number, 0, 0))
         assert sizes == [2, size]
-
-
-@pytest.mark.parametrize(("end", "reason"), [(STOP, "sentence"), (EOS, "eos")])
-def test_nothing_after_a_stop_is_kept(end, reason):
-    out, found, machine = drive(Plan("edge", rules=Rules.off()), [[0], [1, 2, end, 7, 8]])
-    ids = [0, 1, 2, *([STOP] if end == STOP else [])]
-    assert (out, found) == ([((i,), False) for i in ids], reason)
-    assert machine.sequence.answer == ids
-    counts = machine.counts
-    assert (counts.blocks, counts.n_drafted, counts.n_wasted) == (4, 6, 2)
