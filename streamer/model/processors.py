@@ -13,6 +13,8 @@ This is the oracle that our own loop is tested against (`transformers/generation
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import BANNED, pick, ruled
 
 
+@dataclass
 class RulesLogitsProcessor(LogitsProcessor):
     """Scores with every rule applied, so that their argmax is the id our own loop chooses.
 
@@ -33,20 +36,20 @@ class RulesLogitsProcessor(LogitsProcessor):
     row's prompt is `prompt_length` ids long.
     """
 
-    def __init__(
-        self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling, prompt_length: int
-    ) -> None:
-        self._given = vocabulary, rules, sampling, prompt_length
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+    prompt_length: int
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """`input_ids` [B, L] int64, raw `scores` [B, V]. Returns [B, V] float32."""
-        vocabulary, rules, sampling, prompt_length = self._given
+        vocabulary, rules = self.vocabulary, self.rules
         found = []
         for ids, raw in zip(input_ids.tolist(), scores.float().cpu().numpy(), strict=True):
-            answer = ids[prompt_length:]
+            answer = ids[self.prompt_length :]
             constraint = constrain(vocabulary, rules, answer)
             row = ruled(raw, constraint, vocabulary, rules)
-            chosen = pick(row, constraint, sampling, rules)
+            chosen = pick(row, constraint, self.sampling, rules)
             end = stop(vocabulary, rules, answer, chosen)
             wanted = vocabulary.fallback if end is not None and not end.keep else chosen
             if wanted != row.argmax():
@@ -56,18 +59,19 @@ class RulesLogitsProcessor(LogitsProcessor):
         return torch.from_numpy(np.stack(found)).to(scores.device)
 
 
+@dataclass
 class SentenceStoppingCriteria(StoppingCriteria):
     """True for rows whose last id ends the answer: a sentence end, EOS, the last id allowed."""
 
-    def __init__(self, vocabulary: Vocabulary, rules: Rules, prompt_length: int) -> None:
-        self._given = vocabulary, rules, prompt_length
+    vocabulary: Vocabulary
+    rules: Rules
+    prompt_length: int
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: object) -> Tensor:
         """`input_ids` [B, L]. Returns [B] bool."""
-        vocabulary, rules, prompt_length = self._given
-        answers = (ids[prompt_length:] for ids in input_ids.tolist())
+        answers = (ids[self.prompt_length :] for ids in input_ids.tolist())
         ended = [
-            bool(answer) and stop(vocabulary, rules, answer[:-1], answer[-1]) is not None
+            bool(answer) and stop(self.vocabulary, self.rules, answer[:-1], answer[-1]) is not None
             for answer in answers
         ]
         return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)

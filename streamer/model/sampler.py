@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,7 @@ def entropies_of(scores: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(np.log(totals) - (np.exp(below) * below).sum(-1) / totals, 0)
 
 
+@dataclass
 class Sampler:
     """Chooses the ids of one answer: `judge` for the ids after it and after each id of a draft.
 
@@ -135,26 +136,20 @@ class Sampler:
     committed unverified), the rules decide, too. Not thread-safe.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        rules: Rules,
-        sampling: Sampling,
-        form: SentenceForm | None = None,
-    ) -> None:
-        self._vocabulary = vocabulary
-        self._rules = rules
-        self._sampling = sampling
-        self._form = form
-        self._answer: list[int] = []
-        self._states: list[State | None] = [BEGIN]  # before each id of the answer, and after all
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+    form: SentenceForm | None = None
+    _answer: list[int] = field(default_factory=list)
+    # before each id of the answer, and after all
+    _states: list[State | None] = field(default_factory=lambda: [BEGIN])
 
     def guess(self, answer: Sequence[int], most: int) -> list[int]:
         """Ids that may well come after `answer`, at most `most`, none of which ends it."""
         self._begin(answer)
-        state, form = self._states[-1], self._form
+        state, form = self._states[-1], self.form
         found: list[int] = []
-        most = min(most, self._rules.max_new_tokens - len(answer) - 1)
+        most = min(most, self.rules.max_new_tokens - len(answer) - 1)
         while form is not None and state is not None and len(found) < most:
             if (token := form.guess(state)) is None:
                 break
@@ -196,7 +191,7 @@ class Sampler:
             self._append(token)
 
     def _append(self, token: int) -> None:
-        before, form = self._states[-1], self._form
+        before, form = self._states[-1], self.form
         state = form.step(before, token) if form is not None and before is not None else before
         if form is not None and before is not None and state is not None:
             form.came_next(before, state)
@@ -209,16 +204,18 @@ class Sampler:
         In a form that of the allowed ids' scores: the measures decide most levels, so that of the
         raw softmax matters little.
         """
-        state, form = self._states[-1], self._form
+        state, form = self._states[-1], self.form
+        scores: NDArray[Any]
         if form is None or state is None:
-            constraint = constrain(self._vocabulary, self._rules, self._answer)
-            token = choose(logits, constraint, self._vocabulary, self._sampling, self._rules)
-            return token, float(entropies_of(logits[None])[0]) if tells else math.nan
-        allowed = form.allowed(state)
-        if len(allowed) == 1:
-            return int(allowed[0]), 0.0
-        scores = logits[allowed].astype(np.float64)
-        if (biases := form.biases(state)) is not None:
-            scores += biases
-        token = draw(allowed, scores, len(self._answer), self._sampling)
+            constraint = constrain(self.vocabulary, self.rules, self._answer)
+            token = choose(logits, constraint, self.vocabulary, self.sampling, self.rules)
+            scores = logits
+        else:
+            allowed = form.allowed(state)
+            if len(allowed) == 1:
+                return int(allowed[0]), 0.0
+            scores = logits[allowed].astype(np.float64)
+            if (biases := form.biases(state)) is not None:
+                scores += biases
+            token = draw(allowed, scores, len(self._answer), self.sampling)
         return token, float(entropies_of(scores[None])[0]) if tells else math.nan

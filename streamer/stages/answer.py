@@ -25,17 +25,7 @@ from streamer.core.measures.speech_measures import Voice
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
 from streamer.stages.hear import OpenTurn, Prefilled
-from streamer.stages.ports import (
-    Events,
-    Hearing,
-    Mark,
-    Parts,
-    Steps,
-    TargetLost,
-    quietly,
-    reason_of,
-    send,
-)
+from streamer.stages.ports import Events, Hearing, Mark, Steps, TargetLost, quietly, reason_of, send
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
@@ -47,7 +37,6 @@ class AnswerStage:
 
     ready: MemoryObjectReceiveStream[Prefilled]
     out: Events
-    parts: Parts
     clock: Callable[[], float]
     voice: Voice
     hearing: Hearing
@@ -84,11 +73,11 @@ class AnswerStage:
 
     async def _answer(self, turn: OpenTurn) -> None:
         async with anyio.create_task_group() as group:
-            answer = self._in_hand = TurnAnswer(turn, self.parts, group, self.clock)
+            answer = self._in_hand = TurnAnswer(turn, group, self.clock)
             self.cancel(self._cancelled)
             end: Description | TurnFailed
             try:
-                found: Description = await self.parts.on_thread(await answer.run(self.out))
+                found: Description = await turn.parts.on_thread(await answer.run(self.out))
                 # the pitch beside the speaker's usual one, which the coach learns, or is given
                 self.voice.add(found.measures)
                 coach = self.hearing.coach
@@ -99,6 +88,8 @@ class AnswerStage:
                 end = TurnFailed(turn.number, str(lost), is_target_lost=True)
             except Exception as error:  # this turn's alone
                 end = TurnFailed(turn.number, reason_of(error))
+            if not answer.num_open:
+                turn.close()
             # before waiting for a target that was too slow already
             await send(self.out, end)
             group.cancel_scope.cancel()
@@ -111,14 +102,14 @@ class TurnAnswer:
 
     Each call of the target is a task of `group`: a target elsewhere takes several requests at once.
     Cancel the group when the answer is over: the target has let go of the turn when the group has
-    ended. Times of the text are in ms since the turn's last sample was fed.
+    ended. num_open: calls of the target that have not returned. Times of the text are in ms since
+    the turn's last sample was fed.
     """
 
-    def __init__(
-        self, turn: OpenTurn, parts: Parts, group: TaskGroup, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, turn: OpenTurn, group: TaskGroup, clock: Callable[[], float]) -> None:
         self.turn = turn
-        self._parts = parts
+        self.num_open = 0
+        self._parts = parts = turn.parts
         self._group = group
         self._clock = clock
         if turn.edge is not None:
@@ -234,10 +225,12 @@ class TurnAnswer:
                 reply = await job(*given)
             except Exception as error:
                 reply = error
+            self.num_open -= 1
             if reply is not None:
                 self._replies.append(reply)
                 self._came.set()
 
+        self.num_open += 1
         self._group.start_soon(quietly, call)
 
     def _take_replies(self) -> None:

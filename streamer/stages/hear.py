@@ -95,29 +95,34 @@ Prefilled = OpenTurn | Mark | Literal["answer"]
 
 @dataclass
 class Chunk:
-    """`run` is the stage. wakes: there is more to measure. last_closed: the last turn whose audio
-    is over."""
+    """`run` is the stage. shows_measures: send Measures events, five a second. last_closed: the
+    last turn whose audio is over."""
 
     commands: MemoryObjectReceiveStream[Command]
     items: MemoryObjectSendStream[Timed]
-    wakes: MemoryObjectSendStream[None]
     out: Events
     hearing: Hearing
     parts: Parts
+    shows_measures: bool
     last_closed: int = -1
     _fed_at: float = 0.0  # when the last piece was fed
     _is_heard: bool = False  # samples that no commit has ended
     _last_committed: int = -1
+    _woken: anyio.Event = field(default_factory=anyio.Event)  # there is more to observe
+    _is_over: bool = False
 
     async def run(self) -> None:
         """Ends when the commands do."""
         held: Command | None = None
-        async with self.commands, self.items, self.wakes:
+        async with anyio.create_task_group() as group, self.commands, self.items:
+            group.start_soon(quietly, self._observe)
             with suppress(anyio.EndOfStream):
                 while True:
                     held = await self._take(held or await self.commands.receive())
             if self._is_heard:
                 await self._hand_on(await self.parts.on_thread(self.hearing.commit))
+            self._is_over = True
+            self._woken.set()
 
     async def _take(self, command: Command) -> Command | None:
         """Returns a command that came after pieces, to be taken next."""
@@ -187,8 +192,26 @@ class Chunk:
                     audio_s = item.num_samples / SAMPLE_RATE_HZ
                     await send(self.out, TurnCommitted(turn, audio_s))
             await self.items.send((item, self._fed_at))
-        with suppress(anyio.WouldBlock, anyio.BrokenResourceError):  # one wake is enough
-            self.wakes.send_nowait(None)
+        self._woken.set()
+
+    async def _observe(self) -> None:
+        """Measures and the coach hear what came since the last time, whenever they are woken."""
+        hearing, coach = self.hearing, self.hearing.coach
+        run, limiter = anyio.to_thread.run_sync, self.parts.measuring
+        is_last = False
+        while not is_last:
+            await self._woken.wait()
+            self._woken, is_last = anyio.Event(), self._is_over
+            measurer = hearing.measurer
+            if measurer is not None and not measurer.is_over:
+                news = await run(measurer.work, self.shows_measures, limiter=limiter)
+                if news is not None and news.heard_s > 0 and not measurer.is_over:
+                    offer(self.out, news)
+            for event in await run(coach.work, limiter=limiter) if coach is not None else ():
+                if event.may_be_lost:  # a slow reader loses news, but no nudge
+                    offer(self.out, event)
+                else:
+                    await send(self.out, event)
 
 
 def _settle(hearing: Hearing, num_left: int) -> list[Item]:
@@ -197,30 +220,6 @@ def _settle(hearing: Hearing, num_left: int) -> list[Item]:
     if hearing.measurer is not None:
         hearing.measurer.work()
     return found
-
-
-async def observe(
-    woken: MemoryObjectReceiveStream[None],
-    hearing: Hearing,
-    out: Events,
-    limiter: anyio.CapacityLimiter,
-    wants_measures: bool,
-) -> None:
-    """Measures and the coach of one session hear what came since the last time, whenever they are
-    woken. wants_measures: send Measures events, five a second."""
-    run, coach = anyio.to_thread.run_sync, hearing.coach
-    async with woken:
-        async for _ in woken:
-            measurer = hearing.measurer
-            if measurer is not None and not measurer.is_over:
-                news = await run(measurer.work, wants_measures, limiter=limiter)
-                if news is not None and news.heard_s > 0 and not measurer.is_over:
-                    offer(out, news)
-            for event in await run(coach.work, limiter=limiter) if coach is not None else ():
-                if event.may_be_lost:  # a slow reader loses news, but no nudge
-                    offer(out, event)
-                else:
-                    await send(out, event)
 
 
 @dataclass

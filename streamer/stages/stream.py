@@ -19,7 +19,7 @@ from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.hear import Chunk, OpenTurn, Prefill, Prefilled, Timed, observe
+from streamer.stages.hear import Chunk, OpenTurn, Prefill, Prefilled, Timed
 from streamer.stages.ports import (
     MAX_EVENTS,
     AudioPiece,
@@ -99,15 +99,13 @@ class LiveSession:
         items, heard = queue[Timed](MAX_ITEMS)
         readies, ready = queue[Prefilled](1)
         self._events_in, self._events = queue[Event](MAX_EVENTS)
-        wakes, woken = queue[None](1)
         out, voice = self._events_in, Voice(options.pitch_reference)
-        self._chunk = Chunk(self._taken, items, wakes, out, hearing, parts)
-        self._answers = AnswerStage(ready, out, parts, clock, voice, hearing)
         shows = options.measures and not options.is_recording
+        self._chunk = Chunk(self._taken, items, out, hearing, parts, shows)
+        self._answers = AnswerStage(ready, out, clock, voice, hearing)
         # no bound methods of the session: the cycle would keep it until a garbage collection
         self._stages: tuple[Stage, ...] = (
             self._chunk.run,
-            partial(observe, woken, hearing, out, parts.measuring, shows),
             Prefill(heard, readies, out, parts, self._turns).run,
             partial(self._answers.run, options.answers_itself),
         )

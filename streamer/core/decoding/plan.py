@@ -298,11 +298,11 @@ MOST_AT_ONCE = 32
 TRACK = 0.3  # weight of the newest time
 
 
+@dataclass
 class Pace:
     """The moving average of seconds per drafted id, shared by all turns."""
 
-    def __init__(self, draft_s: float = 0.002) -> None:
-        self.draft_s = draft_s
+    draft_s: float = 0.002
 
     def drafted(self, n: int, seconds: float) -> None:
         """Take the time of one step that drafted `n` ids."""
