@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.plan import Signal, num_same
+from streamer.core.decoding.plan import Signal
 from streamer.core.rules.constrain import Constraint, constrain
-from streamer.core.rules.form import BEGIN, SentenceForm, State
+from streamer.core.rules.form import SentenceForm, State
 from streamer.core.rules.settings import Rules, Sampling, gumbel
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
@@ -133,22 +133,18 @@ class Sampler:
     """Chooses the ids of one answer: `judge` for the ids after it and after each id of a draft.
 
     form: of the sentence; None: the rules decide. Once ids have left the form (another drafter's,
-    committed unverified), the rules decide, too. Not thread-safe.
+    committed unverified), the rules decide, too.
     """
 
     vocabulary: Vocabulary
     rules: Rules
     sampling: Sampling
     form: SentenceForm | None = None
-    _answer: list[int] = field(default_factory=list)
-    # before each id of the answer, and after all
-    _states: list[State | None] = field(default_factory=lambda: [BEGIN])
 
     def guess(self, answer: Sequence[int], most: int) -> list[int]:
         """Ids that may well come after `answer`, at most `most`, none of which ends it."""
-        self._begin(answer)
-        state, form = self._states[-1], self.form
-        found: list[int] = []
+        form, found = self.form, list[int]()
+        state = None if form is None else form.after(answer)
         most = min(most, self.rules.max_new_tokens - len(answer) - 1)
         while form is not None and state is not None and len(found) < most:
             if (token := form.guess(state)) is None:
@@ -168,54 +164,40 @@ class Sampler:
         Returns the ids, and the signals of those up to the first one that differs from the draft,
         which stands at all places after it, too. No signals where `tells` is False.
         """
-        begin = len(answer) - num_drafted
-        self._begin(answer[:begin])
+        form, begin = self.form, len(answer) - num_drafted
+        state = None if form is None else form.after(answer[:begin])
         ids: list[int] = []
         entropies: list[float] = []
         for row in range(num_drafted + 1):
-            token, found = self._choose(logits[row], tells)
+            token, found = self._choose(logits[row], answer[: begin + row], state, tells)
             ids.append(token)
             entropies.append(found)
             if row == num_drafted or token != answer[begin + row]:
                 break
-            self._append(token)
+            state = None if form is None or state is None else form.step(state, token)
         # log_prob: of the raw softmax; the confidence needs the model's own
         log_probs = log_probs_of(logits[: len(ids)], ids) if tells else []
         signals = [*map(Signal, entropies, log_probs)]
         return ids + ids[-1:] * (num_drafted + 1 - len(ids)), signals
 
-    def _begin(self, answer: Sequence[int]) -> None:
-        kept = num_same(self._answer, answer)  # committed or not
-        del self._answer[kept:], self._states[kept + 1 :]
-        for token in answer[kept:]:
-            self._append(token)
-
-    def _append(self, token: int) -> None:
-        before, form = self._states[-1], self.form
-        state = form.step(before, token) if form is not None and before is not None else before
-        if form is not None and before is not None and state is not None:
-            form.came_next(before, state)
-        self._answer.append(token)
-        self._states.append(state)
-
-    def _choose(self, logits: Floats, tells: bool) -> tuple[int, float]:
-        """The id after the answer from one row of raw `logits` [V], and the entropy.
+    def _choose(
+        self, logits: Floats, answer: Sequence[int], state: State | None, tells: bool
+    ) -> tuple[int, float]:
+        """The id after `answer` from one row of raw `logits` [V], and the entropy.
 
         In a form that of the allowed ids' scores: the measures decide most levels, so that of the
         raw softmax matters little.
         """
-        state, form = self._states[-1], self.form
-        scores: NDArray[Any]
-        if form is None or state is None:
-            constraint = constrain(self.vocabulary, self.rules, self._answer)
+        scores: NDArray[Any] = logits
+        if self.form is None or state is None:
+            constraint = constrain(self.vocabulary, self.rules, answer)
             token = choose(logits, constraint, self.vocabulary, self.sampling, self.rules)
-            scores = logits
         else:
-            allowed = form.allowed(state)
+            allowed = self.form.allowed(state)
             if len(allowed) == 1:
                 return int(allowed[0]), 0.0
             scores = logits[allowed].astype(np.float64)
-            if (biases := form.biases(state)) is not None:
+            if (biases := self.form.biases(state)) is not None:
                 scores += biases
-            token = draw(allowed, scores, len(self._answer), self.sampling)
+            token = draw(allowed, scores, len(answer), self.sampling)
         return token, float(entropies_of(scores[None])[0]) if tells else math.nan

@@ -7,7 +7,7 @@ import pytest
 from fakes import toy_form, toy_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import after, in_form
+from oracles import in_form
 from scipy.special import entr, log_softmax
 
 from streamer.core.decoding.plan import accept
@@ -126,7 +126,7 @@ TOY_WEIGHTS = st.fixed_dictionaries(
 
 def form_signal(row, form, answer, token):
     """Entropy over the allowed ids with biases; the id's log of the raw softmax."""
-    state = after(form, answer)
+    state = form.after(answer)
     scores = row[form.allowed(state)].astype(float)
     if form.biases(state) is not None:
         scores = scores + form.biases(state)

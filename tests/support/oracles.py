@@ -9,7 +9,7 @@ import numpy as np
 from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.form import BEGIN, SentenceForm, State, marks_of
+from streamer.core.rules.form import SentenceForm, marks_of
 from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import choose
@@ -27,7 +27,7 @@ def target_alone(
     answer: list[int] = []
     while True:
         logits = model.logits([*prompt, *answer])
-        state = None if form is None else after(form, answer)
+        state = None if form is None else form.after(answer)
         if form is None or state is None:
             constraint = constrain(vocabulary, rules, answer)
             token = choose(logits, constraint, vocabulary, sampling, rules)
@@ -40,19 +40,11 @@ def target_alone(
             return answer, stopped.reason
 
 
-def after(form: SentenceForm, ids: Sequence[int]) -> State | None:
-    """The state after `ids`; None: they left the form."""
-    state: State | None = BEGIN
-    for token in ids:
-        state = state and form.step(state, token)
-    return state
-
-
 def in_form(
     logits: Sequence[float], form: SentenceForm, answer: Sequence[int], sampling: Sampling
 ) -> int:
     """The choice within a form, in plain words: of all ids that keep it, one by one."""
-    state = after(form, answer)
+    state = form.after(answer)
     ids = [i for i in range(len(logits)) if form.step(state, i) is not None]
     biases = form.biases(state)
     scores = {

@@ -146,6 +146,18 @@ class SentenceForm:
         move = self._go(BEGIN, text)
         return move is not None and move.state.is_over
 
+    def after(self, ids: Sequence[int]) -> State | None:
+        """The state after `ids`; None: they left the form, which then says nothing more. Notes for
+        `guess` which attribute came after which."""
+        state: State | None = BEGIN
+        for token in ids:
+            if state is None:
+                break
+            before, state = state, self.step(state, token)
+            if state is not None and before.said != state.said:
+                self._order[before.said] = (before.said ^ state.said).bit_length() - 1
+        return state
+
     def step(self, state: State, token: int) -> State | None:
         """The state after `token`, None where it breaks the form. EOS may follow a whole sentence,
         whose state stays."""
@@ -186,11 +198,6 @@ class SentenceForm:
                     spelled = (self._ids_of.get(rest[:n]) for n in range(len(rest), 0, -1))
                     return next((ids[0] for ids in spelled if ids), None)
         return None
-
-    def came_next(self, before: State, after: State) -> None:
-        """Note for `guess` which attribute was said between two states."""
-        if before.said != after.said:
-            self._order[before.said] = (before.said ^ after.said).bit_length() - 1
 
     def _open_phrases(self, state: State) -> frozenset[str]:
         """The phrases that the last clause can still become."""

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from oracles import after, levels_said
+from oracles import levels_said
 
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
@@ -28,7 +28,7 @@ def family(tmp_path_factory):
 
 
 def keeps(form, answer, token):
-    state = after(form, answer)
+    state = form.after(answer)
     return state is not None and form.step(state, token) is not None
 
 
@@ -55,7 +55,7 @@ def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said):
         chance = random.Random(seed)
         ids = []
         while not form.is_whole(text := vocabulary.text_of(ids)):
-            ids.append(chance.choice(form.allowed(after(form, ids)).tolist()))
+            ids.append(chance.choice(form.allowed(form.after(ids)).tolist()))
         found = parse(text, PHRASES)
         assert [name for name, level in found.items() if level is not None] == list(said), text
         assert not [pair for pair in pairs if pair in text and pair not in own], text
@@ -123,7 +123,7 @@ def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(famil
     }
     held, answer, total = form.weighted(weights), [], 0.0
     while not form.is_whole(vocabulary.text_of(answer)):
-        state = after(form, answer)
+        state = form.after(answer)
         ids = held.allowed(state)
         if chance.random() < 0.2:
             each = np.flatnonzero(~vocabulary.never).tolist() + sorted(vocabulary.eos)
