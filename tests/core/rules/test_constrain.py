@@ -144,17 +144,11 @@ def test_id_sets_equal_a_count_by_hand(answer, rules):
         if "early" in wanted:
             assert i in constraint.never
     assert (EOS in constraint.never) == (len(answer) < rules.min_new_tokens)
-
-
-@given(answers, rule_settings)
-def test_history_rules_equal_a_count_by_hand(answer, rules):
-    constraint = constrain(VOCABULARY, rules, answer)
     texts = [VOCABULARY.texts[i] for i in answer]
     history = [i for i, t in zip(answer, texts, strict=True) if t and any(c.isalnum() for c in t)]
     n = rules.ngram
     grams = {tuple(history[i : i + n]) for i in range(len(history) - n + 1)} if n else set()
     tail = tuple(history[len(history) - n + 1 :]) if n and len(history) >= n - 1 else None
-    wanted = {gram[-1] for gram in grams if gram[:-1] == tail}
-    assert set(constraint.ngram.tolist()) == wanted
+    assert set(constraint.ngram.tolist()) == {gram[-1] for gram in grams if gram[:-1] == tail}
     pure = {i for i in answer if (t := VOCABULARY.texts[i]) and all(map(is_han, t))}
     assert set(constraint.penalised.tolist()) == pure
