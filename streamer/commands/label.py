@@ -8,6 +8,7 @@ are made again.
 from __future__ import annotations
 
 import csv
+import fcntl
 import itertools
 import json
 import os
@@ -30,7 +31,7 @@ from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import PitchReference, SpeechMeasures, Voice, VoicePitch
 from streamer.intervals import Interval, measured_with_warning, read_intervals
-from streamer.model.devices import is_ours, num_cores
+from streamer.model.devices import num_cores
 from streamer.progress import Bar
 
 # options that a row's words do not depend on
@@ -245,9 +246,13 @@ class Rows:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
         try:
-            if not is_ours(self._file):
+            try:  # until it is closed, which the end of a process does too, however it dies
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
                 told = f"{self.path} is written by another run; wait for its end"
-                raise ConfigError(f"{told}, or give another --out")
+                raise ConfigError(f"{told}, or give another --out") from None
+            except OSError:  # the file system knows no locks
+                pass
             whole = self.path.read_bytes()
             whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
             self.done = _read(whole, self.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TextIO
 
 
 def devices() -> list[dict[str, str]]:
@@ -37,17 +36,3 @@ def num_cores() -> int:
         return max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):  # no such file, or "max"
         return cores
-
-
-def is_ours(file: int | TextIO) -> bool:
-    """Take it until it is closed, which the end of a process does too, however it dies. False where
-    another process has it. Where the file system knows no locks it is ours."""
-    import fcntl  # late: what only reads a model needs none
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True

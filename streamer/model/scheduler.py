@@ -47,8 +47,7 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
             else:
                 wanted = steps.send(engine.step([wanted])[0])
     except StopIteration as over:
-        value: T = over.value
-        return value
+        return over.value
 
 
 @dataclass(eq=False)

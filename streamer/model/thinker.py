@@ -137,8 +137,7 @@ def _functions(
 
     if engine in BITS:
         check_device(device)
-        found: tuple[Tower, Text] = load_extra("large")(directory, shapes, engine, told)
-        return found
+        return load_extra("large")(directory, shapes, engine, told)
     return load_torch(directory, shapes, device, engine, told)
 
 

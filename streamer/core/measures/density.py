@@ -41,16 +41,17 @@ _APART = np.arange(BLOCK + PAST_STEPS + AHEAD_STEPS) - np.arange(BLOCK)[:, None]
 _WINDOW = ((_APART >= 0) & (_APART <= PAST_STEPS + AHEAD_STEPS)).astype(np.float32)
 
 
-class Density:
+class Density(Growing):
     """Syllables per frame of one turn, while its log-mel arrives.
 
-    A frame is final once REACH steps after its block are known. Until then its value is what it
-    would be if the turn ended now.
+    A frame is final, and one of `values`, once REACH steps after its block are known. Until then
+    its value is what it would be if the turn ended now. Append zeros for frames that nothing shall
+    hear, before any is added.
     """
 
     def __init__(self) -> None:
+        super().__init__()  # the final values, per frame
         held = PAST_STEPS + AHEAD_STEPS
-        self._final = Growing()  # per frame
         self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
         self._num = 0  # steps fed until now
         # Inputs that later blocks still need: of the means, with 1 where a step exists; of each
@@ -69,15 +70,7 @@ class Density:
         whole = len(frames) // (BLOCK * STEP_FRAMES) * BLOCK * STEP_FRAMES
         self._rest = frames[whole:].copy()
         if whole:
-            self._final.append(self._feed(_in_steps(frames[:whole])))
-
-    def skip(self, num: int) -> None:
-        """The next `num` frames hold no syllable, and nothing hears them; none was added yet."""
-        self._final.append(np.zeros(num, np.float32))
-
-    def drop(self, num: int) -> None:
-        """Forget the first `num` frames, which must be final; later frames count from there."""
-        self._final.drop(num)
+            self.append(self._feed(_in_steps(frames[:whole])))
 
     def so_far(self) -> Floats:
         """Syllables in each frame that was added [n]."""
@@ -90,7 +83,7 @@ class Density:
         values = ended._feed(padded, self._num + len(steps))
         known = (min(self._num, REACH) + len(steps)) * STEP_FRAMES
         known -= -len(self._rest) % STEP_FRAMES
-        return np.concatenate([self._final.values, values[:known]])
+        return np.concatenate([self.values, values[:known]])
 
     def _feed(self, steps: Floats, total: int | None = None) -> Floats:
         """Feed whole blocks of steps; returns the syllables in each frame of the steps that are
@@ -153,8 +146,7 @@ def _over_their_means(steps: Floats, here: Floats) -> Floats:
     sums = _WINDOW @ np.stack([means[i : i + BLOCK + size] for i in begins])
     middle = (sums[..., :-1] / np.maximum(sums[..., -1:], 1)).reshape(-1, 1, NUM_BANDS)
     off = bands[PAST_STEPS : len(steps) - AHEAD_STEPS] - middle
-    found: Floats = np.minimum(np.maximum(off, -MOST), MOST).reshape(len(off), -1)
-    return found
+    return np.minimum(np.maximum(off, -MOST), MOST).reshape(len(off), -1)
 
 
 def _convolved(index: int, inputs: Floats, apart: int) -> Floats:

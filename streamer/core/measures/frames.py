@@ -52,8 +52,7 @@ def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
 
 def decibel(power: Floats) -> Floats:
     """10 log10 of a mean square; silence is -120."""
-    level: Floats = 10 * np.log10(power + 1e-12)
-    return level
+    return 10 * np.log10(power + 1e-12)
 
 
 def level_of_speech(power: Floats, level_db: Floats) -> float:

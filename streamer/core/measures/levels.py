@@ -120,8 +120,7 @@ class Spread(NamedTuple):
 
     def under(self, bounds: Doubles) -> Doubles:
         """The chance that the value is under each of `bounds` [n]."""
-        found: Doubles = (self.shares * _logistic(bounds[:, None], self.places, self.widths)).sum(1)
-        return found
+        return (self.shares * _logistic(bounds[:, None], self.places, self.widths)).sum(1)
 
     def distance(self, value: float) -> float:
         """The mean distance of the true value from `value`."""
@@ -250,8 +249,9 @@ def values_of(found: SpeechMeasures) -> dict[str, float]:
 def measured(found: SpeechMeasures) -> dict[str, float]:
     """The measure of each attribute that has one, in its own unit."""
     values = {name: getattr(found, field) for name, field in MEASURES.items()}
-    least = {"rate": LEAST_RATE}
-    return {n: v for n, v in values.items() if v is not None and v >= least.get(n, -math.inf)}
+    if (values["rate"] or 0.0) < LEAST_RATE:
+        values["rate"] = None
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def on_axis(name: str, values: float | Sequence[float]) -> Doubles:
@@ -273,5 +273,4 @@ def arousal_sum(spreads: Mapping[str, Spread]) -> tuple[float, float]:
 
 
 def _logistic(at: Doubles, place: Doubles | float, width: Doubles | float) -> Doubles:
-    found: Doubles = 0.5 + 0.5 * np.tanh((at - place) / (2 * np.asarray(width)))
-    return found
+    return 0.5 + 0.5 * np.tanh((at - place) / (2 * np.asarray(width)))

@@ -1,4 +1,1 @@
-"""Feedback while somebody speaks: how they usually speak, and a nudge where they leave it.
-
-Pure but for `session.py`. Time is that of the session's sound.
-"""
+"""Feedback while somebody speaks: how they usually speak, and a nudge where they leave it."""

@@ -124,8 +124,7 @@ class Voice:
 def in_bands(raw: Floats) -> Floats:
     """Log10 mel power [n, 128] in NUM_BANDS bands of dB [n, NUM_BANDS]."""
     near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
-    found: Floats = np.add.reduce(near, 2) * np.float32(10 * NUM_BANDS / NUM_MELS)
-    return found
+    return np.add.reduce(near, 2) * np.float32(10 * NUM_BANDS / NUM_MELS)
 
 
 def _outputs(seen: Floats) -> Floats:

@@ -129,7 +129,7 @@ class SoundTrack:
         begin = self._num_forgotten + first - ONSET_FRAMES
         skipped = begin // STEP_FRAMES * STEP_FRAMES - self._num_early
         skipped = min(max(0, skipped), len(self._early))
-        self._density.skip(skipped)
+        self._density.append(np.zeros(skipped, np.float32))
         self._num_early += skipped
         self._early = self._early[skipped:]
         if len(spoken) and len(self._early):

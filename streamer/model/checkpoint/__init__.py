@@ -1,4 +1,1 @@
-"""A model directory: card, shapes, tensors, tokenizer, fingerprint. Bad files end in one line.
-
-Imports core.
-"""
+"""A model directory: card, shapes, tensors, tokenizer, fingerprint."""

@@ -95,14 +95,6 @@ def test_a_model_counts_for_more_in_babble_but_not_in_noise_that_pauses_show() -
     assert {n for n in clean if called[n] > clean[n]} == {"pitch", "variation", "timbre"}
 
 
-@pytest.mark.parametrize("name", MEASURES)
-def test_each_bound_parts_two_levels(name):
-    for level, bound in enumerate(BOUNDS[name]):
-        below = levels_of(replace(CLEAN, **{MEASURES[name]: bound - 1e-6}))
-        above = levels_of(replace(CLEAN, **{MEASURES[name]: bound + 1e-6}))
-        assert (below[name], above[name]) == (level, level + 1)
-
-
 @pytest.mark.parametrize(
     ("spoilt", "lost"),
     [
@@ -117,12 +109,3 @@ def test_each_bound_parts_two_levels(name):
 def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
     levels = levels_of(replace(CLEAN, **spoilt))
     assert {name for name, level in levels.items() if level is None} == lost
-
-
-def test_arousal_is_the_sum_of_its_measures_with_their_errors() -> None:
-    calm = replace(CLEAN, rate_syllables_per_s=3.0, pitch_median_hz=100.0, level_dbfs=-35.0)
-    excited = replace(CLEAN, rate_syllables_per_s=7.0, pitch_median_hz=280.0, level_dbfs=-14.0)
-    for found in (calm, excited, CLEAN):
-        assert level_chances(found)["arousal"].argmax() == levels_of(found)["arousal"]
-    unknown = replace(excited, rate_syllables_per_s=None)
-    assert level_chances(unknown)["arousal"].max() < level_chances(excited)["arousal"].max()

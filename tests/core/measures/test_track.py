@@ -38,14 +38,6 @@ def test_pauses_are_counted_and_no_part_of_the_speech():
     assert found.speech_s == 2.1
 
 
-def test_range_is_in_semitones():
-    f0 = np.tile([100 * 2 ** (-2 / 12), 100, 100 * 2 ** (2 / 12)], 100).astype(np.float32)
-    found = frames(f0=f0).measures()
-    assert found.pitch_median_hz == pytest.approx(100)
-    assert found.pitch_sd_semitones == pytest.approx(2 * (2 / 3) ** 0.5, abs=1e-3)
-    assert found.pitch_range_semitones == pytest.approx(4, abs=1e-3)
-
-
 @pytest.mark.parametrize(("num", "gap", "speech_s"), [(13, 11, 2), (14, 11, 2.25), (13, 10, 2.23)])
 def test_a_short_stretch_apart_from_the_speech_is_the_begin_of_a_noise(num, gap, speech_s):
     """At the beginning and at the end of a turn. A longer or a nearer stretch is speech."""
