@@ -13,7 +13,7 @@ from transformers import WhisperFeatureExtractor
 
 from pipelines.embedded import tokenizer
 from pipelines.embedded.model import SIZES, create
-from pipelines.embedded.sentences import LANGUAGES, attributes, no_speech
+from pipelines.embedded.sentences import LANGUAGES, attributes
 
 
 def load_run(size: str, path: Path):
@@ -45,7 +45,6 @@ def spoken(language: str) -> dict:
         "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIXES[language]},
         "attributes": attributes(language),
         "openings": [text.replace("|", "") for text in LANGUAGES[language].openings],
-        "no_speech": "".join(no_speech(language)),
     }
 
 

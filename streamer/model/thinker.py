@@ -54,7 +54,6 @@ class Thinker:
     vocabulary: Vocabulary
     suffixes: Mapping[str, tuple[int, ...]]  # language -> ids after the audio; "" is the first one
     engine: Engine
-    num_params: int
 
 
 def resolve(spec: str, role: Role) -> Path:
@@ -120,7 +119,7 @@ def load(
         check_memory(directory, shapes, engine, num_slots * length)
     tower, text = _functions(directory, shapes, num_params, device, engine, told)
     steps = Engine(text, text.slots(num_slots, length), before, tower)
-    return Thinker(directory, card, shapes, vocabulary, suffixes, steps, num_params)
+    return Thinker(directory, card, shapes, vocabulary, suffixes, steps)
 
 
 def _functions(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, Floats, Growing, runs, without_gaps
@@ -95,21 +94,18 @@ def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
         begin = first - LAG
         if end - begin < MIN_FRAMES or steady[first:end].mean() < MIN_STEADY:
             continue
-        at = begin + np.flatnonzero(is_voiced[begin:end])
-        is_low = np.median(semitones[at]) <= usual + MOST_ABOVE
+        at = np.flatnonzero(is_voiced[begin:end])
+        pitch = semitones[begin + at]
+        is_low = np.median(pitch) <= usual + MOST_ABOVE
         num = frames.density[max(0, begin - 6) : end + 6].sum()
         # silence, or the recording's edge, lies near on both sides
         before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
         after = is_silent[end : end + MAX_EDGE + 1]
         is_apart = (begin <= MAX_EDGE or before.any()) and (len(after) <= MAX_EDGE or after.any())
-        if is_low and num <= MAX_SYLLABLES and is_apart and _is_even(at - begin, semitones[at]):
+        # the pitch moves along a line that falls gently
+        slope, start = np.polyfit(at, pitch, 1)
+        low, high = np.percentile(pitch - (start + slope * at), (5, 95))
+        is_even = high - low <= MOST_RANGE and -MOST_FALL <= slope * (at[-1] - at[0]) <= MOST_RISE
+        if is_low and num <= MAX_SYLLABLES and is_apart and is_even:
             found.append((begin, end))
     return found
-
-
-def _is_even(at: NDArray[np.int64], semitones: Floats) -> bool:
-    """Whether the pitch moves along a line that falls gently. at: frames of `semitones`."""
-    slope, start = np.polyfit(at, semitones, 1)
-    low, high = np.percentile(semitones - (start + slope * at), (5, 95))
-    way = slope * (at[-1] - at[0])
-    return bool(high - low <= MOST_RANGE and -MOST_FALL <= way <= MOST_RISE)

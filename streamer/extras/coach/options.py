@@ -19,8 +19,6 @@ from streamer.core.declare import REQUIRED, ConfigError, check, check_known, opt
 from streamer.extras.coach.network import FORM
 
 MAX_PROFILE_BYTES = 10_000
-DECIMALS = 4  # of a saved number
-OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
 
 
 def number(low: float, high: float, default: Any = REQUIRED, help: str = "") -> Any:
@@ -61,15 +59,16 @@ class Baseline:
             raise BaselineError(str(error)) from None
 
     def as_json(self) -> dict[str, float]:
-        """Plain types, rounded to DECIMALS, and the form of the network."""
-        row = {name: round(float(value), DECIMALS) for name, value in asdict(self).items()}
+        """Plain types, rounded to 4 decimals, and the form of the network."""
+        row = {name: round(float(value), 4) for name, value in asdict(self).items()}
         return row | {"form": FORM}
 
     @classmethod
     def from_json(cls, row: Any) -> Baseline:
         """The inverse of `as_json`. Raises BaselineError."""
         if not isinstance(row, Mapping) or row.get("form") != FORM:
-            raise BaselineError(OLDER)
+            told = "another version of streamer saved this baseline; leave it out"
+            raise BaselineError(f"{told}, and it is learnt anew")
         try:
             return msgspec.convert(dict(row), cls)
         except (msgspec.ValidationError, OverflowError) as error:

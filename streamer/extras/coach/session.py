@@ -251,13 +251,16 @@ class SessionCoach:
 
     def _judge(self, frames: Frames) -> Heard:
         """The network's outputs for the new steps."""
-        begin = self._judged - self._first
-        num = (self._sound.num_pitched - begin) // STEP_FRAMES
-        new = slice(begin, begin + num * STEP_FRAMES)
+        new = self._unseen(self._judged, STEP_FRAMES)
         self._judged = self._first + new.stop
         steps = Steps.of(self._bands.values[new], frames.level_db[new], frames.f0[new])
         speech: Flags = np.all(frames.speech[new].reshape(-1, STEP_FRAMES), axis=1)
         return self._voice.push(steps, speech)
+
+    def _unseen(self, seen: int, size: int) -> slice:
+        """The track's frames in whole steps of `size`, from the session's frame `seen` on."""
+        begin = seen - self._first
+        return slice(begin, begin + (self._sound.num_pitched - begin) // size * size)
 
     def _learn(self, heard: Heard, frames: Frames, t_s: float) -> list[BaselineKnown]:
         if self._in_force is not None:
@@ -297,9 +300,7 @@ class SessionCoach:
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
-        begin = self._curve - self._first
-        num = (self._sound.num_pitched - begin) // POINT_FRAMES
-        new = slice(begin, begin + num * POINT_FRAMES)
+        new = self._unseen(self._curve, POINT_FRAMES)
         curve_s = self._curve / FRAMES_PER_S
         self._curve = self._first + new.stop
         f0 = frames.f0[new].reshape(-1, POINT_FRAMES)

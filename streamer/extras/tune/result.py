@@ -150,8 +150,7 @@ def streamer_json(base: Base, name: str) -> str:
         raw.pop(found, None)
     plain = {"version": 1, "language": card.language, "max_turn_s": card.max_turn_s}
     plain |= {"prompt": {"prefix": PREFIX, "suffix": SUFFIX}}
-    said: dict[str, Any] = {"name": name, "attributes": words.attributes}
-    said |= {"no_speech": words.no_speech, "openings": list(words.openings or (OPENING,))}
+    said = {"name": name, "attributes": words.attributes, "openings": words.openings or (OPENING,)}
     return json.dumps(plain | raw | said, ensure_ascii=False, indent=1) + "\n"
 
 

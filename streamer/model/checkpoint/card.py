@@ -86,8 +86,8 @@ class Level(TypedDict):
 class ModelCard(Struct, frozen=True, dict=True):
     """What `streamer.json` holds.
 
-    no_speech: the sentence for a clip without speech. openings: a sentence begins with one of these
-    (core/rules/form.py). languages: further ones; each card there is complete.
+    openings: a sentence begins with one of these (core/rules/form.py). languages: further ones;
+    each card there is complete.
     """
 
     name: Line = ""
@@ -96,7 +96,6 @@ class ModelCard(Struct, frozen=True, dict=True):
     prompt: Prompt = Prompt()
     gate: dict[Literal["fluent", "quality"], Thresholds] = {}
     attributes: dict[str, Annotated[list[Level], Meta(min_length=1)]] = {}
-    no_speech: str = ""
     openings: tuple[Phrase, ...] = ()
     languages: dict[Line, ModelCard] = {}
 
@@ -133,8 +132,7 @@ class ModelCard(Struct, frozen=True, dict=True):
         if not self.attributes:
             return ""
         told = {name: [level["phrases"] for level in of] for name, of in self.attributes.items()}
-        begin = [self.openings] if self.openings else []
-        content = json.dumps([told, self.no_speech, *begin], sort_keys=True).encode()
+        content = json.dumps([told, self.openings], sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 

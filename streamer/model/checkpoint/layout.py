@@ -157,19 +157,18 @@ def shapes_of(directory: Path) -> Shapes:
     if not file.is_file():
         why = "has no config.json; give a directory in the published Qwen2.5-Omni layout"
         raise ModelError(directory, why)
+
+    def without_null(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # null: the default
+        return {name: value for name, value in pairs if value is not None}
+
     try:
-        config = json.loads(file.read_text("utf-8"), object_pairs_hook=_without_null)
+        config = json.loads(file.read_text("utf-8"), object_pairs_hook=without_null)
         release = msgspec.convert(config, _Release)
         shapes = msgspec.convert(release.thinker_config or config, Shapes)
         _check(shapes.text, shapes.audio, shapes.audio_id)
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
     return shapes
-
-
-def _without_null(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """null stands for a default: published files hold it."""
-    return {name: value for name, value in pairs if value is not None}
 
 
 def _check(text: TextShape, audio: AudioShape, audio_id: int) -> None:
@@ -195,22 +194,22 @@ MIXED = "config and weights belong to different models"
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # the types that weights may have, and their bytes
 
 
-def entries(directory: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """(name in transformers 4.x, shape, type) of every wanted tensor, by its file's header. Raises
-    ModelError."""
+def entries(directory: Path) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Path, str]]]:
+    """(name in transformers 4.x, shape, type, its file and name there) of every wanted tensor, by
+    its file's header. Raises ModelError."""
     for file in weight_files(directory):
         with reading(file), safe_open(file, framework="np") as tensors:
             for name in tensors.keys():  # noqa: SIM118
                 if known := wanted_name(name):
                     found = tensors.get_slice(name)
-                    yield known, tuple(found.get_shape()), found.get_dtype()
+                    yield known, tuple(found.get_shape()), found.get_dtype(), (file, name)
 
 
 def check_layout(directory: Path, shapes: Shapes) -> tuple[int, int]:
     """(number of parameters, bytes of the weights); ModelError unless each tensor is there, once,
     in the shape that config.json says."""
     listed = list(entries(directory))
-    found = {name: (shape, dtype) for name, shape, dtype in listed}
+    found = {name: (shape, dtype) for name, shape, dtype, _ in listed}
     if len(found) < len(listed):
         why = "its files hold some tensor twice; keep those of one save only"
         raise ModelError(directory, why)
@@ -230,7 +229,7 @@ def check_layout(directory: Path, shapes: Shapes) -> tuple[int, int]:
     for name in found:
         if ".layers." in name and name not in wanted:
             raise ModelError(directory, f"{name!r} is none of config.json's; {MIXED}")
-    sizes = [(math.prod(shape), FLOATS.get(dtype, 0)) for _, shape, dtype in listed]
+    sizes = [(math.prod(shape), FLOATS.get(dtype, 0)) for shape, dtype in found.values()]
     return sum(num for num, _ in sizes), sum(num * width for num, width in sizes)
 
 

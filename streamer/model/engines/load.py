@@ -15,16 +15,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from streamer.model.checkpoint.layout import Shapes
-from streamer.model.checkpoint.weights import (
-    ModelError,
-    Told,
-    check_finite,
-    quiet,
-    reading,
-    wanted_name,
-    weight_files,
-)
+from streamer.model.checkpoint.layout import Shapes, entries
+from streamer.model.checkpoint.weights import ModelError, Told, check_finite, quiet, reading
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.engines.models import AudioTower, StableText, TextModel
 
@@ -75,11 +67,7 @@ class Tensors:
     """By their transformers 4.x names. Raises ModelError for what cannot be read."""
 
     def __init__(self, directory: Path) -> None:
-        self._at: dict[str, tuple[Path, str]] = {}
-        for file in weight_files(directory):
-            with reading(file), safe_open(file, framework="pt") as shard:
-                names = list(shard.keys())
-            self._at |= {known: (file, name) for name in names if (known := wanted_name(name))}
+        self._at = {name: at for name, _, _, at in entries(directory)}
         self.names = list(self._at)
 
     def take(self, name: str, dtype: torch.dtype | None = None) -> Tensor:

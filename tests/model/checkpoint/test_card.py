@@ -84,14 +84,14 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     english = {"prompt": {"suffix": "<en>"}, "openings": ["It is"]}
     english["attributes"] = {"rate": [{"name": "very slow", "phrases": ["slow"]}]}
     raw = {"name": "two", "max_turn_s": 30, "prompt": {"prefix": "a", "suffix": "<zh>"}}
-    raw |= {"attributes": {"rate": [SLOW]}, "no_speech": "无声。", "gate": gate}
+    raw |= {"attributes": {"rate": [SLOW]}, "gate": gate}
     raw["languages"] = {"en": english}
     card = read_card(write(tmp_path, raw))
     found = card.speaking("en")
     assert card.spoken == ("zh", "en")
     assert card.speaking() is card.speaking("zh") is card
     assert (found.language, found.prompt.prefix, found.prompt.suffix) == ("en", "a", "<en>")
-    assert (found.max_turn_s, found.openings, found.no_speech) == (30, ("It is",), "")
+    assert (found.max_turn_s, found.openings) == (30, ("It is",))
     assert found.presets["fluent"].gate.entropy == 0.3
     assert found.phrases not in ("", card.phrases)
     assert not found.promises, "it was made for the first one's sentences"
