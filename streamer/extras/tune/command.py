@@ -63,8 +63,8 @@ def run(options: TuneOptions) -> int:
         told = f"{work} or {out} cannot be written or read ({why:.120})"
         raise Failed(f"{told}; make room, run it again to go on") from None
     put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for s in found:
-        put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
+    for name, num, before, after, usual in found:
+        put(f"{name:<10} {num:>5}  {before:6.3f}  {after:5.3f}  {usual:.3f}")
     put(f"written: {out}, with a MODEL_CARD.md that lacks a licence")
     put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {out}")
     return 0

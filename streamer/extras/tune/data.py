@@ -42,7 +42,7 @@ MOST_HELD = 200  # held-out turns to evaluate
 
 @dataclass(frozen=True)
 class Turn:
-    """A recording, or a part of a long one.
+    """A recording, or a part of a long one. name: file#part.
 
     sound: a file with its `samples` [n] at 16 kHz and its log-mel `mel` [128, frames], both
     float32. num_embeddings: embeddings that the tower makes of it. levels: attribute -> level, None
@@ -50,14 +50,10 @@ class Turn:
     """
 
     file: str
-    part: int
+    name: str
     sound: str
     num_embeddings: int
     levels: dict[str, int | None]
-
-    @property
-    def name(self) -> str:
-        return f"{self.file}#{self.part}"
 
 
 def files_in(paths: Sequence[str]) -> list[str]:
@@ -144,10 +140,10 @@ def _turn(
     if not closed.has_speech or not windows or measures.speech_s < MIN_SPEECH_S:
         return None
     mel = np.concatenate([w.features(closed.maximum) for w in windows], axis=1)
-    path = folder / f"{_digest(f'{file}#{closed.turn}')}.npz"
+    path = folder / f"{_digest(name := f'{file}#{closed.turn}')}.npz"
     np.savez(path, samples=samples.astype(np.float32), mel=mel.astype(np.float32))
     num = sum(num_embeddings(w.raw.shape[1]) for w in windows)
-    return Turn(file, closed.turn, str(path), num, levels_of(measures))
+    return Turn(file, name, str(path), num, levels_of(measures))
 
 
 def split(

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,9 @@ RANK = 16  # of the adapters
 Said = list[dict[str, int | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Shares of the `num` held-out turns whose level of the attribute is known and said right.
-
-    usual: always saying the most frequent of their levels.
-    """
-
-    attribute: str
-    num: int
-    before: float
-    after: float
-    usual: float
+# An attribute; the number of held-out turns whose level is known; the shares of these that say it
+# before and after tuning, and of the most frequent level.
+Score = tuple[str, int, float, float, float]
 
 
 def learn_and_finish(
@@ -122,7 +112,7 @@ async def _say(directory: Path, turns: Sequence[Turn], options: TuneOptions, wha
 
 def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
     """One score per attribute that is known of any turn, and "all", their mean."""
-    found = []
+    found: list[Score] = []
     for name in ATTRIBUTES:
         said = [
             (turn.levels[name], old[name], new[name])
@@ -131,11 +121,11 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
         ]
         if said:
             levels, old, new = map(np.array, zip(*said, strict=True))
-            b, a = float(np.mean(old == levels)), float(np.mean(new == levels))
             usual = float(np.bincount(levels).max()) / len(said)
-            found.append(Score(name, len(said), b, a, usual))
-    b, a, u = np.mean([(score.before, score.after, score.usual) for score in found], axis=0)
-    return [*found, Score("all", len(turns), float(b), float(a), float(u))]
+            shares = float(np.mean(old == levels)), float(np.mean(new == levels)), usual
+            found.append((name, len(said), *shares))
+    b, a, u = np.mean([shares for _, _, *shares in found], axis=0).tolist()
+    return [*found, ("all", len(turns), b, a, u)]
 
 
 def streamer_json(base: Base, name: str) -> str:
@@ -158,8 +148,8 @@ def model_card(
     base: Base, num_learnt: int, state: State, found: Sequence[Score], options: TuneOptions
 ) -> str:
     rows = "\n".join(
-        f"| {s.attribute} | {s.num} | {s.before:.3f} | {s.after:.3f} | {s.usual:.3f} |"
-        for s in found
+        f"| {name} | {num} | {before:.3f} | {after:.3f} | {usual:.3f} |"
+        for name, num, before, after, usual in found
     )
     names = ("epochs", "batch", "learning_rate", "seed")
     how = ", ".join(f"{name} {getattr(options, name):g}" for name in names)

@@ -23,8 +23,8 @@ CARD = read_card(EDGE)
 LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
-def turn(file, part=0, **levels):
-    return Turn(file, part, sound="", num_embeddings=1, levels=LEVELS | levels)
+def turn(file, **levels):
+    return Turn(file, file, sound="", num_embeddings=1, levels=LEVELS | levels)
 
 
 def test_a_sentence_says_the_levels_and_what_is_unknown_is_not_learnt():
