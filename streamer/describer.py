@@ -43,6 +43,7 @@ class Describer:
         self.config = config
         self._stack = stack  # closes all that the first session starts
         self._parts: Parts | None = None
+        self.link: RemoteCloud | None = None  # to a verifier elsewhere, once that is loaded
         self._is_closed = False
         self._starting = anyio.Lock()
         self._models = Models(config)
@@ -78,14 +79,9 @@ class Describer:
                 opening = open_parts(self._models, self._group)
                 self._parts = await self._stack.enter_async_context(opening)
                 self._models.check_promise(self._parts.plan.rules)
+                if self._models.verifier_url is not None:
+                    self.link = cast("RemoteCloud", self._parts.cloud)
         return self._parts
-
-    @property
-    def link(self) -> RemoteCloud | None:
-        """To a verifier elsewhere; None where the cloud is here, or before `load`."""
-        if self._parts is None or self._models.verifier_url is None:
-            return None
-        return cast("RemoteCloud", self._parts.cloud)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -14,7 +14,6 @@ import streamer
 from streamer import AudioError, Config, ConfigError, Description
 from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import MEASURES
 from streamer.core.readings import readings_of
 
 PLAIN = str(ROOT / "samples" / "plain.wav")
@@ -156,16 +155,6 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         found = replace(plain, measures=replace(plain.measures, **changed))
         readings = readings_of(found)
         assert {each.attribute for each in readings if each.certainty == "unsure"} == unsure
-
-
-def test_a_notebook_shows_sentence_gauges_and_numbers(plain):
-    shown = plain._repr_html_()
-    assert plain.text in shown
-    assert (shown.count("<tr>"), shown.count(" ±")) == (len(ATTRIBUTES), len(MEASURES))
-    assert "<script" not in shown
-    silent = replace(plain, text="", file="<b>", measures=None, curves=None, warning="<i>")
-    bare = silent._repr_html_()
-    assert [part in bare for part in ("<b>", "<i>", "没有人说话")] == [False, False, True]
 
 
 def test_keywords_are_the_fields_of_config():

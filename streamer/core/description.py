@@ -19,7 +19,6 @@ from streamer.core.measures.speech_measures import (
     VoicePitch,
     join_measures,
 )
-from streamer.core.readings import card
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, TimedTurn, Timeline
 
@@ -130,9 +129,6 @@ class Description:
     def __repr__(self) -> str:
         said = [f"{name}={level.name}" for name, level in self.levels.items() if level is not None]
         return f"Description({', '.join([repr(self.text), *said, f'{self.audio_s:.1f} s'])})"
-
-    def _repr_html_(self) -> str:
-        return card(self)
 
     @property
     def levels(self) -> dict[str, Level | None]:

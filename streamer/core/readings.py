@@ -1,12 +1,11 @@
-"""A description as rows: each attribute's level, name, number with its error, and certainty; as
-HTML for notebooks; and for voice agents, as labels and a line for a prompt.
+"""A description as rows: each attribute's level, name, number with its error, and certainty; and
+for voice agents, as labels and a line for a prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Literal, get_args
 
 from streamer.core.attributes import ATTRIBUTES
@@ -92,26 +91,6 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
         chance,
         certainty,
     )
-
-
-def card(found: Any) -> str:
-    """The sentence, and a row with a gauge for each attribute: HTML without scripts or outside
-    resources."""
-    language, rows = found.language, ""
-    for reading in readings_of(found):
-        gauge = f'<meter min="-1" max="{reading.num_levels - 1}" value="{reading.level}"></meter>'
-        cells = (
-            told(language, reading.attribute),
-            gauge if reading.level is not None else "",
-            escape(reading.name or ABSENT),
-            escape(reading.number(language)),
-            told(language, reading.certainty),
-        )
-        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    warning = f"<p>{escape(found.warning)}</p>" if found.warning else ""
-    text = escape(found.text) or told(language, "no speech")
-    about = comma(language).join([found.file, told(language, "{:.1f} s", found.audio_s)])
-    return f"<h4>{text}</h4>{warning}<table>{rows}</table><p>{escape(about)}</p>"
 
 
 Language = Literal["en", "zh"]
