@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
 from streamer.core.text.chinese import told
-from streamer.core.timeline import TimedTurn, Timeline, told_of
+from streamer.core.timeline import Timeline, told_of
 from streamer.progress import clock
 
 PANELS_IN = {"pitch, Hz": 2.3, "level, dBFS": 1.3, "syllables/s": 1.3}
@@ -135,7 +135,7 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
     ax.plot(at_s, f0_hz, ".", color=PITCH, ms=4.0, mew=0, zorder=3)
 
 
-def _lines(turns: Sequence[TimedTurn], language: str) -> list[str]:
+def _lines(turns: Sequence[Any], language: str) -> list[str]:
     """Those below: each turn's time and sentence."""
     found = []
     for turn in turns[:MAX_TURNS]:

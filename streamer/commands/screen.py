@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -192,10 +191,8 @@ def voice_lines(result: Description) -> str:
     if not result.parts:
         pitch = result.voice_pitch
         return f"  {pitch.told_in(language) if pitch else told(language, NO_VOICE)}"
-    begins = accumulate((part.audio_s for part in result.parts), initial=0.0)
-    pitches = [part.voice_pitch for part in result.parts]
-    rows = zip(begins, (p.told_in(language) if p else ABSENT for p in pitches), strict=False)
-    return "\n".join(f"  [{clock(begin)}] {pitch}" for begin, pitch in rows)
+    rows = [(clock(part.start_s), part.voice_pitch) for part in result.parts]
+    return "\n".join(f"  [{at}] {p.told_in(language) if p else ABSENT}" for at, p in rows)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

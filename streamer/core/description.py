@@ -20,7 +20,7 @@ from streamer.core.measures.speech_measures import (
     join_measures,
 )
 from streamer.core.rules.form import marks_of
-from streamer.core.timeline import Curves, TimedTurn, Timeline
+from streamer.core.timeline import Curves, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 QUIET = (
@@ -93,6 +93,7 @@ class Description:
     is_cut: bool = False  # the file is cut short; what there is was described
     # the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty
     parts: tuple[Description, ...] = field(default=())
+    start_s: float = 0.0  # of a part, in the recording
     stop_reason: str
     mode: str
     ttft_ms: float | None = None
@@ -122,6 +123,10 @@ class Description:
     @property
     def n_tokens(self) -> int:
         return len(self.ids)
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.audio_s
 
     def __str__(self) -> str:
         return self.text
@@ -157,21 +162,8 @@ class Description:
         curves = [part.curves for part in parts if part.curves is not None]
         if not curves:
             return None
-        ends = list(accumulate(part.audio_s for part in parts))
-        turns = [
-            TimedTurn(
-                end - part.audio_s,
-                end,
-                part.text,
-                part.attributes,
-                part.measures,
-                part.language,
-                part.levels,
-            )
-            for part, end in zip(parts, ends, strict=True)
-            if part.measures is not None
-        ]
-        return Timeline(self.file, ends[-1], Curves.joined(curves), turns, self.channel)
+        turns = [part for part in parts if part.measures is not None]
+        return Timeline(self.file, parts[-1].end_s, Curves.joined(curves), turns, self.channel)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, as in the JSON of `streamer describe`; floats are rounded."""
@@ -214,6 +206,7 @@ def join_parts(
     if len(parts) == 1:
         return replace(parts[0], warning=warning, is_cut=is_cut)
     last = _last_spoken(parts)
+    begins = accumulate((p.audio_s for p in parts), initial=0.0)
     attributes: dict[str, int | None] = {}
     for name in last.attributes:
         said = [level for p in spoken if (level := p.attributes[name]) is not None]
@@ -230,7 +223,7 @@ def join_parts(
         ids=tuple(i for p in parts for i in p.ids),
         warning=warning,
         is_cut=is_cut,
-        parts=tuple(parts),
+        parts=tuple(replace(p, start_s=begin) for p, begin in zip(parts, begins, strict=False)),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
         confidence=_join_confidence(spoken, attributes),
         voice_pitch=None,

@@ -7,8 +7,8 @@ docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,19 +116,6 @@ class Curves:
         return without_gaps(self.speech, PAUSE_FRAMES / FRAMES_PER_S / self.step_s - 1e-6)
 
 
-@dataclass(frozen=True)
-class TimedTurn:
-    """A turn, or a part. Times in s of the recording; attributes as in Description."""
-
-    start_s: float
-    end_s: float
-    text: str
-    attributes: dict[str, int | None]
-    measures: SpeechMeasures
-    language: str = "zh"
-    levels: Mapping[str, Any] = field(default_factory=dict)  # as Description.levels
-
-
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """One recording. `streamer.write_timeline` writes it to a file."""
@@ -136,7 +123,7 @@ class Timeline:
     file: str
     duration_s: float
     curves: Curves
-    turns: Sequence[TimedTurn]
+    turns: Sequence[Any]  # Descriptions with measures
     channel: int | None = None  # of the recording, from 0; None: all of them, mixed
 
     def as_json(self) -> dict[str, Any]:
