@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,11 @@ from numpy.typing import NDArray
 from streamer.core.description import Description
 from streamer.core.measures.frames import runs, without_gaps
 from streamer.core.text.chinese import comma, told
-from streamer.core.timeline import Timeline
 
 STEP_S = 0.01
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
 BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
-
-Flags = NDArray[np.bool_]
-Mark = Literal["overlap", "dead air"]
-Stretch = tuple[float, float, int]  # begin and end in s, channel
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,8 @@ class Conversation:
     """
 
     talk_share: tuple[float, ...]
-    talk_s: tuple[float, ...]
     overlap_share: float
-    overlap_s: float
     dead_air_s: float
-    dead_air_count: int
     turns: tuple[int, ...]
     gap_median_s: float | None
     interruptions: tuple[int, ...]
@@ -63,10 +55,9 @@ class Conversation:
     def told_in(self, language: str) -> str:
         """One line."""
         talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
-        dead = f"dead air {{}} {'time' if self.dead_air_count == 1 else 'times'}, {{:.1f}} s"
         parts = [
             told(language, "between channels: talk {}, overlap {:.0%}", talk, self.overlap_share),
-            told(language, dead, self.dead_air_count, self.dead_air_s),
+            told(language, "dead air {:.1f} s", self.dead_air_s),
         ]
         if self.gap_median_s is not None:
             parts.append(told(language, "gap {:.1f} s (median)", self.gap_median_s))
@@ -77,76 +68,46 @@ class Conversation:
 def conversation(channels: Sequence[Description]) -> Conversation | None:
     """The numbers between channels of one recording, each described alone with measures. None for
     fewer than two, where one was not measured, or where no channel has speech."""
-    known = [timeline for found in channels if (timeline := found.timeline) is not None]
-    if len(known) < max(2, len(channels)):
+    curves = [timeline.curves for found in channels if (timeline := found.timeline) is not None]
+    if len(curves) < max(2, len(channels)):
         return None
-    flags = _speech(known)
+    speech = [np.repeat(each.speech, round(each.step_s / STEP_S)) for each in curves]
+    longest = max(map(len, speech))
+    flags = np.array([np.pad(each, (0, longest - len(each))) for each in speech])
     return _of(flags) if flags.any() else None
 
 
-def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, Mark]]:
-    """(begin, end in s, kind) of each overlap and each dead air of a call, in order."""
-    num = _speech(channels).sum(0)
-    marks: list[tuple[float, float, Mark]] = [
-        (a / 100, b / 100, "overlap") for a, b in runs(num > 1)
-    ]
-    return sorted([*marks, *((a / 100, b / 100, "dead air") for a, b in _dead(num))])
-
-
-def _dead(num: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(first, end) of each stretch of dead air. num: how many speak in each step."""
-    gaps = itertools.pairwise(runs(num > 0))
-    return [(end, begin) for (_, end), (begin, _) in gaps if begin - end >= DEAD_S / STEP_S]
-
-
-def _speech(channels: Sequence[Timeline]) -> Flags:
-    """Who speaks in each 10 ms, [n_channels, n_steps]."""
-    curves = [each.curves for each in channels]
-    speech = [np.repeat(each.speech, round(each.step_s / STEP_S)) for each in curves]
-    longest = max(map(len, speech))
-    return np.array([np.pad(each, (0, longest - len(each))) for each in speech])
-
-
-def _of(flags: Flags) -> Conversation:
-    """flags: who speaks, [n_channels, n_steps]."""
+def _of(flags: NDArray[np.bool_]) -> Conversation:
+    """flags: who speaks in each 10 ms, [n_channels, n_steps]."""
     stretches = sorted(
         (begin * STEP_S, end * STEP_S, channel)
         for channel, each in enumerate(flags)
         for begin, end in runs(without_gaps(each, round(MERGE_S / STEP_S)))
     )
+    # Stretches of one speaker are a turn until another takes the floor. Talk that lies within
+    # another's takes no floor.
+    turns: list[tuple[float, float, int]] = []
+    for begin, end, channel in stretches:
+        if turns and turns[-1][2] == channel:
+            turns[-1] = (turns[-1][0], max(end, turns[-1][1]), channel)
+        elif not turns or end > turns[-1][1]:
+            turns.append((begin, end, channel))
+    gaps = [b[0] - a[1] for a, b in itertools.pairwise(turns) if a[1] <= b[0]]
     interrupting = [
         own
         for begin, end, own in stretches
         if end - begin >= BACKCHANNEL_S
         and any(other != own and a < begin < b < end for a, b, other in stretches)
     ]
-    turns = _turns(stretches)
-    gaps = [b[0] - a[1] for a, b in itertools.pairwise(turns) if a[1] <= b[0]]
-    num = flags.sum(0)
-    dead = _dead(num)
-    overlap_s = float((num > 1).sum()) * STEP_S
-    talk_s = tuple(float(each.sum()) * STEP_S for each in flags)
+    num, talk = flags.sum(0), flags.sum(1)
+    silent = [(b[0] - a[1]) * STEP_S for a, b in itertools.pairwise(runs(num > 0))]
+    speakers = [turn[2] for turn in turns]
     channels = range(len(flags))
     return Conversation(
-        talk_share=tuple(seconds / sum(talk_s) for seconds in talk_s),
-        talk_s=talk_s,
-        overlap_share=overlap_s / (float((num > 0).sum()) * STEP_S),
-        overlap_s=overlap_s,
-        dead_air_s=sum((end - begin) * STEP_S for begin, end in dead),
-        dead_air_count=len(dead),
-        turns=tuple(sum(turn[2] == channel for turn in turns) for channel in channels),
+        talk_share=tuple((talk / talk.sum()).tolist()),
+        overlap_share=float((num > 1).sum() / (num > 0).sum()),
+        dead_air_s=sum(seconds for seconds in silent if seconds >= DEAD_S),
+        turns=tuple(map(speakers.count, channels)),
         gap_median_s=median(gaps) if gaps else None,
         interruptions=tuple(map(interrupting.count, channels)),
     )
-
-
-def _turns(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Stretches in order, those of one speaker joined until another takes the floor. Talk that
-    lies within another's takes no floor."""
-    turns: list[Stretch] = []
-    for begin, end, channel in stretches:
-        if turns and turns[-1][2] == channel:
-            turns[-1] = (turns[-1][0], max(end, turns[-1][1]), channel)
-        elif not turns or end > turns[-1][1]:
-            turns.append((begin, end, channel))
-    return turns
