@@ -1,9 +1,8 @@
 // The page: buttons and files in, jobs out, one at a time.
 
 import { levelOf, openMicrophone, readRecording } from "./audio.js";
-import { coach } from "./coach.js";
+import * as coach from "./coach.js";
 import { Job } from "./job.js";
-import { buildList } from "./list.js";
 import * as view from "./view.js";
 import { Problem, language, say, speakLanguage, storage } from "./words.js";
 
@@ -175,7 +174,7 @@ async function start() {
     throw new Problem("unreachable");
   });
   spoken = languages;
-  buildList(page.attributes, attributes);
+  view.buildList(attributes);
   view.showNext();
   listenToUser();
 }

@@ -1,6 +1,6 @@
 // One conversation with the server: sound goes out, and what comes back is shown.
 
-import { coach } from "./coach.js";
+import * as coach from "./coach.js";
 import { Link } from "./link.js";
 import * as view from "./view.js";
 import { Problem, clock, say, told } from "./words.js";
@@ -27,25 +27,15 @@ export class Job {
 
   // sound: {rateHz, and of a recording file, pcm, seconds, of the microphone close()}. server: {url, key, live, language}.
   constructor(sound, server) {
-    Object.assign(this, { sound, isSpoken: !sound.file });
+    const isSpoken = !sound.file;
+    Object.assign(this, { sound, isSpoken });
     this.done = new Promise((resolve) => (this.resolve = resolve));
-    this.link = new Link(server, this.#session(server), this);
-  }
-
-  // A transcription session answers every turn by itself, the parts of a long recording too.
-  #session({ live, language }) {
-    const detection = this.isSpoken ? { type: "server_vad" } : null;
-    const input = { format: { type: "audio/pcm", rate: this.sound.rateHz }, turn_detection: detection };
-    const streamer = { events: true, binary: true, acks: true, measures: true, language };
-    streamer.live_update_s = live ? LIVE_UPDATE_S : null;
-    if (this.isSpoken) streamer.coach = coach.wanted;
-    return { type: "transcription", audio: { input }, streamer };
-  }
-
-  // Between turns.
-  #idle() {
-    if (this.isSpoken) return view.status(say(this.isFinished ? "describing" : "listening"));
-    view.status(say(this.isFinished ? "describing-file" : "sending", this.sound.file.name));
+    // A transcription session answers every turn by itself, the parts of a long recording too.
+    const input = { format: { type: "audio/pcm", rate: sound.rateHz }, turn_detection: isSpoken ? { type: "server_vad" } : null };
+    const streamer = { events: true, binary: true, acks: true, measures: true, language: server.language };
+    streamer.live_update_s = server.live ? LIVE_UPDATE_S : null;
+    if (isSpoken) streamer.coach = coach.wanted();
+    this.link = new Link(server, { type: "transcription", audio: { input }, streamer }, this);
   }
 
   // A recording, as fast as the server takes it.
@@ -64,7 +54,7 @@ export class Job {
   async finish() {
     if (this.isFinished) return;
     this.isFinished = true;
-    if (!this.link.isBroken) this.#idle();
+    if (!this.link.isBroken) this.opened();
     await this.sound.close?.();
     ENDING.forEach((message) => this.link.send(message));
     const timer = setTimeout(() => this.link.close(new Problem("late", ANSWER_S)), 1_000 * ANSWER_S);
@@ -73,8 +63,10 @@ export class Job {
 
   // The rest is called by the link.
 
+  // Also between turns.
   opened() {
-    this.#idle();
+    if (this.isSpoken) return view.status(say(this.isFinished ? "describing" : "listening"));
+    view.status(say(this.isFinished ? "describing-file" : "sending", this.sound.file.name));
   }
 
   broken() {
@@ -103,8 +95,12 @@ export class Job {
         this.#isHearing = this.#hasUpdate = false;
         this.#measures = null;
         return this.isSpoken && view.status(say("describing"));
-      case "streamer.live_update":
-        return this.#showUpdate(event);
+      case "streamer.live_update": {
+        if (view.shown.isWriting) return;
+        this.#hasUpdate = true;
+        const { text, attributes: levels, heard_s: seconds } = event;
+        return view.showNext({ soFar: say("so-far", seconds.toFixed(0)), text, levels, measures: this.#measures });
+      }
       case "streamer.measures":
         this.#measures = event.so_far;
         return;
@@ -118,12 +114,6 @@ export class Job {
       case "error":
         return this.#failed(event.error);
     }
-  }
-
-  #showUpdate({ text, attributes: levels, heard_s: seconds }) {
-    if (view.shown.isWriting) return;
-    this.#hasUpdate = true;
-    view.showNext({ soFar: say("so-far", seconds.toFixed(0)), text, levels, measures: this.#measures });
   }
 
   #described(found) {
@@ -140,8 +130,8 @@ export class Job {
     this.#endS += found.audio_s;
     if (this.#isHearing) view.status(say("hearing"));
     else if (this.isSpoken && !found.text) view.status(say("no-speech", found.audio_s.toFixed(1)));
-    else this.#idle();
-    this.#answered();
+    else this.opened();
+    this.#settle(1);
   }
 
   #factsOf({ audio_s, ttft_ms, ttft_from_speech_ms, verified_share }) {
@@ -162,12 +152,12 @@ export class Job {
     if (code === "turn_failed" && this.isSpoken) {
       this.#leave();
       view.problem(told(message));
-      this.#answered();
+      this.#settle(1);
     } else if (code !== "input_audio_buffer_commit_empty") {
       this.link.close(new Problem("of-server", told(message)));
     } else if (cause === LAST) {
       this.#isLastKnown = true;
-      this.#settle();
+      this.#settle(0);
     }
   }
 
@@ -175,12 +165,8 @@ export class Job {
     view.leave(this.isSpoken ? say("spoken-failed") : say("failed", this.sound.file.name));
   }
 
-  #answered() {
-    this.#numOpen -= 1;
-    this.#settle();
-  }
-
-  #settle() {
+  #settle(numAnswered) {
+    this.#numOpen -= numAnswered;
     if (this.#isLastKnown && this.#numOpen <= 0) this.link.close();
   }
 }

@@ -105,7 +105,10 @@ class Conversation:
     def heard(self, event: Event) -> list[Out]:
         """The server events for a session event."""
         if isinstance(event, CoachEvent):
-            return [s.coached(event, self._before_ms / 1000)]
+            row = event.as_json()
+            for name in row.keys() & {"t_s", "curve_s"}:  # of the session, as all its times
+                row[name] = round(row[name] + self._before_ms / 1000, 3)
+            return [{"type": event.wire_type, **row}]
         item = self._item(event.turn)
         place = {"item_id": item}
         match event:
@@ -118,7 +121,10 @@ class Conversation:
                 return [{"type": f"{BUFFER}.speech_stopped", "audio_end_ms": at_ms, **place}]
             case TurnCommitted():
                 self.turns.closed(event.turn, self.options.answers_itself)
-                return s.committed(item, self._add(item))
+                previous = self._add(item)
+                out = {"type": f"{BUFFER}.committed", **place, "previous_item_id": previous}
+                content = [{"type": "input_audio", "transcript": None}]
+                return [out, *s.item_added(item, "user", content, previous)]
             case Cleared():
                 self.turns.cleared()
                 return [{"type": f"{BUFFER}.cleared"}]
@@ -171,7 +177,7 @@ class Conversation:
             ways = "do that, or clear it, before it is heard by other options"
             raise c.Refused(f"{text}; {ways}", "session_busy")
         self.options, self.wants = options, wants
-        return [{"type": "session.updated", "session": self._session(event.ignored)}]
+        return [{"type": "session.updated", "session": self._session()}]
 
     def respond(self, event: c.ResponseCreate) -> list[Out] | None:
         """None: the stream has to answer the last committed turn. If there is nothing to answer,
@@ -215,9 +221,8 @@ class Conversation:
         content = [{"type": part.type, "text": part.text} for part in item.content]
         return s.item_added(name, item.role, content, self._add(name, event.previous_item_id))
 
-    def _session(self, ignored: tuple[str, ...] = ()) -> Out:
-        told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
-        ours = msgspec.structs.replace(self.wants, **told)
+    def _session(self) -> Out:
+        ours = msgspec.structs.replace(self.wants, rate=self.options.sample_rate_hz)
         if (coach := self.options.coach) is not None:
             ours.coach = coach.as_json()  # with the thresholds in force
         if languages := list(self._terms.spoken):

@@ -7,7 +7,6 @@ its place for `hold_s`. It ends when its client says goodbye, or does not come b
 from __future__ import annotations
 
 import logging
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,7 +17,7 @@ from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
-from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, Resume
+from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, resume_of
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import ClientSocket, answer_json, read_page
 from streamer.net.service.metrics import Metrics
@@ -32,7 +31,6 @@ MODEL_OBJECT = {"id": MODEL, "object": "model", "created": 0, "owned_by": "strea
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
-TAKEN_OVER = (4409, "the session goes on in another connection")
 _logger = logging.getLogger("streamer")
 
 
@@ -74,47 +72,35 @@ class RealtimeServer(Service):
 
     @property
     def lag_s(self) -> float:
-        found = (session.backlog.get("audio_ms", 0) for session in self.sessions)
-        return max(found, default=0) / 1000
+        return max((session.lag_s for session in self.sessions), default=0.0)
 
     def start(self, group: TaskGroup) -> None:
         self._group = group
-
-        def depth(queue: str) -> float:
-            return sum(session.backlog.get(queue, 0) for session in self.sessions)
-
         watch = self.metrics.watch
         watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
         watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
         told = "Audio taken and not yet heard, of the slowest session"
         watch("audio_lag_seconds", told, lambda: self.lag_s)
-        queues = ("pieces", "turns", "events", "unread")
-        depths = {queue: partial(depth, queue) for queue in queues}
-        told = "Waiting items, over all sessions"
-        self.metrics.watch_each("queue_depth", told, "queue", depths)
 
     def check(self, query: Query, tenant: str) -> None:
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
-        resume = Resume.parse(query)
+        resume = resume_of(query)
         if resume is None:
             self._admission.check_room(tenant)
             return
-        session = self._sessions.get(resume.session_id)
+        name, event = resume
+        session = self._sessions.get(name)
         if session is None:
             kept = f"one is kept for {self._terms.hold_s:g} s"
             raise HttpRefusal(404, f"no such session; {kept}; connect anew")
         end = session.journal.end
-        if resume.event is not None and resume.event > end:
-            text = f"event {resume.event} has not been; the next one is {end}"
-            raise HttpRefusal(400, text)
+        if event is not None and event > end:
+            raise HttpRefusal(400, f"event {event} has not been; the next one is {end}")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""
-        resume = Resume.parse(query)
-        if resume is None:
-            session = self._begin(socket, query)
-        else:
-            session = self._sessions.get(resume.session_id)
+        resume = resume_of(query)
+        session = self._sessions.get(resume[0]) if resume else self._begin(socket, query)
         if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
@@ -125,7 +111,7 @@ class RealtimeServer(Service):
             session.end(FAILED)
             raise
         if connection.is_handed_over:
-            await socket.close(*TAKEN_OVER)
+            await socket.close(4409, "the session goes on in another connection")
             return
         if not is_goodbye:
             self.metrics.drops.inc()
@@ -147,12 +133,17 @@ class RealtimeServer(Service):
         if self._admission.is_draining or self._admission.why_full(tenant) is not None:
             return None
         self._admission.enter(tenant)  # before anything is awaited: others come at the same moment
-        name = new_session_id(self._admission.name)
+        session_id = new_session_id(self._admission.name)
         is_transcription = query.get("intent") == ["transcription"]
         kind: Kind = "transcription" if is_transcription else "realtime"
-        conversation = Conversation(name, kind, self._terms, _is_beta(socket))
+        assert socket.request is not None
+        headers = socket.request.headers
+        offered = headers.get_all("OpenAI-Beta") + headers.get_all("Sec-WebSocket-Protocol")
+        names = ("realtime=v1", "openai-beta.realtime-v1")
+        is_beta = any(name in ",".join(offered) for name in names)
+        conversation = Conversation(session_id, kind, self._terms, is_beta)
         session = ClientSession(conversation, self._open_session, self.metrics)
-        self._sessions[name] = session
+        self._sessions[session_id] = session
         self._group.start_soon(self._run, session, tenant)
         return session
 
@@ -168,7 +159,7 @@ class RealtimeServer(Service):
             self._admission.leave(tenant)
 
     async def _attach(
-        self, session: ClientSession, connection: Connection, resume: Resume | None
+        self, session: ClientSession, connection: Connection, resume: tuple[str, int | None] | None
     ) -> bool:
         """Serve the session by this connection alone, after the one before it; one that waits here
         hands over, too. Returns whether the client said goodbye."""
@@ -182,7 +173,7 @@ class RealtimeServer(Service):
                 return await connection.run(0)
             session.waiting.cancel()
             self.metrics.resumed.inc()
-            first, row = resume.begin(session)
+            first, row = session.resume(resume[1])
             return await connection.run(first, [row])
         finally:
             connection.ended.set()
@@ -200,12 +191,3 @@ async def _drain(session: ClientSession, within_s: float) -> None:
         await session.over.wait()
         if session.connection is not None:
             await session.connection.ended.wait()
-
-
-def _is_beta(socket: ClientSocket) -> bool:
-    """Whether a client speaks the beta, by a header or, in browsers, a subprotocol."""
-    assert socket.request is not None
-    headers = socket.request.headers
-    protocols = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
-    is_named = "realtime=v1" in ",".join(headers.get_all("OpenAI-Beta"))
-    return is_named or "openai-beta.realtime-v1" in protocols

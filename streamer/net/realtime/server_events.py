@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
-from streamer.stages.events import CoachEvent, SessionOptions, TurnFailed
+from streamer.stages.events import SessionOptions, TurnFailed
 
 Event = dict[str, Any]
 MODEL = "streamer"
@@ -64,16 +64,6 @@ def error(message: str, code: str, cause: str | None, kind: str = c.INVALID) -> 
     return {"type": "error", "error": found}
 
 
-def committed(item_id: str, previous: str | None) -> list[Event]:
-    """The turn's audio becomes an item of the conversation."""
-    kind = "input_audio_buffer.committed"
-    content = [{"type": "input_audio", "transcript": None}]
-    return [
-        {"type": kind, "item_id": item_id, "previous_item_id": previous},
-        *item_added(item_id, "user", content, previous),
-    ]
-
-
 def item_added(item_id: str, role: str, content: list[Event], previous: str | None) -> list[Event]:
     """A complete item joins the conversation."""
     row = {"previous_item_id": previous, "item": _item(item_id, role, "completed", content)}
@@ -107,8 +97,6 @@ class Answer:
             "output_modalities": ["text"],
             "metadata": asked.metadata if asked else None,
         }
-        if asked and asked.ignored:
-            self._response["streamer"] = {"ignored": list(asked.ignored)}
 
     def begins(self) -> list[Event]:
         """The response and its item, both empty."""
@@ -188,14 +176,6 @@ def described(item_id: str, found: TextDelta | Description) -> Event:
         left_out |= {"measures", "confidence"}
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", **place, "description": row}
-
-
-def coached(found: CoachEvent, before_s: float) -> Event:
-    """before_s: of the session's audio, before the coach of its present options began."""
-    row = found.as_json()
-    for name in row.keys() & {"t_s", "curve_s"}:
-        row[name] = round(row[name] + before_s, 3)
-    return {"type": found.wire_type, **row}
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:
