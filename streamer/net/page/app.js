@@ -141,7 +141,6 @@ function listenToUser() {
   page.mic.onclick = press;
   page.cancel.onclick = cancel;
   page.sample.onclick = trySample;
-  page.dismiss.onclick = view.noProblem;
   document.ondragover = document.ondragleave = document.ondrop = drag;
   document.onkeydown = ({ key }) => {
     if (key !== "Escape") return;

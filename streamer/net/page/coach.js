@@ -2,13 +2,12 @@
 // All that is kept is bounded.
 
 import { MEASURES, compareWith, page, read, shareOf } from "./view.js";
-import { clock, languageOf, named, put, say, storage, told } from "./words.js";
+import { clock, languageOf, named, put, say, told } from "./words.js";
 
 const SHOWN_S = 30; // of the curve
 const POINT_S = 0.05;
 const [WIDTH, HEIGHT] = [600, 100]; // of the curve, as index.html has them
 const GAP_S = 3; // between points, parts a line
-const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 const FRESH_S = 8; // a word is shown
 const MAX_POINTS = 72_000; // an hour, the last one
 const MAX_DRAWN = 3_600; // points of a curve
@@ -17,11 +16,11 @@ const MAX_LINES = 500; // nudges, and sentences
 let kept; // the content of a report: a conversation with the microphone
 let nudge = null; // the one that the page shows
 let learn = null; // seconds of speech, so far and in all
+let baseline = null; // the speaker's usual values, for all conversations
 
 // The setting of a session; undefined without a coach.
 export function wanted() {
   if (page.coach.hidden) return undefined;
-  const baseline = keptBaseline();
   return baseline ? { baseline } : true;
 }
 
@@ -46,7 +45,7 @@ export function hear(event) {
     case "streamer.coach":
       return remember(event);
     case "streamer.baseline":
-      kept.baseline = event.baseline;
+      baseline = event.baseline;
       return draw();
     case "streamer.nudge":
       nudge = { t_s: event.t_s, word: say(`nudge-${event.kind}`), why: whyOf(event) };
@@ -60,7 +59,7 @@ export function hear(event) {
 }
 
 function clear() {
-  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], sentences: [], baseline: null };
+  kept = { begun: new Date(), seconds: 0, points: [], nudges: [], sentences: [] };
   page.curve.replaceChildren();
   end();
 }
@@ -76,12 +75,8 @@ function remember({ t_s, learnt_s, curve_s, pitch_hz, level_dbfs }) {
 }
 
 function draw() {
-  const { seconds, baseline } = kept;
-  const isKept = keptBaseline() !== null;
-  put(page.keep, say(isKept ? "forget-usual" : "keep-usual"));
-  page.keep.disabled = !isKept && !baseline;
-  page.save.disabled = !seconds;
-  const learning = seconds ? say("learning", ...learn) : "";
+  page.save.disabled = !kept.seconds;
+  const learning = kept.seconds ? say("learning", ...learn) : "";
   put(page.learning, baseline ? say("learnt", Math.round(baseline.speech_s)) : learning);
   put(page.nudge, nudge?.word ?? "");
   put(page["nudge-why"], nudge?.why ?? "");
@@ -92,11 +87,6 @@ function draw() {
 function whyOf({ measure, value, usual }) {
   if (!(measure in MEASURES)) return say(`nudge-${measure}`, value.toFixed(0));
   return say("nudge-measure", read(measure, value), told(MEASURES[measure].unit), read(measure, usual));
-}
-
-// The baseline that the speaker keeps, or null.
-function keptBaseline() {
-  return JSON.parse(storage("localStorage").getItem(USUAL));
 }
 
 // Adds one to a list, which keeps the last ones.
@@ -112,7 +102,6 @@ function curve(begin, end) {
   const x = (t) => (WIDTH * ((t - begin) / (end - begin))).toFixed(1);
   const pitchY = (hz) => (3 + (0.58 * HEIGHT - 6) * (1 - shareOf("pitch_median_hz", hz))).toFixed(1);
   const levelY = (level) => (HEIGHT * (1 - 0.36 * shareOf("level_dbfs", level))).toFixed(1);
-  const { baseline } = kept;
   const usual = baseline ? [pitchY(baseline.pitch_median_hz), levelY(baseline.level_dbfs)] : [];
   const area = points.map(({ t_s, level }) => `L${x(t_s)} ${levelY(level)}`).join("");
   const [first, last] = [points[0], points.at(-1)].map((point) => x(point?.t_s ?? begin));
@@ -138,7 +127,7 @@ function report() {
   figure.querySelector("svg").innerHTML = curve(0, kept.seconds);
   const numbersOf = (measures) => Object.keys(MEASURES).map((name) => read(name, measures?.[name]));
   const heads = Object.values(MEASURES).map(({ attribute, unit }) => `${named(attribute)}, ${told(unit)}`);
-  const usual = kept.baseline ? [["", say("usual"), ...numbersOf(kept.baseline)]] : [];
+  const usual = baseline ? [["", say("usual"), ...numbersOf(baseline)]] : [];
   const sentences = kept.sentences.map(({ text, measures, t_s }) => {
     return [clock(t_s), `<span lang="${languageOf(text)}">${safe(text)}</span>`, ...numbersOf(measures)];
   });
@@ -171,10 +160,5 @@ page.save.onclick = () => {
   link.download = `${say("report-file")}-${kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-};
-page.keep.onclick = () => {
-  if (keptBaseline()) storage("localStorage").removeItem(USUAL);
-  else storage("localStorage").setItem(USUAL, JSON.stringify(kept.baseline));
-  draw();
 };
 clear();

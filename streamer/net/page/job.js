@@ -74,10 +74,6 @@ export class Job {
     view.status(say("broke"));
   }
 
-  lost() {
-    view.problem(say("lost"));
-  }
-
   over(problem) {
     this.#leave();
     this.resolve(problem);

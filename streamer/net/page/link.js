@@ -35,8 +35,7 @@ export class Link {
   #brokenAt = 0;
   #heardAt = 0;
 
-  // server: {url, key}. session: of session.update. on: {hear(event), opened(), broken(), lost(), over(Problem or null)}.
-  // lost: no room for audio, since the link is broken for too long.
+  // server: {url, key}. session: of session.update. on: {hear(event), opened(), broken(), over(Problem or null)}.
   constructor(server, session, on) {
     Object.assign(this, { server, on });
     this.#waiting = [JSON.stringify({ type: "session.update", session })];
@@ -47,7 +46,7 @@ export class Link {
   // An object, or audio as an ArrayBuffer.
   send(message) {
     const isAudio = message instanceof ArrayBuffer;
-    if (isAudio && this.#waitingBytes >= MAX_BYTES) return this.on.lost();
+    if (isAudio && this.#waitingBytes >= MAX_BYTES) return this.close(new Problem("lost"));
     if (isAudio) this.#waitingBytes += message.byteLength;
     const data = isAudio ? message : JSON.stringify(message);
     this.#waiting.push(data);

@@ -71,8 +71,8 @@ class Conversation:
         self._own = count()
         # the response that is being written; turns are answered one after another
         self._answer: s.Answer | None = None
-        # turn -> the response.create that asks for it
-        self._asked: dict[int, c.ResponseCreate] = {}
+        # turn -> metadata of the response.create that asks for it
+        self._metadata: dict[int, c.Metadata] = {}
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -100,7 +100,7 @@ class Conversation:
         self._num_streams += 1
         self._before_ms += 1000 * num_bytes // (before.sample_bytes * before.sample_rate_hz)
         self.turns = Turns()
-        self._asked.clear()
+        self._metadata.clear()
 
     def heard(self, event: Event) -> list[Out]:
         """The server events for a session event."""
@@ -153,8 +153,8 @@ class Conversation:
         response, item = self._item(event.turn, "resp"), f"{self._item(event.turn)}_answer"
         answer, out = self._answer, []
         if answer is None or answer.id != response:
-            asked = self._asked.pop(event.turn, None)
-            answer = self._answer = s.Answer(response, item, self._add(item), asked)
+            metadata = self._metadata.pop(event.turn, None)
+            answer = self._answer = s.Answer(response, item, self._add(item), metadata)
             out = answer.begins()
         match event:
             case TextDelta():
@@ -186,7 +186,8 @@ class Conversation:
             raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
-            self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
+            # a long turn has several parts
+            self._metadata[max(turns.asked, turns.done) + 1] = event.metadata
             turns.asked = turns.committed
             return None
         may_ask, self._may_ask = self._may_ask, False
@@ -194,13 +195,13 @@ class Conversation:
             response = self._item(turns.asked, "resp")
             has_begun = self._answer is not None and self._answer.id == response
             if not has_begun:
-                self._asked[turns.asked] = event
+                self._metadata[turns.asked] = event.metadata
             if not has_begun or event.metadata is None:
                 return []
         if turns.asked > turns.done:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
-        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
+        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event.metadata)
         return answer.empty(is_uncommitted=turns.is_open)
 
     def cancelled(self, event: c.ResponseCancel) -> None:

@@ -76,12 +76,10 @@ def _item(item_id: str, role: str, status: str, content: list[Event]) -> Event:
 
 
 class Answer:
-    """A response and its one item while it is written. previous: the item before it. asked: by the
-    client."""
+    """A response and its one item while it is written. previous: the item before it. metadata: the
+    client's."""
 
-    def __init__(
-        self, id: str, item: str, previous: str | None, asked: c.ResponseCreate | None
-    ) -> None:
+    def __init__(self, id: str, item: str, previous: str | None, metadata: c.Metadata) -> None:
         self.id, self.text = id, ""
         self._item, self._previous = item, previous
         # where its item stands, and its text
@@ -95,7 +93,7 @@ class Answer:
             "output": [],
             "usage": None,
             "output_modalities": ["text"],
-            "metadata": asked.metadata if asked else None,
+            "metadata": metadata,
         }
 
     def begins(self) -> list[Event]:

@@ -97,7 +97,8 @@ class ClientSession:
             if not self._ready.is_set():
                 await self._ready.wait()
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
-                self._send(await self._take(message))
+                if events := await self._take(message):
+                    self._send(events)
                 self.num_messages += 1
                 self._has_taken.set()
         self._taking = None

@@ -94,7 +94,7 @@ async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
                 ids.append(await created(ws))
                 await ws.send(session_update(binary=True))
                 ws.transport.abort()
-                async with connect(f"{url}?resume={ids[-1]}&event=1&bytes=0") as again:
+                async with connect(f"{url}?resume={ids[-1]}&event=1") as again:
                     assert json.loads(await again.recv())["type"] == "streamer.resumed"
             await until(lambda: not roster.answering)
             status, told, _ = await fetched(url, f"/v1/replica?resume={ids[-1]}")

@@ -11,7 +11,6 @@ from speech import SAMPLES, recording, speech
 from wire import serving, url_of
 
 from bench.proxy import Proxy
-from streamer.extras.coach.options import Baseline
 
 
 @LOOP
@@ -146,34 +145,30 @@ async def report_of(guest, file):
     return text
 
 
-USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
-
-
-async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
-    """Gauges, words and a report in one file, on a phone."""
-    spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
-    save_speech(tmp_path / "speech.wav", spoken, 48_000)
-    async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
-        assert not await guest.page.is_visible("#coach")
-        keep = "([name, value]) => localStorage.setItem(name, value)"
-        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
-        await guest.coached()
-        await guest.page.click("#mic")
-        await guest.until_said("#learning", "from 30 s of speech")
-        await guest.until_said("#list-title", "The last seconds")
-        await guest.until_said("#attribute-loudness small", "usually −20")
-        await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
-        await guest.until_said("#attribute-loudness b", "−")
-        await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
-        await guest.until_said("#nudge", "Keep talking")
-        assert await guest.fits()
-        for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
-            assert await guest.page.locator(f"#curve {curve}").count() >= 1
-        await guest.page.click("#mic")
-        sentence = await guest.until_described()
-        report = await report_of(guest, tmp_path / "report.html")
-        for part in (sentence, "Keep talking", "Pitch, Hz"):
-            assert part in report
-        await guest.page.click("#keep")
-        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
-        await guest.until_said("#keep", "Keep this as my usual way")
+async def test_the_coach_is_seen_and_heard(tmp_path):
+    """Gauges, words and a report in one file, on a phone; it knows the speaker from then on."""
+    parts = [recording(0), recording(1), recording(2), recording(2) * 0.01, np.zeros(112_000)]
+    save_speech(tmp_path / "speech.wav", np.concatenate(parts), 48_000)
+    with serving("--mode", "edge", "--coach", "learn_s=5") as (url, _):
+        async with visiting(url, tmp_path / "speech.wav", size=(375, 740)) as guest:
+            assert not await guest.page.is_visible("#coach")
+            await guest.coached()
+            await guest.page.click("#mic")
+            await guest.until_said("#list-title", "The last seconds")
+            await guest.until_said("#learning", "from 5 s of speech")
+            await guest.until_said("#attribute-loudness small", "usually −")
+            await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
+            await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
+            await guest.until_said("#nudge", "Keep talking")
+            assert await guest.fits()
+            for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
+                assert await guest.page.locator(f"#curve {curve}").count() >= 1
+            await guest.page.click("#mic")
+            sentence = await guest.until_described()
+            report = await report_of(guest, tmp_path / "report.html")
+            for part in (sentence, "Keep talking", "Pitch, Hz", "usual"):
+                assert part in report
+            await guest.page.click("#mic")
+            await guest.until_said("#status", "Listening")
+            asked = json.loads(guest.sockets[-1].sent[0])["session"]["streamer"]["coach"]
+            assert asked["baseline"]["speech_s"] >= 5
