@@ -178,18 +178,6 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     assert [part["text"] for part in found["parts"]] == [part["text"] for part in wanted["parts"]]
 
 
-async def test_a_server_that_is_started_anew_is_one_line():
-    with contextlib.ExitStack() as servers:
-        url, process = servers.enter_context(serving("--mode", "edge"))
-        one = await start("file", SAMPLES[0], "--url", url, "--live-updates", 0.5)
-        await line(one.stderr, " s: ")
-        process.kill()
-        process.wait()
-        servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
-        await line(one.stderr, "refused (no such session; one is kept for 30 s; connect anew)")
-        assert await asyncio.wait_for(one.wait(), PATIENCE_S) == 1
-
-
 async def test_the_microphone_is_described_until_ctrl_c(server, listening):
     mic = await listening(server)
     assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")

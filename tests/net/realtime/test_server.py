@@ -120,11 +120,7 @@ async def test_voice_activity_answers_the_official_client_with_strict_types(serv
         order = [
             *("session.created", "session.updated"),
             *("input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"),
-            *("input_audio_buffer.committed", "conversation.item.added"),
-            *("conversation.item.done", "response.created", "response.output_item.added"),
-            *("response.content_part.added", "response.output_text.delta"),
-            *("response.output_text.done", "response.content_part.done"),
-            *("response.output_item.done", "response.done"),
+            *("input_audio_buffer.committed", "response.created", "response.done"),
         ]
         places = [kinds.index(kind) for kind in order]
         assert places == sorted(places)
