@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from processes import run_here
-from sound_files import wav
-from speech import RATE_HZ, pcm, recording, speech
+from speech import RATE_HZ, pcm, recording, speech, wav
 
 from streamer import Describer, Description, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError

@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import soundfile
 from unlinked import ask, turn_without_socket
 
 from streamer.audio.file import open_audio
@@ -194,17 +194,14 @@ def read_resume(data: bytes) -> None:
         resume_of(query)
 
 
-@cache
-def folder() -> Path:
-    """For readers of files; in memory where there is such a place."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="fuzz", dir=where))
+# for readers of files; in memory where there is such a place
+SHM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+FOLDER = Path(tempfile.mkdtemp(prefix="fuzz", dir=SHM))
 
 
 def written(name: str, data: bytes) -> Path:
-    file = folder() / name
-    file.write_bytes(data)
-    return file
+    (FOLDER / name).write_bytes(data)
+    return FOLDER / name
 
 
 def read_wav(data: bytes) -> None:
@@ -217,8 +214,6 @@ def read_wav(data: bytes) -> None:
 
 
 def wav_seeds() -> Iterator[bytes]:
-    import soundfile
-
     kinds = (("WAV", "PCM_16"), ("WAV", "FLOAT"), ("AIFF", "PCM_16"), ("FLAC", "PCM_16"))
     for kind, subtype in kinds:
         file = io.BytesIO()
@@ -242,7 +237,7 @@ TOML = [
 def read_model_card(data: bytes) -> None:
     written("streamer.json", data)
     with told(ModelError):
-        read_card(folder())
+        read_card(FOLDER)
 
 
 PROMISE = {"risk": 0.05, "confidence": 0.9, "num_clips": 9, "date": "2026-11-22", "cloud": "cloud"}
@@ -254,7 +249,7 @@ CARD |= {"attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]}}
 
 def read_directory(files: dict[str, bytes]) -> None:
     """A directory with these files."""
-    with tempfile.TemporaryDirectory(dir=folder()) as name:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as name:
         for file, data in files.items():
             (Path(name) / file).write_bytes(data)
         with told(ModelError):
@@ -264,10 +259,6 @@ def read_directory(files: dict[str, bytes]) -> None:
 def read_index(data: bytes) -> None:
     """It names one healthy shard, or others."""
     read_directory({"model.safetensors.index.json": data, "a.safetensors": HEADERS[0]})
-
-
-def read_header(data: bytes) -> None:
-    read_directory({"model.safetensors": data})
 
 
 INDICES = [
@@ -292,5 +283,7 @@ TARGETS = {
     "toml": Target(read_toml, TOML),
     "card": Target(read_model_card, [json.dumps(CARD).encode(), b"{}"], "json"),
     "safetensors_index": Target(read_index, INDICES, "json"),
-    "safetensors_header": Target(read_header, HEADERS, "json"),
+    "safetensors_header": Target(
+        lambda data: read_directory({"model.safetensors": data}), HEADERS, "json"
+    ),
 }

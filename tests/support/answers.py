@@ -1,7 +1,5 @@
 """One turn through a stream on models that are loaded, under any plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import anyio
@@ -37,18 +35,17 @@ class LoadedModels(Models):
 def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None) -> Description:
     """The Description of `samples` [n] at 16 kHz, fed in `pieces`."""
     models = LoadedModels(edge, cloud, plan, sampling, before)
-    fed = [samples[piece].astype("<f4").tobytes() for piece in pieces]
-    return anyio.run(_answer, models, fed)
 
+    async def run():
+        options = SessionOptions(16_000, is_recording=True)
+        async with open_parts(models) as parts, open_stream(patient(parts), options) as stream:
+            for piece in pieces:
+                await stream.feed(samples[piece].astype("<f4").tobytes())
+            await stream.commit()
+            async for event in stream.events():
+                assert not isinstance(event, TurnFailed), event
+                if isinstance(event, Description):
+                    return event
+        raise AssertionError("the stream ended without a Description")
 
-async def _answer(models, fed):
-    options = SessionOptions(16_000, is_recording=True)
-    async with open_parts(models) as parts, open_stream(patient(parts), options) as stream:
-        for piece in fed:
-            await stream.feed(piece)
-        await stream.commit()
-        async for event in stream.events():
-            assert not isinstance(event, TurnFailed), event
-            if isinstance(event, Description):
-                return event
-    raise AssertionError("the stream ended without a Description")
+    return anyio.run(run)

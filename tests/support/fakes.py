@@ -124,14 +124,10 @@ class ToyDrafter:
         else:
             count = 1 if self.kind == "random" else self.chance.randint(1, n)
             pool = range(self.vocabulary.num_ids)
-            if self.kind == "hostile":
-                pool = _worst(self.vocabulary, sequence.answer)
+            if self.kind == "hostile":  # ids that no rule allows: repeats, EOS, specials, commas
+                last, eos = sequence.answer[-2:], self.vocabulary.eos
+                pool = [*last, *eos, self.vocabulary.num_ids - 2, 5, 9]
             ids = [self.chance.choice(pool) for _ in range(count)]
             signals = [Signal(self.chance.uniform(0, 3), -1.0) for _ in ids]
         sequence.extend(ids)
         return ids, signals
-
-
-def _worst(vocabulary: Vocabulary, answer: Sequence[int]) -> list[int]:
-    """Ids that no rule allows: repeats, EOS, specials, commas."""
-    return [*answer[-2:], *vocabulary.eos, vocabulary.num_ids - 2, 5, 9]

@@ -1,7 +1,5 @@
 """Live sessions whose Parts (streamer/stages/ports.py) a test may wrap."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,10 +8,11 @@ from typing import Any
 import numpy as np
 from speech import RATE_HZ
 
-from streamer.stages.ports import Side
-
 SILENCE = np.zeros(RATE_HZ, np.float32)
-Wrap = Callable[[Any], Any]
+
+
+def same(one):
+    return one
 
 
 @dataclass(frozen=True)
@@ -21,27 +20,24 @@ class Between:
     """Parts whose drafters, targets and edge's batcher are wrapped."""
 
     parts: Any
-    drafter_of: Wrap | None = None
-    target_of: Wrap | None = None
-    batcher_of: Wrap | None = None
+    drafter_of: Callable[[Any], Any] = same
+    target_of: Callable[[Any], Any] = same
+    batcher_of: Callable[[Any], Any] = same
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.parts, name)
 
     @property
-    def edge(self) -> Side | None:
+    def edge(self):
         side = self.parts.edge
-        return side and replace(side, batcher=_wrapped(side.batcher, self.batcher_of))
+        return side and replace(side, batcher=self.batcher_of(side.batcher))
 
-    def drafts(self, *arguments: Any) -> Any:
-        return _wrapped(self.parts.drafts(*arguments), self.drafter_of)
+    def drafts(self, *arguments):
+        return self.drafter_of(self.parts.drafts(*arguments))
 
-    def target(self) -> Any:
-        return _wrapped(self.parts.target(), self.target_of)
-
-
-def _wrapped(one: Any, wrap: Wrap | None) -> Any:
-    return one if one is None or wrap is None else wrap(one)
+    def target(self):
+        found = self.parts.target()
+        return found and self.target_of(found)
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Passing:
 
     inner: Any
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.inner, name)
 
 

@@ -33,15 +33,19 @@ def pcm(*parts: np.ndarray) -> bytes:
     return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
 
 
+def wav(path, samples: np.ndarray, **kind):
+    """The path, where these samples are written at 16 kHz. kind: of soundfile.write."""
+    soundfile.write(path, samples, RATE_HZ, **kind)
+    return path
+
+
 def cuts(n: int, seed: int) -> list[slice]:
     """0..n cut at random places, short and long pieces mixed."""
     chance = np.random.default_rng(seed)
-    places, at = [0], 0
-    while at < n:
-        at = min(
-            n, at + int(chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)) + 1
-        )
-        places.append(at)
+    places = [0]
+    while places[-1] < n:
+        size = chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)
+        places.append(min(n, places[-1] + int(size) + 1))
     return [slice(a, b) for a, b in itertools.pairwise(places)]
 
 

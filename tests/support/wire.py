@@ -1,7 +1,6 @@
 """Real servers and what speaks to them: processes, HTTP, strict clients."""
 
 import asyncio
-import contextlib
 import json
 import random
 import re
@@ -77,7 +76,7 @@ def session_update(rate=16_000, vad=None, **extensions):
     return json.dumps({"type": "session.update", "session": session})
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None, at=0, **more):
     """(websocket address, server) in this process. at: its port; more: of its Admission."""
     admission = Admission((PATH,), max_sessions, api_key, **more)

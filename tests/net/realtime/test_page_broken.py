@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
-from sound_files import wav
-from speech import SAMPLES, recording, speech
+from speech import SAMPLES, recording, speech, wav
 from wire import serving, url_of
 
 from bench.proxy import Proxy
