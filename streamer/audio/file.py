@@ -67,7 +67,7 @@ def open_audio(
         handle = _spooled(path, source, is_over)
     else:
         path = os.fspath(source)
-        handle = _open_stdin(is_over) if path == "-" else _open_path(path, is_over)
+        handle = _open_path(path, is_over)
     try:
         return AudioFile(path, handle, track)
     except BaseException:
@@ -110,15 +110,12 @@ class AudioFile(Audio):
             told = f"not one sample of it can be decoded ({cause})"
             raise AudioError(path, told if cause else "holds no samples, only a header")
         self._first = first
-        super().__init__(path, first.sample_rate, first.layout.nb_channels, self._told_s())
-
-    def _told_s(self) -> float:
-        """The length by the container, in seconds: perhaps a guess, 0 for none."""
-        stream, container = self._stream, self._container
+        stream, length_s = self._stream, 0.0
         if stream.duration is not None and stream.time_base is not None:
-            return max(0.0, float(stream.duration * stream.time_base))
-        is_alone = len(container.streams) == 1  # else the length is that of the longest stream
-        return max(0.0, (container.duration or 0) / 1e6) if is_alone else 0.0
+            length_s = float(stream.duration * stream.time_base)
+        elif len(self._container.streams) == 1:  # else it is that of the longest stream
+            length_s = (self._container.duration or 0) / 1e6
+        super().__init__(path, first.sample_rate, first.layout.nb_channels, max(0.0, length_s))
 
     def close(self) -> None:
         self._frames.close()
@@ -244,7 +241,7 @@ def line_of(error: Exception) -> str:
     return " ".join(str(told).split()).rstrip(".")
 
 
-MOST_CHUNKS = 1000  # before a WAV's samples
+WAV_HEAD_BYTES = 44  # as a rule
 PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe state about the largest size
 OGG_TAIL_BYTES = 1 << 17  # two of the largest pages
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
@@ -260,42 +257,29 @@ def share_there(handle: IO[bytes]) -> float:
         page = tail[max(0, tail.rfind(b"OggS")) :]
         is_whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
         return float(is_whole and page[5] & 4 > 0)
-    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
-        return _wav_share(fd, size)
-    return _mp3_share(fd, size)
-
-
-def _wav_share(fd: int, size: int) -> float:
-    """A size of 0, or about the largest, was never filled in."""
-    at = 12
-    for _ in range(MOST_CHUNKS):
-        name, length = struct.unpack("<4sI", os.pread(fd, 8, at).ljust(8, b"\0"))
-        at += 8
-        if name == b"data" and 0 < length < PLACEHOLDER:
-            return (size - at) / length
-        at += length + length % 2
-        if at > size or not name.strip().isalnum():
-            break
-    return 1.0
-
-
-def _mp3_share(fd: int, size: int) -> float:
-    """By the first frame, which states the number of bytes. A tag may precede it."""
-    tag = os.pread(fd, 10, 0)
-    begin = 0
-    if tag[:3] == b"ID3":  # its size has 7 bits in each byte
-        begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(tag[6:])))
+    if head[:4] == b"RIFF":
+        promised = 8 + int.from_bytes(head[4:8], "little")
+        is_filled_in = WAV_HEAD_BYTES < promised < PLACEHOLDER
+        return (size - WAV_HEAD_BYTES) / (promised - WAV_HEAD_BYTES) if is_filled_in else 1.0
+    begin = 0  # of an MP3's first frame, which states the number of bytes; a tag may precede it
+    if head[:3] == b"ID3":  # its size has 7 bits in each byte
+        begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:10])))
     frame = os.pread(fd, 64, begin)
     for place in XING_AT:
         if frame[place : place + 4] in (b"Xing", b"Info") and len(frame) == 64:
             flags, _, length = struct.unpack_from(">3I", frame, place + 4)
             if flags & 3 == 3 and length > 0:
-                return max(0.0, size - begin) / length
+                return (size - begin) / length
     return 1.0
 
 
 def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
     """A file that can seek. Raises AudioError."""
+    if path == "-":
+        stdin = getattr(sys.stdin, "buffer", None)  # none in a notebook, or under a test runner
+        if stdin is None or stdin.closed or stdin.isatty():
+            raise AudioError("-", "stdin is closed, text or a terminal; pipe a recording into it")
+        return _spooled("-", stdin, is_over)
     try:
         handle = open(  # noqa: SIM115 - AudioFile closes it
             # without waiting for a named pipe's writer: its reader waits, and can be ended
@@ -319,16 +303,6 @@ def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
         handle.close()
         raise AudioError(path, "is empty (0 bytes)")
     return handle
-
-
-def _open_stdin(is_over: Callable[[], bool]) -> IO[bytes]:
-    """A copy of stdin. Raises AudioError."""
-    stdin = getattr(sys.stdin, "buffer", None)  # none in a notebook, or under a test runner
-    if stdin is None or stdin.closed:
-        raise AudioError("-", "stdin is closed, or holds text; pipe a recording into it")
-    if stdin.isatty():
-        raise AudioError("-", "stdin is a terminal; pipe a recording into it")
-    return _spooled("-", stdin, is_over)
 
 
 def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import PCM16_SCALE, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples
+from streamer.core.measures.frames import Growing
 
 # A sound has a level above SOUND_DBFS over SOUND_SAMPLES, and 8 dB above the room's. Speech far
 # below that is hardly more than the steps of PCM16.
@@ -57,19 +58,58 @@ def _energy(dbfs: float) -> int:
 _SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
 
 
+class Recent:
+    """The last samples of a sound, counted from its first one; silence lies around it."""
+
+    def __init__(self) -> None:
+        self._held = Growing()
+        self.begin = 0  # of those that are held
+        self.end = 0
+
+    def add(self, samples: Samples) -> None:
+        self._held.append(samples)
+        self.end += len(samples)
+
+    def between(self, first: int, end: int) -> Samples:
+        """The samples from `first` to `end` [end - first], of which none was forgotten."""
+        held = self._held.values[max(0, first - self.begin) : max(0, end - self.begin)]
+        before, after = max(0, min(0, end) - first), max(0, end - max(first, self.end))
+        return np.concatenate([np.zeros(before, np.float32), held, np.zeros(after, np.float32)])
+
+    def forget(self, before: int) -> None:
+        """Forget the samples before this one."""
+        num = min(before, self.end) - self.begin
+        if num > 0:
+            self._held.drop(num)
+            self.begin += num
+
+    def take(self, end: int) -> Samples:
+        """Take the held samples before `end`."""
+        found = self.between(self.begin, max(self.begin, min(end, self.end)))
+        self.forget(end)
+        return found
+
+
 class Trim:
     """`push` a turn's samples [n], multiples of 1 / 32768, cut anywhere; `finish` it. What both
-    return, joined, does not depend on the cut. Bounded: it holds at most 2.5 s."""
+    return, joined, does not depend on the cut.
+
+    `span`, called after each of them, gives the samples from the first to the last that is heard,
+    with long pauses, and MARGIN_SAMPLES around them. Voice activity and the measures hear these.
+    Bounded: it holds 3 s, or the pause that goes on.
+    """
 
     def __init__(self) -> None:
         # The turn's sample that is heard first, below 0 where silence stands for the lead; None
         # before any sound. And the one after the last that is heard, as far as it is known.
         self.begin: int | None = None
         self.end = 0
-        self._held = NOTHING  # not given yet
-        self._num_pushed = 0
-        self._first: int | None = None  # the first sound's begin in _held
-        self._ends = np.zeros(0, np.int64)  # of the sounds in _held, until it begins
+        self.span_begin: int | None = None  # the same of the span
+        self._span_end = 0  # of what is given of it
+        self._turn = Recent()
+        self._first: int | None = None  # the turn's sample where the first sound begins
+        self._ends = np.zeros(0, np.int64)  # of the sounds so far, until it begins
+        self._at = 0  # the turn's sample that is given next
         self._tail = 0  # samples that may still be given without a sound among them
         self._before = NOTHING  # the samples before the next
         self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
@@ -82,60 +122,71 @@ class Trim:
             np.repeat(self._before[-1:], len(samples)) if is_last else samples
         )
         sounds = np.flatnonzero(levels >= enough)
-        ends = np.concatenate([self._ends, len(self._held) + sounds + 1])
-        self._held = np.concatenate([self._held, samples])
-        self._num_pushed += len(samples)
+        ends = np.concatenate([self._ends, self._turn.end + sounds + 1])
+        self._turn.add(samples)
         if self.begin is not None:
             return self._give(ends)
         if not len(ends):
-            self._held = self._held[-KEPT_SAMPLES:]
+            self._turn.forget(self._turn.end - SPAN_KEPT_SAMPLES)
             return NOTHING
         if self._first is None:
             self._first = self._first_of(int(ends[0]), int(enough[sounds[0]]))
-        if not is_last and len(self._held) < self._first + LANDMARK_SAMPLES:
+        if not is_last and self._turn.end < self._first + LANDMARK_SAMPLES:
             self._ends = ends
             return NOTHING
-        # begin a lead before the first sound; silence stands for samples that the turn lacks
-        peak = at_landmark(self._held, self._first)
-        begin = peak - -(-(peak - self._first + LEAD_SAMPLES) // STEP_SAMPLES) * STEP_SAMPLES
-        self.begin = self._num_pushed - len(self._held) + begin
-        missing = np.zeros(max(0, -begin), np.float32)
-        self._held = np.concatenate([missing, self._held[max(0, begin) :]])
+        # a whole number of steps before the landmark, with a lead before the first sound
+        peak = loudest(self._turn.between(self._first, self._first + LANDMARK_SAMPLES))
+        num_steps = -(-(peak + LEAD_SAMPLES) // STEP_SAMPLES)
+        self.begin = self._at = self._first + peak - num_steps * STEP_SAMPLES
         self._ends = ends[:0]
-        return self._give(ends - begin)
+        return self._give(ends)
 
     def finish(self) -> Samples:
-        """The turn is over: what is left to hear, as if silence followed; without any sound, what
-        there was."""
+        """The turn is over: what is left to hear, as if silence followed; without any sound, the
+        last 2 s."""
         if self.begin is None and self._first is None:
-            return self._held
+            return self._turn.between(max(0, self._turn.end - KEPT_SAMPLES), self._turn.end)
         rest = self.push(np.zeros(SOUND_SAMPLES, np.float32), is_last=True)
         return np.concatenate([rest, np.zeros(self._tail, np.float32)])
 
+    def span(self, is_last: bool = False) -> Samples:
+        """The next samples of the span. is_last: the turn is finished."""
+        num = self._turn.end
+        if self.begin is not None:
+            begin, end = self.begin - MARGIN_SAMPLES, self.end + MARGIN_SAMPLES
+        elif is_last:  # without any sound, the last 2 s
+            begin, end = max(0, num - KEPT_SAMPLES), num
+        else:
+            return NOTHING
+        if self.span_begin is None:
+            self.span_begin = self._span_end = begin
+        begin, self._span_end = self._span_end, end if is_last else min(end, num)
+        return self._turn.between(begin, self._span_end)
+
     def _give(self, ends: NDArray[np.int64]) -> Samples:
-        """The held samples that are heard. ends: of all sounds among them [n], ascending."""
-        if len(ends):
-            self.end = self._num_pushed - len(self._held) + int(ends[-1]) + TAIL_SAMPLES
+        """The samples that are heard. ends: of all sounds that are not given yet [n], ascending."""
         long = np.flatnonzero(np.diff(ends) > TAIL_SAMPLES + MAX_PAUSE_SAMPLES)
-        given, at = [], 0
+        turn, given = self._turn, []
         for part in np.split(ends, long + 1) if len(ends) else []:
             first, last = int(part[0]), int(part[-1])
-            tail = at + min(self._tail, first - at)
-            begin = max(tail, first - MAX_PAUSE_SAMPLES)
-            given += [self._held[at:tail], self._held[begin:last]]
-            at, self._tail = last, TAIL_SAMPLES
-        tail = min(len(self._held), at + self._tail)
-        given.append(self._held[at:tail])
-        self._tail -= tail - at
-        self._held = self._held[max(tail, len(self._held) - MAX_PAUSE_SAMPLES) :]
+            tail = min(self._at + self._tail, first)
+            given += [turn.between(self._at, tail)]
+            given += [turn.between(max(tail, first - MAX_PAUSE_SAMPLES), last)]
+            self._at, self._tail, self.end = last, TAIL_SAMPLES, last + TAIL_SAMPLES
+        tail = min(turn.end, self._at + self._tail)
+        given.append(turn.between(self._at, tail))
+        self._tail -= tail - self._at
+        self._at = max(tail, turn.end - MAX_PAUSE_SAMPLES)
+        turn.forget(min(self._at, self._span_end))
         return np.concatenate(given)
 
     def _first_of(self, end: int, enough: int) -> int:
-        """The first sound of those held before `end`, as the room is known now: a turn may begin
-        within speech, and its first dip tells how loud the room is. So far back that its lead is
-        held too, however the turn was cut."""
+        """The first sound before `end`, as the room is known now: a turn may begin within speech,
+        and its first dip tells how loud the room is. So far back that its lead is held too, however
+        the turn was cut."""
         begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES + STEP_SAMPLES)
-        own = _squares(_led(self._held[:begin], self._held[begin:end]))
+        before = self._turn.between(max(0, begin - RUMBLE_SAMPLES), begin)
+        own = _squares(_led(before, self._turn.between(begin, end)))
         squares = np.concatenate([np.zeros(SOUND_SAMPLES - 1, np.int64), own])
         return begin + int(np.argmax(_sums(squares, SOUND_SAMPLES) >= enough))
 
@@ -154,51 +205,9 @@ class Trim:
         return now, np.clip(OVER_ROOM * rooms[1:], _SOUND, _LOUD)
 
 
-def at_landmark(samples: Samples, begin: int) -> int:
-    """The loudest sample of the half second from `begin` on."""
-    return begin + int(np.argmax(np.abs(samples[begin : begin + LANDMARK_SAMPLES])))
-
-
-class Span:
-    """The samples of a turn from the first to the last that `trim` hears, with long pauses, and
-    MARGIN_SAMPLES around them. Voice activity and the measures hear these. Holds 3 s, or the pause
-    that goes on."""
-
-    def __init__(self, trim: Trim) -> None:
-        self.is_open = False  # whether it is known where it begins
-        self.begin = 0  # the turn's sample where it begins; below 0 as in Trim
-        self._trim = trim
-        self._held = [NOTHING]  # not given yet
-        self._end = 0  # of what is given
-        self._num_pushed = 0
-
-    def push(self, samples: Samples, is_last: bool = False) -> Samples:
-        """Take samples [n] that `trim` has taken, too; return those that are in it for certain.
-        is_last: the turn and `trim` are over; without any sound, the last 2 s are in it."""
-        self._held.append(samples)
-        self._num_pushed = num = self._num_pushed + len(samples)
-        begin, end = self._trim.begin, self._trim.end
-        if begin is None:
-            self._held = [np.concatenate(self._held)[-SPAN_KEPT_SAMPLES:]]
-            if not is_last:
-                return NOTHING
-            begin, end = max(0, num - KEPT_SAMPLES), num
-        else:
-            begin, end = begin - MARGIN_SAMPLES, end + MARGIN_SAMPLES
-        if is_last:
-            self._held.append(np.zeros(max(0, end - num), np.float32))
-            num = max(num, end)
-        elif min(end, num) == self._end:  # a pause goes on, and is copied once
-            return NOTHING
-        held = np.concatenate(self._held)
-        if not self.is_open:
-            self.is_open, self.begin = True, begin
-            first = begin - (num - len(held))
-            held = np.concatenate([np.zeros(max(0, -first), np.float32), held[max(0, first) :]])
-        self._end = min(end, num)
-        num_given = max(0, len(held) - (num - self._end))
-        self._held = [held[num_given:]]
-        return held[:num_given]
+def loudest(samples: Samples) -> int:
+    """The place of the loudest sample."""
+    return int(np.argmax(np.abs(samples)))
 
 
 def _led(before: Samples, samples: Samples) -> Samples:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, on_grid
-from streamer.core.audio.trim import Span, Trim
+from streamer.core.audio.trim import Trim
 from streamer.core.measures.density import STEP_FRAMES, Density
 from streamer.core.measures.frames import (
     FRAMES_PER_S,
@@ -244,10 +244,10 @@ def measure(samples: Floats) -> SpeechMeasures:
     voice, measurer, trim = TurnVoice(), TurnMeasurer(), Trim()
     trim.push(samples)
     trim.finish()
-    span = Span(trim)
-    heard = span.push(samples, is_last=True)
+    heard = trim.span(is_last=True)
+    assert trim.span_begin is not None
     measurer.push(*voice.hear(heard, is_last=True))
-    measurer.place(span.begin + voice.begin, len(samples))
+    measurer.place(trim.span_begin + voice.begin, len(samples))
     return measurer.finish(voice.has_speech)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from streamer.core.audio import pcm
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, OffsetFilter, Samples
-from streamer.core.audio.trim import NOTHING, Span, Trim
+from streamer.core.audio.trim import NOTHING, Recent, Trim
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import StreamingLogMel
@@ -58,7 +58,6 @@ class Part:
         self._voice = TurnVoice()
         self._mel = StreamingLogMel()  # of the part between its first and last sound
         self._trim = Trim()
-        self._span = Span(self._trim)
         self.measurer = TurnMeasurer(turn) if measures else None
         self._frames = frames
         self._waiting: list[Frame] = []  # until it is known where the span begins
@@ -77,7 +76,7 @@ class Part:
         self._has_sound |= bool(samples.any())
         self._num_loud += int((np.abs(samples) > 10 ** (pcm.QUIET_DBFS / 20)).sum())
         heard = self._trim.push(samples)
-        self._judge(self._span.push(samples))
+        self._judge(self._trim.span())
         windows = tuple(self._mel.push(heard))
         maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
         found = Heard(self._turn, windows, maximum, num_heard, samples=heard, num_taken=num_taken)
@@ -102,12 +101,12 @@ class Part:
         measurer = self.measurer
         samples = self._trim.finish()
         rest = (*self._mel.push(samples), *self._mel.finish())
-        self._judge(self._span.push(NOTHING, is_last=True), is_last=True)
+        self._judge(self._trim.span(is_last=True), is_last=True)
         if measurer is not None:
             measurer.is_over = True
         has_speech, last_speech = self._voice.has_speech, self._voice.last_speech_sample
         if last_speech is not None and self._frames is None:
-            last_speech += self._span.begin
+            last_speech += self._trim.span_begin or 0
         maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
         heard = Heard(self._turn, (), maximum, num_heard, samples=samples, num_taken=num_taken)
         closed = Closed(
@@ -134,7 +133,8 @@ class Part:
         else:
             spoken, frames = self._voice.hear(spoken, is_last)
         if self.measurer is not None:
-            self.measurer.place(self._span.begin + self._voice.begin, self.num_samples)
+            begin = (self._trim.span_begin or 0) + self._voice.begin
+            self.measurer.place(begin, self.num_samples)
             self.measurer.push(spoken, frames)
 
     def _in_span(self, frames: list[Frame]) -> list[Frame]:
@@ -143,9 +143,9 @@ class Part:
         for frame in frames:
             self._waiting.append(frame.later(-self._begin))
             self._voice.count(self._waiting[-1])
-        if not self._span.is_open:
+        if self._trim.span_begin is None:
             return []
-        found = [frame.later(-self._span.begin) for frame in self._waiting]
+        found = [frame.later(-self._trim.span_begin) for frame in self._waiting]
         found = [frame for frame in found if frame.end_sample > 0]
         self._waiting.clear()
         if self._is_placed or not found:
@@ -188,11 +188,11 @@ class TurnCutter:
         self._encoding = encoding
         self._voice = VoiceActivity()
         self._detector = TurnDetector(rule) if rule else None
-        # With detection: frames and samples that no turn has taken yet; samples of the session
-        # before these; and samples whose frame was judged.
+        # With detection: frames and samples that no turn has taken yet, and samples whose frame
+        # was judged.
         self._frames: deque[Frame] = deque()
-        self._past = NOTHING
-        self._num_past = self._judged = 0
+        self._past = Recent()
+        self._judged = 0
         # samples before a turn that may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
@@ -221,7 +221,7 @@ class TurnCutter:
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing if there is none."""
         items = self._take(self._chunker.finish())
-        items += self._give(self._num_past + len(self._past))
+        items += self._give(self._past.end)
         self._restart()
         return items + self._close()
 
@@ -241,7 +241,7 @@ class TurnCutter:
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
-        self._before(self._num_past + len(self._past))
+        self._past.forget(self._past.end)
         self._restart()
         part, self._part, self._held = self._part, None, NOTHING
         if part is None:
@@ -253,7 +253,7 @@ class TurnCutter:
     def _restart(self) -> None:
         self._offset = OffsetFilter()
         if self._detector is not None:
-            self._detector.restart(self._num_past // SAMPLES_PER_MS)
+            self._detector.restart(self._past.begin // SAMPLES_PER_MS)
 
     def _take(self, chunk: Samples) -> list[Item]:
         samples = self._offset.push(chunk)
@@ -261,7 +261,7 @@ class TurnCutter:
             self.coach.push(samples)
         if self._detector is None:
             return [*self._open(), *self._push(samples)] if len(samples) else []
-        self._past = np.concatenate([self._past, samples])
+        self._past.add(samples)
         items: list[Item] = []
         for frame in self._voice.push(samples):
             self._judged = frame.end_sample
@@ -269,7 +269,7 @@ class TurnCutter:
             match self._detector.push(frame):
                 case int(at_ms), None:
                     self._forget(at_ms * SAMPLES_PER_MS)
-                    items += self._open(at_ms, self._num_past)
+                    items += self._open(at_ms, self._past.begin)
                 case int(at_ms), last_speech_ms:
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._close(at_ms, last_speech_ms)
@@ -281,19 +281,12 @@ class TurnCutter:
 
     def _give(self, end: int) -> list[Item]:
         """Give the turn in hand all samples before the session's sample `end`."""
-        samples = self._before(end)
+        samples = self._past.take(end)
         return self._push(samples) if self._part else []
 
     def _forget(self, end: int) -> None:
-        self._before(end)
-        _taken(self._frames, self._num_past)
-
-    def _before(self, end: int) -> Samples:
-        """Take the samples before the session's sample `end`."""
-        num = max(0, end - self._num_past)
-        samples, self._past = self._past[:num], self._past[num:]
-        self._num_past += len(samples)
-        return samples
+        self._past.forget(end)
+        _taken(self._frames, self._past.begin)
 
     def _push(self, samples: Samples) -> list[Item]:
         """Hear samples [n] of the turn in hand, in as many parts as it takes."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, at_landmark
+from streamer.core.audio.trim import LANDMARK_SAMPLES, LEAD_SAMPLES, MARGIN_SAMPLES, loudest
 from streamer.core.measures.density import STEP_FRAMES
 from streamer.core.measures.frames import HOP_SAMPLES
 from streamer.model.audio.mel import hann
@@ -233,7 +233,7 @@ BEFORE_SAMPLES = 768
 APART_SAMPLES = 2 * FRAME_SAMPLES
 GRID_SAMPLES = STEP_FRAMES * HOP_SAMPLES  # a step of the count of syllables
 KEPT_SAMPLES = 3 * SAMPLE_RATE_HZ  # before the speech, at most
-# Sought as if they were silent, at the begin of a Span: no noise there moves the first speech.
+# Sought as if they were silent, at the begin of a span: no noise there moves the first speech.
 SILENT_SAMPLES = MARGIN_SAMPLES + LEAD_SAMPLES // 2
 
 
@@ -296,12 +296,13 @@ class TurnVoice(VoiceActivity):
 
     def _place(self, first: int, is_last: bool) -> list[Frame]:
         """Begin with what is held, and judge it anew from the speech on."""
-        peak = self.begin + at_landmark(self._held, first - self.begin)
+        spoken = self._held[first - self.begin :]
+        peak = first + loudest(spoken[:LANDMARK_SAMPLES])
         self._drop(first - self._kept - self.begin)
         at = peak - -(-(peak - first + BEFORE_SAMPLES) // APART_SAMPLES) * APART_SAMPLES
         self.restart(at)
         lead = np.zeros(first - at, np.float32)  # silence: no noise before the speech counts
-        again = np.concatenate([lead, self._held[first - self.begin :]])
+        again = np.concatenate([lead, spoken])
         silence = np.zeros((self.begin - peak) % GRID_SAMPLES, np.float32)
         self.begin -= len(silence)
         self._held = np.concatenate([silence, self._held])

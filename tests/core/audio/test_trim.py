@@ -14,7 +14,6 @@ from streamer.core.audio.trim import (
     SOUND_SAMPLES,
     STEP_SAMPLES,
     TAIL_SAMPLES,
-    Span,
     Trim,
     trimmed,
 )
@@ -63,14 +62,13 @@ def test_a_span_is_what_is_heard_with_its_pauses_whole(begin, pause, piece):
     voice = np.concatenate([sound(1), silence(pause * SECOND), sound(1, 3)])
     turn = np.concatenate([silence(begin), voice, silence(3 * SECOND)])
     trim, given = Trim(), []
-    span = Span(trim)
     for at in range(0, len(turn), piece):
         trim.push(turn[at : at + piece])
-        given.append(span.push(turn[at : at + piece]))
+        given.append(trim.span())
     trim.finish()
-    found = np.concatenate([*given, span.push(silence(0), is_last=True)])
+    found = np.concatenate([*given, trim.span(is_last=True)])
     assert holds(found[MARGIN_SAMPLES:-MARGIN_SAMPLES], voice)
-    assert span.begin == begin - int(np.flatnonzero(found)[0])
+    assert trim.span_begin == begin - int(np.flatnonzero(found)[0])
 
 
 def test_a_pause_inside_is_heard_up_to_two_seconds():
@@ -95,11 +93,10 @@ def test_no_silence_after_a_sound_is_heard(seconds, room_dbfs):
 @pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
 def test_without_any_sound_the_last_two_seconds_are_heard(room):
     trim, room = Trim(), on_grid(room)
-    span = Span(trim)
     trim.push(room)
-    assert not len(span.push(room))
+    assert not len(trim.span())
     heard = trim.finish()
-    assert np.array_equal(span.push(silence(0), is_last=True), heard)
+    assert np.array_equal(trim.span(is_last=True), heard)
     assert len(heard) == KEPT_SAMPLES
     assert [len(trimmed(room[:num])) for num in (200, 0)] == [200, 0]
 
