@@ -121,7 +121,7 @@ class ModelJudge:
         mel = self._mel
         windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
         n = mel.num_samples
-        await self._target.hear(Heard(0, windows, mel.maximum, n, num_taken=n))
+        await self._target.hear(Heard(0, windows, mel.maximum, num_taken=n))
 
     async def finish(self) -> None:
         mel = self._mel

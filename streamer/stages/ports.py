@@ -137,7 +137,7 @@ class Parts:
         faults: tuple[str, ...] = (QUIET,) if closed.is_quiet else ()
         speech_s = audio_s
         # a turn without speech is not too short; measures that are shown have their own warnings
-        if stop_reason == "no_speech" or (measures is not None and closed.shows_measures):
+        if stop_reason == "no_speech" or closed.curves is not None:
             speech_s = math.inf
         elif measures is not None:
             faults += measures.faults_in("en")
@@ -155,7 +155,7 @@ class Parts:
             ttft_from_speech_ms=from_speech_ms,
             warning=turn_warning(counts, self.plan.mode, speech_s, name, trouble, faults),
             turn=closed.turn,
-            measures=measures if closed.shows_measures else None,
+            measures=None if closed.curves is None else measures,
             confidence=confidence,
             language=self.plan.rules.language,
             level_names=self.level_names,

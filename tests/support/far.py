@@ -130,7 +130,7 @@ def sound(seconds):
 async def hear(target, samples):
     """A turn's samples, a tenth of a second each time."""
     for at in range(0, len(samples), 1_600):
-        await target.hear(Heard(0, (), 0.0, len(samples), samples=samples[at : at + 1_600]))
+        await target.hear(Heard(0, (), 0.0, samples=samples[at : at + 1_600]))
 
 
 async def spoken(link, seconds):

@@ -76,7 +76,7 @@ class ToyHearing:
         whole = len(data) & ~1
         samples, self._held = samples_of(data[:whole]), data[whole:]
         self._num += len(samples)
-        return [*opened, Heard(self.num_turns - 1, (), 0.0, self._num, samples=samples)]
+        return [*opened, Heard(self.num_turns - 1, (), 0.0, samples=samples)]
 
     def commit(self):
         if self._num is None:

@@ -15,7 +15,7 @@ async def turn_without_socket(terms, *pieces, weights=None):
     cloud = SimpleNamespace(clock=lambda: 0.0, why_not=None, verifier=verifier, **HEARS)
     turn = RemoteTarget(cloud, terms)
     for samples in pieces:
-        await turn.hear(Heard(0, (), 0.0, len(samples), samples=samples))
+        await turn.hear(Heard(0, (), 0.0, samples=samples))
     if weights is not None:
         await turn.finish(None, weights)
     return turn

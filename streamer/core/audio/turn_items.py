@@ -21,7 +21,7 @@ class TurnOpened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Windows that are complete now, the log-mel's maximum so far, and how many samples are in it.
+    """Windows that are complete now, and the log-mel's maximum so far.
 
     provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
     float32, those that are heard now, for a model that hears them elsewhere. num_taken: how long
@@ -32,7 +32,6 @@ class Heard:
     turn: int
     windows: tuple[Any, ...]
     maximum: float
-    num_samples: int
     provisional: Any = None
     samples: Any = None
     num_taken: int = 0
@@ -58,8 +57,8 @@ class Closed:
     goes_on: bool = False
     # the turn's SpeechMeasures, unless nothing needs them; computes, so call it off the event loop
     measures: Callable[[], Any] | None = None
-    shows_measures: bool = False  # they were asked for, not only needed for the words
-    curves: Callable[[], Any] | None = None  # its Curves, likewise
+    # its Curves, likewise, where measures were asked for, not only needed for the words
+    curves: Callable[[], Any] | None = None
     is_quiet: bool = False  # there is sound, and hardly a sample of it is over QUIET_DBFS
 
 

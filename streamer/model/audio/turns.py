@@ -78,8 +78,8 @@ class Part:
         heard = self._trim.push(samples)
         self._judge(self._trim.span())
         windows = tuple(self._mel.push(heard))
-        maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
-        found = Heard(self._turn, windows, maximum, num_heard, samples=heard, num_taken=num_taken)
+        maximum, num_taken = self._mel.maximum, self.num_samples
+        found = Heard(self._turn, windows, maximum, samples=heard, num_taken=num_taken)
         if self._every is None or not self._voice.has_speech:
             return found
         # an update begins after a window that ends soon after it is due
@@ -107,8 +107,8 @@ class Part:
         has_speech, last_speech = self._voice.has_speech, self._voice.last_speech_sample
         if last_speech is not None and self._frames is None:
             last_speech += self._trim.span_begin or 0
-        maximum, num_heard, num_taken = self._mel.maximum, self._mel.num_samples, self.num_samples
-        heard = Heard(self._turn, (), maximum, num_heard, samples=samples, num_taken=num_taken)
+        maximum, num_taken = self._mel.maximum, self.num_samples
+        heard = Heard(self._turn, (), maximum, samples=samples, num_taken=num_taken)
         closed = Closed(
             self._turn,
             rest,
@@ -120,7 +120,6 @@ class Part:
             last_speech_ms,
             goes_on,
             partial(measurer.finish, has_speech) if measurer else None,
-            shows_measures,
             measurer.curves if measurer and shows_measures else None,
             is_quiet=self._has_sound and self._num_loud < LOUD_SAMPLES,
         )
