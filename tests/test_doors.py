@@ -1,7 +1,6 @@
 """Rooms import only what they may; importing is instant and without torch."""
 
 import ast
-import functools
 import os
 import sys
 import tomllib
@@ -48,17 +47,14 @@ EXTRAS = {  # extra -> (our modules it may import beside its own, others beside 
 FORBIDDEN_IN_CORE = named("asyncio socket threading time random selectors ssl http urllib")
 
 
-@functools.cache
 def imports_of(file):
     """Modules, those under TYPE_CHECKING and inside functions included."""
-    found = []
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            found.append(node.module)
-    return found
+            yield node.module
 
 
 def check(file, ours, others, own=()):
@@ -81,12 +77,11 @@ def test_a_room_imports_only_through_its_doors():
         if room == "extras":
             continue
         check(file, *ROOMS.get(room, (None, None)))
-        names = imports_of(file)
-        if room == "core":
-            assert not FORBIDDEN_IN_CORE & {name.partition(".")[0] for name in names}, file
-        # the top names extras for type checkers, and loads them when they are used
-        named_extras = [name for name in names if name.startswith("streamer.extras.")]
-        assert file == PACKAGE / "__init__.py" or not named_extras, f"{file}: {named_extras}"
+        for name in imports_of(file):
+            assert room != "core" or name.partition(".")[0] not in FORBIDDEN_IN_CORE, file
+            # the top names extras for type checkers, and loads them when they are used
+            is_named = name.startswith("streamer.extras.") and file != PACKAGE / "__init__.py"
+            assert not is_named, f"{file}: {name}"
 
 
 def test_an_extra_imports_the_public_api_and_what_its_door_names():

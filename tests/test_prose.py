@@ -54,35 +54,31 @@ def texts_of_python(source):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and len(text.split()) >= LEAST_WORDS:
             yield text
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    told = [token for token in tokens if token.type == tokenize.COMMENT]
-    comments = [(token.start[0], token.string.lstrip("#: ")) for token in told]
-    text, last = "", 0
-    for line, comment in [*comments, (-1, "")]:
-        if line != last + 1:
-            yield text
-            text = ""
-        text, last = f"{text} {comment}".strip(), line
+    comments = {}  # the last line of each -> its text so far
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, said = token.start[0], token.string.lstrip("#: ")
+            comments[line] = f"{comments.pop(line - 1, '')} {said}"
+    yield from comments.values()
 
 
 def texts_of(path):
     source = path.read_text("utf-8")
     if path.suffix == ".py":
-        yield from texts_of_python(source)
-    elif path.suffix == ".js":
-        yield from re.findall(r"// (.*)", source)
-    else:
-        prose = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]*`", " ", source, flags=re.S)
-        yield from re.split(r"\n\s*\n|\n *(?:[-*|#]|\d+\.) ?", prose)
+        return texts_of_python(source)
+    if path.suffix == ".js":
+        return re.findall(r"// (.*)", source)
+    prose = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]*`", " ", source, flags=re.S)
+    return re.split(r"\n\s*\n|\n *(?:[-*|#]|\d+\.) ?", prose)
 
 
 def files_of(area):
     place = ROOT / area
     if place.is_file():
         return [place]
+    inner = [ROOT / other for other in BOUNDS if other.startswith(area + "/")]
+    inner.append(Path(__file__))  # it quotes the habits
     found = [path for suffix in ("py", "js", "md") for path in place.rglob(f"*.{suffix}")]
-    found = [path for path in found if path != Path(__file__)]  # it quotes the habits
-    inner = [ROOT / other for other in BOUNDS if other != area and other.startswith(area + "/")]
     return [f for f in found if not any(f.is_relative_to(each) for each in inner)]
 
 

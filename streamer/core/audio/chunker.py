@@ -103,15 +103,14 @@ class Chunker:
 
         An incomplete last frame (an odd byte) cannot be heard, and is dropped.
         """
-        mono, high_band = self._mixer.finish(), self._high_band
+        nothing = np.zeros((0, self.channels), np.float32)
+        mono, high_band = self._mixer.push(nothing, is_last=True), self._high_band
         self._begin()
         if self._resampler is None:
             return mono
         tail: Samples = self._resampler.resample_chunk(mono, last=True)
         self._resampler.clear()
-        if high_band is None:
-            return tail
-        return np.concatenate([high_band.push(tail), high_band.finish()])
+        return tail if high_band is None else high_band.push(tail, is_last=True)
 
 
 BLOCKS_PER_S = 20
@@ -132,20 +131,15 @@ class Mixer:
         self._energies = np.zeros(channels)  # of the last blocks
         self._heard: int | None = None  # the channel, once one held sound
 
-    def push(self, frames: Samples) -> Samples:
+    def push(self, frames: Samples, is_last: bool = False) -> Samples:
         """Take frames [n, channels]; return the samples that are known now [m]."""
         if frames.shape[1] == 1:
             return frames[:, 0].copy()
         held = np.concatenate([self._held, frames])
-        num = len(held) // self._size * self._size
+        num = len(held) if is_last else len(held) // self._size * self._size
         self._held = held[num:].copy()
-        blocks = held[:num].reshape(-1, self._size, held.shape[1])
+        blocks = [held[at : at + self._size] for at in range(0, num, self._size)]
         return np.concatenate([np.zeros(0, np.float32), *map(self._mix, blocks)])
-
-    def finish(self) -> Samples:
-        """The samples that were held back [m]."""
-        rest, self._held = self._held, self._held[:0]
-        return self._mix(rest) if len(rest) else np.zeros(0, np.float32)
 
     def _mix(self, block: Samples) -> Samples:
         """One block [n, channels]; where the channel changes, it fades into the other. Silence as

@@ -51,9 +51,11 @@ class HighBand:
         self._sum = self._weight = 0.0  # of the mean power so far
         self._has_start = False  # the first half of the first frame lies before the clip
 
-    def push(self, samples: Samples) -> Samples:
-        """Take samples [n]; return those that are known now."""
-        held = np.concatenate([self._held, samples])
+    def push(self, samples: Samples, is_last: bool = False) -> Samples:
+        """Take samples [n]; return those that are known now. is_last: the clip ends here."""
+        num_open = len(self._held) + len(samples) - (0 if self._has_start else HOP_SAMPLES)
+        silence = np.zeros(FRAME_SAMPLES if is_last else 0, np.float32)
+        held = np.concatenate([self._held, samples, silence])
         num = max(0, len(held) // HOP_SAMPLES - 1)
         self._held = held[num * HOP_SAMPLES :].copy()
         if not num:
@@ -69,12 +71,7 @@ class HighBand:
             found[at : at + firsts.size] += (before + firsts).reshape(-1)
         if not self._has_start:
             self._has_start, found = True, found[HOP_SAMPLES:]
-        return found
-
-    def finish(self) -> Samples:
-        """The clip's last samples."""
-        left = len(self._held) - (0 if self._has_start else HOP_SAMPLES)
-        return self.push(np.zeros(FRAME_SAMPLES, np.float32))[:left]
+        return found[:num_open]
 
     def _noise(self, frames: Floats) -> Floats:
         """The noise to add, in frames [n, FRAME_SAMPLES]."""

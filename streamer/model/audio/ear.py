@@ -140,7 +140,7 @@ class SoundTrack:
 class TurnMeasurer:
     """Measures of one turn, so far and whole.
 
-    `push` and `place` only take, from one thread. The others compute, on any thread. Their results
+    `push` only takes, from one thread. The others compute, on any thread. Their results
     depend on the samples alone, not on their cut or on when `work` was called. At most the whole
     turn waits to be heard.
     """
@@ -156,14 +156,14 @@ class TurnMeasurer:
         self._is_heard = False  # to its last sample
         self._whole: SpeechMeasures | None = None
 
-    def push(self, samples: Floats, frames: Sequence[Frame]) -> None:
+    def push(
+        self, samples: Floats, frames: Sequence[Frame], begin: int = 0, num_taken: int = 0
+    ) -> None:
         """Take samples [n] float32 at 16 kHz, and the frames that voice activity made of the turn
-        since the last push. They may end before the samples do."""
-        self._waiting.append((samples, frames))
-
-    def place(self, begin: int, num_taken: int) -> None:
-        """The turn has `num_taken` samples so far; the first pushed one is its sample `begin`."""
+        since the last push. They may end before the samples do. The turn has `num_taken` samples so
+        far; the first pushed one is its sample `begin`."""
         self._placed = begin, num_taken
+        self._waiting.append((samples, frames))
 
     def work(self, tells: bool = False) -> Measures | None:
         """Hear the samples that wait, if they are enough. tells: return the measures so far if
@@ -246,8 +246,8 @@ def measure(samples: Floats) -> SpeechMeasures:
     trim.finish()
     heard = trim.span(is_last=True)
     assert trim.span_begin is not None
-    measurer.push(*voice.hear(heard, is_last=True))
-    measurer.place(trim.span_begin + voice.begin, len(samples))
+    spoken, frames = voice.hear(heard, is_last=True)
+    measurer.push(spoken, frames, trim.span_begin + voice.begin, len(samples))
     return measurer.finish(voice.has_speech)
 
 

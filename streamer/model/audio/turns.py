@@ -133,8 +133,7 @@ class Part:
             spoken, frames = self._voice.hear(spoken, is_last)
         if self.measurer is not None:
             begin = (self._trim.span_begin or 0) + self._voice.begin
-            self.measurer.place(begin, self.num_samples)
-            self.measurer.push(spoken, frames)
+            self.measurer.push(spoken, frames, begin, self.num_samples)
 
     def _in_span(self, frames: list[Frame]) -> list[Frame]:
         """The session's frames, counted from the span's begin, once that is known. The first ones

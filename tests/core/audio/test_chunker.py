@@ -49,8 +49,7 @@ def test_equals_soxr_offline(rate):
     heard = hear(Chunker(rate), x, range(0, len(x), 997))
     assert abs(len(heard) - len(x) * 16_000 / rate) <= 1
     if rate == TELEPHONE_HZ:  # it has a guess of what was cut off beside it: test_pcm.py
-        high_band = HighBand()
-        expected = np.concatenate([high_band.push(expected), high_band.finish()])
+        expected = HighBand().push(expected, is_last=True)
     np.testing.assert_allclose(heard, expected, atol=1e-6)
 
 
@@ -98,8 +97,7 @@ VOICE, OTHER = (np.float32(0.1) * noise(2 * RATE, seed) for seed in (0, 1))
 
 
 def mixed(*channels):
-    mixer = Mixer(len(channels), RATE)
-    return np.concatenate([mixer.push(np.column_stack(channels)), mixer.finish()])
+    return Mixer(len(channels), RATE).push(np.column_stack(channels), is_last=True)
 
 
 def sound_of(case):
