@@ -12,7 +12,7 @@ from speech import RATE_HZ, pcm, recording, speech, wav
 
 from streamer import Describer, Description, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
-from streamer.commands.screen import table_of
+from streamer.commands.describe import table_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import JSON_FIELDS

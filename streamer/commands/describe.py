@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import anyio
@@ -11,14 +12,113 @@ import anyio.to_thread
 
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions, reference_of
-from streamer.commands.process import Failed, fail, opened, put, put_json, recordings_of, run_async
-from streamer.commands.screen import Screen, Take, show_filled, show_intervals
+from streamer.commands.process import (
+    Failed,
+    aligned,
+    fail,
+    opened,
+    put,
+    put_json,
+    recordings_of,
+    run_async,
+    told_of,
+)
 from streamer.config import Config, ConfigError, combined
 from streamer.core.conversation import conversation
-from streamer.core.description import Description
+from streamer.core.description import Description, TextDelta, one_line
+from streamer.core.measures.speech_measures import ABSOLUTE
+from streamer.core.readings import ABSENT, readings_of
+from streamer.core.text.chinese import comma, told
+from streamer.core.timeline import main_measures
 from streamer.describer import Describer
 from streamer.intervals import filled_pauses, measure_intervals, read_intervals
+from streamer.progress import clock
 from streamer.timeline import check_target, write_timeline
+
+NO_VOICE = "pitch for this voice unknown: no pitch is heard, or auto has fewer than two turns"
+
+
+@dataclass(frozen=True)
+class Take:
+    """A recording, or one channel of it."""
+
+    file: str
+    channel: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types."""
+        return {"file": self.file} | ({} if self.channel is None else {"channel": self.channel})
+
+    def __str__(self) -> str:
+        return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
+
+
+class Screen:
+    """One take's output. Text goes out as it commits, unless several are described at once."""
+
+    def __init__(self, take: Take, options: DescribeOptions, num_takes: int) -> None:
+        has_name = num_takes > 1 and not options.quiet
+        self._take, self._options = take, options
+        self._name = f"{one_line(str(take))}: " if has_name else ""
+        self._held = ""  # text to show at once at the end
+        self._from_s: float | None = None
+        self._is_begun = False
+
+    def delta(self, delta: TextDelta) -> None:
+        """A piece of the sentence. A part of a long recording begins a line with its time."""
+        if self._options.json:
+            return
+        piece = one_line(delta.text)  # a model may write control characters
+        if not self._is_begun or delta.from_s != self._from_s:
+            has_time = delta.from_s is not None and not self._options.quiet
+            time = f"[{clock(delta.from_s or 0)}] " if has_time else ""
+            piece = ("\n" if self._is_begun else "") + self._name + time + piece
+            self._is_begun, self._from_s = True, delta.from_s
+        self._put(piece)
+
+    def end(self) -> None:
+        """Close the line, and show all."""
+        if self._is_begun:
+            self._put("\n")
+        put(self._held, end="")
+
+    def failed(self, error: Exception) -> None:
+        """Earlier text stays; the reason goes to stderr and into the recording's object."""
+        told = told_of(error)
+        reason = told or f"{type(error).__name__}: {error}; this is a defect of streamer"
+        self.end()
+        if self._options.json:
+            put_json({**self._take.as_json(), "error": getattr(error, "reason", reason)})
+        fail(told or f"{self._take}: {reason}, please report it")
+
+    def done(self, result: Description) -> None:
+        options, measures = self._options, result.measures
+        notes: list[str] = []
+        if not (options.json or self._is_begun):  # no speech
+            self._put(self._name.rstrip() + "\n")
+        self.end()
+        if options.json:
+            put_json(result.as_json())
+        elif measures is not None and options.measures:
+            put(table_of(result))
+        if options.pitch_reference is not None and not options.json:
+            put(voice_lines(result))
+        if not (options.json or options.quiet):
+            if measures is not None and not options.measures:
+                notes += measures.faults_in("en")
+            if result.stop_reason == "no_speech":
+                notes.append("no speech was heard, so there is no sentence")
+        # a cut file fails the command, so its reason is no mere warning
+        if result.warning is not None and (result.is_cut or not options.quiet):
+            notes.append(result.warning)
+        for note in notes:
+            fail(f"{self._take}: {note}")
+
+    def _put(self, text: str) -> None:
+        if self._options.jobs == 1:
+            put(text, end="")
+        else:
+            self._held += text
 
 
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
@@ -88,19 +188,43 @@ async def _describe(
         screen.failed(error)
         return None
     screen.done(result)
-    await anyio.to_thread.run_sync(_show_more, take, options, result.language)
+    if options.intervals is not None:
+        await anyio.to_thread.run_sync(_show_intervals, take, options, result.language)
+    if options.filled_pauses:
+        await anyio.to_thread.run_sync(_show_filled, take, options, result.language)
     return result
 
 
-def _show_more(take: Take, options: DescribeOptions, language: str) -> None:
-    """Show intervals and filled pauses, if they were asked for."""
-    if options.intervals is not None:
-        intervals = read_intervals(options.intervals)
-        measures = measure_intervals(take.file, intervals, take.channel, options.track)
-        show_intervals(take.file, intervals, measures, options, language)
-    if options.filled_pauses:
-        filled = filled_pauses(take.file, take.channel, options.track)
-        show_filled(take, filled, options.json, language)
+def _show_intervals(take: Take, options: DescribeOptions, language: str) -> None:
+    """An object, or a table with a line for each interval."""
+    intervals = read_intervals(options.intervals or "")
+    measures = measure_intervals(take.file, intervals, take.channel, options.track)
+    pairs = list(zip(intervals, measures, strict=True))
+    if options.json:
+        rows = [asdict(each) | {"measures": found.as_json()} for each, found in pairs]
+        put_json({"file": take.file, "intervals": rows})
+        return
+    table = []
+    for each, found in pairs:
+        cells = [f"{each.start_s:.2f}-{each.end_s:.2f} s"]
+        for form, value in main_measures(found):
+            cells.append(ABSENT if value is None else told(language, form, value))
+        table.append([*cells, one_line(each.text)])
+    put("\n".join(aligned(table)))
+
+
+def _show_filled(take: Take, options: DescribeOptions, language: str) -> None:
+    """The filled pauses, as an object or a line."""
+    found = filled_pauses(take.file, take.channel, options.track)
+    if options.json:
+        put_json({**take.as_json(), "filled_pauses": found.as_json()})
+        return
+    times = ", ".join(f"{begin:.1f}" for begin, _ in found.times_s)
+    parts = [told(language, "filled pauses: {}", len(found))]
+    if found.per_min is not None:
+        parts.append(told(language, "{:.1f} per minute", found.per_min))
+    parts += [told(language, "at {} s", times)] if times else []
+    put(f"  {comma(language).join(parts)}")
 
 
 def _show_together(channels: Sequence[Description], options: DescribeOptions) -> bool:
@@ -131,3 +255,46 @@ def takes_of(file: str, options: DescribeOptions) -> list[Take]:
         with suppress(AudioError), open_audio(file, options.track) as audio:
             return [Take(file, channel) for channel in range(audio.channels)]
     return [Take(file)]
+
+
+def table_of(result: Description) -> str:
+    """One line for each attribute: its word, its number with the error to expect, how sure the word
+    is; then details and warnings, all in the sentence's language. Needs measures."""
+    m, language, lines, warnings = result.measures, result.language, [], []
+    assert m is not None
+    if result.stop_reason != "no_speech":
+        lines = aligned(
+            [
+                (
+                    told(language, reading.attribute),
+                    reading.name or ABSENT,
+                    reading.number(language),
+                    told(language, reading.certainty),
+                )
+                for reading in readings_of(result)
+            ]
+        )
+        warnings = [f"  ! {warning}" for warning in m.warnings_in(language)]
+    # the recording, and measures that no attribute is a level of
+    details = [
+        ("noise {:.0f} dB below the speech", m.snr_db),
+        ("1 pause" if m.pause_count == 1 else "{:d} pauses", m.pause_count or None),
+        ("the longest {:.1f} s", m.longest_pause_s or None),
+        ("pitch spans {:.0f} semitones", m.pitch_range_semitones),
+        ("loudness spans {:.0f} dB", m.level_range_db),
+        ("{:.2f} % clipped", 100 * m.clipped_share or None),
+        (ABSOLUTE, m.pitch_median_hz),
+    ]
+    known = [told(language, "{:.1f} s of speech in {:.1f} s", m.speech_s, m.audio_s)]
+    known += [told(language, form, value) for form, value in details if value is not None]
+    return "\n".join([*lines, f"  {comma(language).join(known)}", *warnings])
+
+
+def voice_lines(result: Description) -> str:
+    """How high the pitch is for this voice; of a long recording a line for each part."""
+    language = result.language
+    if not result.parts:
+        pitch = result.voice_pitch
+        return f"  {pitch.told_in(language) if pitch else told(language, NO_VOICE)}"
+    rows = [(clock(part.start_s), part.voice_pitch) for part in result.parts]
+    return "\n".join(f"  [{at}] {p.told_in(language) if p else ABSENT}" for at, p in rows)

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from streamer.audio.source import AudioError
-from streamer.commands.options import LabelOptions, reference_of
+from streamer.commands.options import LabelOptions
 from streamer.commands.process import Failed, each_done, fail, interrupt, plain, recordings_of, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
-from streamer.core.measures.speech_measures import PitchReference, SpeechMeasures, Voice, VoicePitch
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.intervals import Interval, measured_with_warning, read_intervals
 from streamer.model.devices import num_cores
 from streamer.progress import Bar
@@ -56,10 +56,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     if not any(map(os.path.exists, options.files)):
         raise Failed(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(recordings_of(options.files)))
-    kind, reference = options.intervals, reference_of(options.pitch_reference)
+    kind = options.intervals
     made = made_with(config) if kind is None else f"intervals {kind}"
-    if reference is not None:
-        made += f", pitch_reference {options.pitch_reference}"
     rows = Rows(Path(options.out))
     todo = rows.left_of(files, made)
     if num_other := sum(plain(file) in rows.done for file in todo):
@@ -69,7 +67,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C, so that its processes are ended
     try:
         jobs = min(options.jobs or num_cores(), len(todo))
-        _label_all(todo, partial(label, config, kind, reference, made), jobs, rows)
+        _label_all(todo, partial(label, config, kind, made), jobs, rows)
         rows.publish(files)
     except BrokenProcessPool:
         told = "processes end as they work (too little memory?); take fewer --jobs to go on"
@@ -150,9 +148,7 @@ def _in_processes(
     return list(in_hand.values())
 
 
-def label(
-    config: Config, kind: str | None, reference: PitchReference, made_with: str, file: str
-) -> Labelled:
+def label(config: Config, kind: str | None, made_with: str, file: str) -> Labelled:
     """Label one recording, in a process of its own: its rows, or one with its error. kind: of the
     file of intervals beside it. Raises Failed if none can be described."""
     from streamer.blocking import describe
@@ -161,11 +157,10 @@ def label(
     with warnings.catch_warnings(record=True) as warned:
         try:
             if kind is None:
-                found = describe(file, config, pitch_reference=reference)
-                rows = [row_of(found, reference, made_with)]
+                rows = [row_of(describe(file, config), made_with)]
             else:
                 intervals = read_intervals(Path(file).with_suffix(f".{kind}"))
-                rows = rows_of_intervals(file, intervals, reference, made_with)
+                rows = rows_of_intervals(file, intervals, made_with)
         except (AudioError, ConfigError, ModelError) as error:
             if kind is None and not isinstance(error, AudioError):
                 raise Failed(str(error)) from None
@@ -175,10 +170,10 @@ def label(
     return rows, [str(each.message) for each in warned]
 
 
-def row_of(found: Description, reference: PitchReference, made_with: str) -> Row:
+def row_of(found: Description, made_with: str) -> Row:
     """All columns of a recording."""
     row: Row = {"file": found.file, "text": found.text, "duration": round(found.audio_s, 3)}
-    row |= _measured(found.measures, found.voice_pitch, reference)
+    row |= _measured(found.measures)
     for name in ATTRIBUTES:
         level: Mapping[str, Any] = found.levels.get(name) or {}
         p = (found.confidence or {}).get(name)
@@ -189,39 +184,28 @@ def row_of(found: Description, reference: PitchReference, made_with: str) -> Row
     return row | _ending(warnings, made_with)
 
 
-def rows_of_intervals(
-    file: str, intervals: Sequence[Interval], reference: PitchReference, made_with: str
-) -> list[Row]:
+def rows_of_intervals(file: str, intervals: Sequence[Interval], made_with: str) -> list[Row]:
     """A row for each interval of a recording."""
     measured, warning = measured_with_warning(file, intervals)
-    voice = Voice(reference)
-    for measures in measured:
-        voice.add(measures)
     rows = []
     for number, (each, measures) in enumerate(zip(intervals, measured, strict=True)):
         row: Row = {"file": file, "start_s": each.start_s, "end_s": each.end_s}
         row |= {"transcript": each.text, "interval": number, "num_intervals": len(intervals)}
         row["duration"] = round(each.end_s - each.start_s, 3)
-        row |= _measured(measures, voice.of(measures), reference)
+        row |= _measured(measures)
         is_late = measures.audio_s < each.end_s - each.start_s - 0.02
         rows.append(row | _ending([warning, ENDS if is_late else None], made_with))
     return rows
 
 
-def _measured(
-    measures: SpeechMeasures | None, pitch: VoicePitch | None, reference: PitchReference
-) -> Row:
+def _measured(measures: SpeechMeasures | None) -> Row:
     known = {} if measures is None else measures.as_json()
-    row = {  # named as in corpora of described speech
+    return {  # named as in corpora of described speech
         "utterance_pitch_mean": known.get("pitch_mean_hz"),
         "utterance_pitch_std": known.get("pitch_sd_hz"),
         "snr": known.get("snr_db"),
         **{name: known.get(name) for name in MEASURED},
     }
-    if reference is not None:
-        row["voice_pitch_semitones"] = None if pitch is None else round(pitch.semitones, 2)
-        row["voice_pitch_level"] = None if pitch is None else pitch.level
-    return row
 
 
 def _ending(warnings: Sequence[str | None], made_with: str) -> Row:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,8 +15,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.commands.options import ListenOptions
-from streamer.commands.process import Failed, fail, opened, put, run_async, tell
-from streamer.commands.screen import aligned
+from streamer.commands.process import Failed, aligned, fail, opened, put, run_async, tell
 from streamer.config import Config, ConfigError, combined
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
@@ -29,7 +29,6 @@ from streamer.stages.events import CoachEvent, TurnFailed
 PIECE_S = 0.02
 MOST_PIECES = 500  # that wait, 10 s: later ones are left out
 SHOWN_S = 2  # of speech that the gauges are of
-NUDGE_S = 4.0  # for which a word stays
 WORDS = {
     "too_fast": "slow down",
     "too_slow": "speed up",
@@ -45,7 +44,7 @@ NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
     """Run until Ctrl-C. Raises ConfigError, ModelError, Failed."""
     config = combined(None, given)
-    if (why := missing("streamer listen", "rich", "sounddevice")) is not None:
+    if (why := missing("streamer listen", "sounddevice")) is not None:
         raise ConfigError(f"{why}; {NO_PORTAUDIO}" if "cannot be loaded" in why else why)
     return run_async(_listen, options, config)
 
@@ -65,9 +64,10 @@ async def _listen(options: ListenOptions, config: Config) -> int:
 
             group.start_soon(feed)
             group.start_soon(_end_on_interrupt, end, group.cancel_scope)
-            with Screen(describer.languages[0]) as screen:
-                async for event in session:
-                    screen.show(event)
+            screen = Screen(describer.languages[0])
+            async for event in session:
+                screen.show(event)
+            screen.erase()
             group.cancel_scope.cancel()
     return 0
 
@@ -137,43 +137,34 @@ class Screen:
     all that stands beside them."""
 
     def __init__(self, language: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self._language = language
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._nudge = "", 0.0  # its word, and until when it shows, in seconds of the session
-
-    def __enter__(self) -> Screen:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._num_drawn = 0  # lines of gauges
 
     def show(self, event: Any) -> None:
         match event:
-            case Measures() if self._live.is_started:
-                word, until_s = self._nudge
+            case Measures() if sys.stderr.isatty():
+                self.erase()
                 lines = gauges(event.last.get(SHOWN_S, event.so_far), self._language)
-                lines.append(f"  {word if event.heard_s < until_s else ''}")
-                self._live.update("\n".join(lines), refresh=True)
+                tell("\n".join(lines))
+                self._num_drawn = len(lines)
             case CoachEvent(wire_type="streamer.nudge"):
                 nudge: Any = event
-                word = told(self._language, WORDS[nudge.kind])
-                self._nudge = word, nudge.t_s + NUDGE_S
-                if not self._console.is_terminal:
-                    tell(f"  {word}")
+                self.erase()
+                tell(f"  {told(self._language, WORDS[nudge.kind])}")
             case Description():
-                self._live.update("", refresh=self._live.is_started)
+                self.erase()
                 if event.text:
                     put(one_line(event.text))
                 if event.warning:
                     fail(event.warning)
             case TurnFailed():
                 fail(event.message)
+
+    def erase(self) -> None:
+        """Write before anything else is written to the terminal."""
+        if self._num_drawn:
+            print(f"\x1b[{self._num_drawn}F\x1b[J", end="", file=sys.stderr, flush=True)
+        self._num_drawn = 0
 
 
 def gauges(found: SpeechMeasures, language: str) -> list[str]:

@@ -51,15 +51,6 @@ pipeline_option = partial(
     "a TOML file of the model's options; the command line overrides it",
     metavar="FILE",
 )
-reference_option = partial(
-    option,
-    None,
-    "a voice's usual pitch in Hz, to also tell low and high for this voice; auto: the median "
-    "of the turns of a recording over 60 s, or of --intervals",
-    metavar="HZ",
-    unset="none",
-)
-json_option = partial(option, False, "JSON on stdout, nothing else")
 port_option = partial(
     option, help="port to listen on; 0: any free one", group=LISTEN, ge=0, le=65_535, metavar="P"
 )
@@ -79,7 +70,9 @@ class DescribeOptions:
     pip install '.[plot]'"""
     intervals: str | None = option(None, metavar="FILE")
     """measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json"""
-    pitch_reference: str | None = reference_option()
+    pitch_reference: str | None = option(None, metavar="HZ", unset="none")
+    """a voice's usual pitch in Hz, to also tell low and high for this voice; auto: the median of
+    the turns of a recording over 60 s"""
     filled_pauses: bool = option(False)
     """count filled pauses (um, 嗯) by their sound; it misses up to about half of them"""
     channels: Literal["mixed", "apart"] = option("mixed")
@@ -95,9 +88,7 @@ class CompareOptions:
 
     files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
     """two recordings: the first take, the second"""
-    pitch_reference: float | None = option(None, ge=30, le=1000)
-    """a voice's usual pitch in Hz, to also tell low and high for this voice"""
-    json: bool = json_option()
+    json: bool = option(False, "JSON on stdout, nothing else")
 
     def __post_init__(self) -> None:
         if len(self.files) != 2:
@@ -124,7 +115,6 @@ class LabelOptions:
     intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(None)
     """rows of measures of the intervals in the file of this kind beside each recording, in place of
     sentences"""
-    pitch_reference: str | None = reference_option()
     pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
@@ -155,7 +145,7 @@ class CalibrateOptions:
         unset="the edge's own streamer.json, except for the embedded one",
     )
     """DIR: a copy of the edge with the new thresholds; FILE.json: its card alone"""
-    json: bool = json_option()
+    json: bool = option(False, "JSON on stdout, nothing else")
 
     def __post_init__(self) -> None:
         if not Config(cloud=self.cloud).loads_cloud:
@@ -170,7 +160,7 @@ class ModelsOptions:
     files: tuple[str, ...] = option((), metavar="DIR", positional=True)
     """also the model of this directory, or the models in it; the embedded pair and the hub's cache
     are always listed"""
-    json: bool = json_option()
+    json: bool = option(False, "JSON on stdout, nothing else")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,20 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from unicodedata import east_asian_width
 
 from streamer.config import Config, ConfigError
 from streamer.core.description import one_line
@@ -96,6 +105,21 @@ def put_json(row: Mapping[str, Any], indent: int | None = None) -> None:
     """An object on stdout, on a line of its own unless it is indented."""
     plain_row = {name: plain(value) for name, value in row.items()}
     put(json.dumps(plain_row, ensure_ascii=False, indent=indent))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, two blanks before each column."""
+
+    def columns(text: str) -> int:  # of a terminal: a Chinese character takes two
+        return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        line = "".join("  " + text + " " * (width - columns(text)) for text, width in cells)
+        lines.append(line.rstrip())
+    return lines
 
 
 def plain(value: Any) -> Any:

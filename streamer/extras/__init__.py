@@ -37,7 +37,6 @@ BRINGS = {
     "opentelemetry.exporter.otlp.proto.http": "otel",
     "matplotlib": "plot",
     "sounddevice": "listen",
-    "rich": "listen",
 }
 
 
