@@ -33,7 +33,7 @@ from streamer.stages.ports import Side
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
-    from streamer.net.link.served_turn import ServedTurn, VerifierModel
+    from streamer.net.link.server import ServedTurn, VerifierModel
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # for the first connection: most take less
@@ -87,7 +87,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    from streamer.net.link.served_turn import VerifierModel  # late: it needs websockets
+    from streamer.net.link.server import VerifierModel  # late: it needs websockets
 
     vocabulary, card = thinker.vocabulary, thinker.card
     return VerifierModel(

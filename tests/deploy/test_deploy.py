@@ -16,7 +16,7 @@ from processes import ended
 from toy_parts import MODEL
 
 from streamer.cli import build_parser
-from streamer.extras.fleet.director import TARGETS, Director, Roster
+from streamer.extras.fleet.director import TARGETS, Director
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import RealtimeServer
@@ -58,7 +58,7 @@ def metric_names():
     for service in services:
         service.metrics.build("1.2.3")
         service.start(SimpleNamespace(start_soon=lambda *_: None))
-    services.append(Director(Roster(), None, None))
+    services.append(Director({}, None, None))
     texts = [service.metrics.text().decode() for service in services]
     return {name for text in texts for name in re.findall(r"^(\w+)[{ ]", text, re.M)}
 

@@ -30,7 +30,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.layout import entries
 from streamer.model.checkpoint.weights import ModelError
-from streamer.net.link.served_turn import Broken, ServedTurn, VerifierModel
+from streamer.net.link.server import Broken, ServedTurn, VerifierModel
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import Refused, decode

@@ -13,7 +13,7 @@ from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
 from streamer.core.decoding.plan import Plan, Refusal, VerifyRequest, prefix_hash
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Sampling, stop
-from streamer.net.link.served_turn import VerifierModel
+from streamer.net.link.server import VerifierModel
 from streamer.stages.ports import Parts, Side
 
 VOCABULARY = toy_vocabulary()

@@ -15,7 +15,7 @@ from streamer.commands.options import AddressOptions
 from streamer.commands.process import put, run_async, tell
 from streamer.commands.serve import check_free, door_of, run_opened, shown_host
 from streamer.config import ConfigError
-from streamer.extras.fleet.director import Director, Roster
+from streamer.extras.fleet.director import Director, Known
 from streamer.extras.fleet.manager import Manager, Plan, RayPlacement, drain_all, kind_of, node_host
 from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
 
@@ -27,9 +27,8 @@ def direct(options: DirectorOptions) -> int:
     if not options.replicas:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each")
     tls, key = door_of(options)
-    roster = Roster()
-    roster.set(url.rstrip("/") for url in options.replicas)
-    return run_async(_direct, options, tls, key, roster, anyio.sleep_forever)
+    known = {address: Known(address) for address in (url.rstrip("/") for url in options.replicas)}
+    return run_async(_direct, options, tls, key, known, anyio.sleep_forever)
 
 
 def run(options: FleetOptions) -> int:
@@ -65,9 +64,8 @@ async def _run(
     door = config.director
     host = node_host() if door.host in ANYWHERE else door.host
     url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
-    roster = Roster()
-    manager = Manager(placement, roster, config.kinds, partial(plan_of, config, key, url))
-    status = await _direct(door, tls, key, roster, manager.run)
+    manager = Manager(placement, config.kinds, partial(plan_of, config, key, url))
+    status = await _direct(door, tls, key, manager.known, manager.run)
     if placement.is_local:
         await drain_all(placement, manager.replicas, config.kinds)
     return status
@@ -77,11 +75,11 @@ async def _direct(
     options: AddressOptions,
     tls: ssl.SSLContext | None,
     key: str | None,
-    roster: Roster,
+    known: Mapping[str, Known],
     beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
-    """A director, and `beside`, which sets the addresses, until SIGTERM."""
-    opening = nullcontext(Director(roster, key, beside))
+    """A director, and `beside`, until SIGTERM."""
+    opening = nullcontext(Director(known, key, beside))
     return await run_opened(options, tls, opening, "listening on ws{s}://{at} (a director)")
 
 

@@ -17,7 +17,7 @@ import http.client
 import logging
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,53 +113,22 @@ def choose(replicas: Iterable[Known], kind: str, edge: str = "") -> Known | None
     return max(there, key=weight, default=None)
 
 
-class Roster:
-    """`set` the addresses, `run` it, and read `known` and `answering`."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Known] = {}  # by address
-
-    @property
-    def answering(self) -> list[Known]:
-        """Replicas that answered the last poll."""
-        return [known for known in self.known.values() if known.answers]
-
-    def find(self, incarnation: str) -> Known | None:
-        """The replica that a session's id names, even if it is silent, full or leaving."""
-        there = (k for k in self.known.values() if k.status and not k.is_gone)
-        return next((k for k in there if k.status and k.status.name == incarnation), None)
-
-    def set(self, addresses: Iterable[str]) -> None:
-        """Know exactly these addresses; the state of those that stay is kept."""
-        self.known = {a: self.known.get(a) or Known(a) for a in addresses}
-
-    async def run(self) -> None:
-        """Poll until cancelled. A slow replica delays no other."""
-        limiter = anyio.CapacityLimiter(NUM_ASKED)
-        async with anyio.create_task_group() as group:
-            while True:
-                for known in self.known.values():
-                    if not known.is_asked:
-                        known.is_asked = True
-                        group.start_soon(self._ask, known, limiter)
-                await anyio.sleep(POLL_S)
-
-    async def _ask(self, known: Known, limiter: anyio.CapacityLimiter) -> None:
-        to_thread = partial(anyio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
-        try:
-            known.status = await to_thread(_fetch, known.address)
-            known.silent_since, known.sent, known.is_gone = None, 0, False
-        except (OSError, http.client.HTTPException, ValueError, msgspec.MsgspecError) as error:
-            cause = getattr(error, "reason", error)  # urllib wraps it
-            now, was_gone = time.monotonic(), known.is_gone
-            known.silent_since = known.silent_since or now
-            is_refused = isinstance(cause, ConnectionRefusedError)  # nothing listens there
-            known.is_gone = is_refused or now - known.silent_since > GONE_S
-            if known.is_gone and not was_gone:
-                told = "%s does not answer as a replica (%.120s)"
-                _logger.warning(told, known.address, cause)
-        finally:
-            known.is_asked = False
+async def _ask(known: Known, limiter: anyio.CapacityLimiter) -> None:
+    to_thread = partial(anyio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
+    try:
+        known.status = await to_thread(_fetch, known.address)
+        known.silent_since, known.sent, known.is_gone = None, 0, False
+    except (OSError, http.client.HTTPException, ValueError, msgspec.MsgspecError) as error:
+        cause = getattr(error, "reason", error)  # urllib wraps it
+        now, was_gone = time.monotonic(), known.is_gone
+        known.silent_since = known.silent_since or now
+        is_refused = isinstance(cause, ConnectionRefusedError)  # nothing listens there
+        known.is_gone = is_refused or now - known.silent_since > GONE_S
+        if known.is_gone and not was_gone:
+            told = "%s does not answer as a replica (%.120s)"
+            _logger.warning(told, known.address, cause)
+    finally:
+        known.is_asked = False
 
 
 def _fetch(address: str) -> ReplicaStatus:
@@ -168,7 +137,7 @@ def _fetch(address: str) -> ReplicaStatus:
 
 
 class Director(Service):
-    """`run` it. beside: runs with it and sets the roster's addresses."""
+    """`run` it. known: the replicas by address. beside: runs with it, and changes them."""
 
     max_message_bytes = 1  # it opens no websocket
     kind = "director"
@@ -176,23 +145,42 @@ class Director(Service):
     lag_s = 0.0
 
     def __init__(
-        self, roster: Roster, api_key: str | None, beside: Callable[[], Coroutine[Any, Any, None]]
+        self,
+        known: Mapping[str, Known],
+        api_key: str | None,
+        beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(Admission((*PATHS, ASK), 0, api_key), ServiceMetrics())
-        self._roster = roster
+        self.known = known
         self._beside = beside
-        num = {kind: partial(self._count, kind, lambda _: 1) for kind in KINDS}
-        free = {kind: partial(self._count, kind, lambda k: k.num_free) for kind in KINDS}
-        watch = self.metrics.watch_each
-        watch("fleet_replicas", "Replicas that answer", "kind", num)
-        watch("fleet_places_free", "Places of these", "kind", free)
 
-    def _count(self, kind: str, of: Callable[[Known], int]) -> int:
-        return sum(of(known) for known in self._roster.answering if known.kind == kind)
+        def free(kind: str) -> list[int]:
+            return [each.num_free for each in self.answering if each.kind == kind]
+
+        num = {kind: lambda kind=kind: len(free(kind)) for kind in KINDS}
+        places = {kind: lambda kind=kind: sum(free(kind)) for kind in KINDS}
+        self.metrics.watch_each("fleet_replicas", "Replicas that answer", "kind", num)
+        self.metrics.watch_each("fleet_places_free", "Places of these", "kind", places)
+
+    @property
+    def answering(self) -> list[Known]:
+        """Replicas that answered the last poll."""
+        return [known for known in self.known.values() if known.answers]
 
     def start(self, group: TaskGroup) -> None:
         group.start_soon(self._beside)
-        group.start_soon(self._roster.run)
+        group.start_soon(self._poll)
+
+    async def _poll(self) -> None:
+        """Ask all replicas, again and again. A slow one delays no other."""
+        limiter = anyio.CapacityLimiter(NUM_ASKED)
+        async with anyio.create_task_group() as group:
+            while True:
+                for known in self.known.values():
+                    if not known.is_asked:
+                        known.is_asked = True
+                        group.start_soon(_ask, known, limiter)
+                await anyio.sleep(POLL_S)
 
     def check(self, query: Query, tenant: str) -> None:
         raise AssertionError("a director gives no place")
@@ -219,21 +207,23 @@ class Director(Service):
         return answer(307, f"{to}\n", more={"Location": to})
 
     def _replica_for(self, kind: str, query: Query) -> Known:
-        if "resume" in query:
-            found = self._roster.find(incarnation_in(query["resume"][0]))
+        if "resume" in query:  # where the session is, even if that is full or leaving
+            name = incarnation_in(query["resume"][0])
+            there = [k for k in self.known.values() if k.status and not k.is_gone]
+            found = next((k for k in there if k.status and k.status.name == name), None)
             if found is None:
                 raise HttpRefusal(404, "the replica of this session is gone; connect anew")
             if not found.answers:
                 raise busy("the replica of this session does not answer now", RETRY_AFTER_S)
             return found
-        chosen = choose(self._roster.answering, kind, query.get("edge", [""])[0])
+        chosen = choose(self.answering, kind, query.get("edge", [""])[0])
         if chosen is None:
             raise busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
         chosen.sent += 1
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        known, answering = self._roster.known.values(), self._roster.answering
+        known, answering = self.known.values(), self.answering
         if path == "/readyz" and not answering:
             return answer(503, "no replica answers\n")
         if path == LIST:  # for people

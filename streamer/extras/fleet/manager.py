@@ -2,8 +2,8 @@
 
 Replicas are added when most places are taken or speech waits to be heard; a processor's load
 decides nothing, since a model always fills it. One is removed when the others would still have
-places to spare. It first gets no new clients until it is empty or PATIENCE_S are over; then it
-drains. A replica keeps its name and port through restarts.
+places to spare; it gets no new clients, and drains. A replica keeps its name and port through
+restarts.
 
 Each actor hosts one process of `streamer serve` or `streamer verifier`. Ray carries a few calls; no
 audio, no token. A manager that starts again finds the actors by name.
@@ -34,13 +34,12 @@ from anyio.abc import TaskGroup
 
 from streamer.config import ConfigError
 from streamer.extras import missing
-from streamer.extras.fleet.director import Known, Roster
+from streamer.extras.fleet.director import Known
 from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.net.service.admission import ReplicaStatus
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
-PATIENCE_S = 30.0
 RETRY_S = 5.0  # after a replica that could not be started
 UP_AT = 0.75  # share of the places taken above which replicas are added
 DOWN_AT = 0.4  # the same of the others if one is removed; far below, or replicas come and go
@@ -256,9 +255,7 @@ class Scaler:
         # the median, so that one slow machine does not call for more replicas
         lag_s = statistics.median_low(s.lag_s for s in found) if found else 0.0
         wanted = math.ceil(taken / (limit * UP_AT)) if limit else num
-        if lag_s > LAG_S:
-            wanted = max(wanted, num + 1)
-        more = min(wanted, self._most) - num
+        more = min(max(wanted, num + (lag_s > LAG_S)), self._most) - num
         why = f"{taken} places taken, {lag_s:.1f} s of speech unheard"
         if more > 0 and now - self._added_at >= UP_PAUSE_S:
             self._added_at = self._busy_at = now
@@ -273,39 +270,40 @@ class Scaler:
 
 
 class Manager:
-    """`run` it with the roster of the director."""
+    """`run` it beside a director."""
 
     def __init__(
         self,
         placement: RayPlacement,
-        roster: Roster,
         kinds: Mapping[str, PlacingOptions],
         plan: Callable[[str, int], Plan],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._placement = placement
-        self._roster = roster
         self._plan = plan
         self._clock = clock
         self._scalers = {k: Scaler(each.least, each.most) for k, each in kinds.items()}
         self.replicas: dict[str, Known | None] = {}  # by name; None until it serves
+        self.known: dict[str, Known] = {}  # those that serve, by address, for the director
 
     async def run(self) -> None:
         """Until cancelled."""
         async with anyio.create_task_group() as group:
             for name in self._placement.running():
-                self._begin(group, name)
+                if kind_of(name) in self._scalers:
+                    self._begin(group, name)
             while True:
                 for kind in self._scalers:
                     self._scale(group, kind)
                 await anyio.sleep(TICK_S)
 
     def _scale(self, group: TaskGroup, kind: str) -> None:
-        mine = {name: k for name, k in self.replicas.items() if kind_of(name) == kind}
-        mine = {name: k for name, k in mine.items() if not (k and k.is_leaving)}
-        there = {name: k.staying for name, k in mine.items() if k and k.staying}
-        num_starting = len(mine) - len(there)
-        change, why = self._scalers[kind].decide([*there.values()], num_starting, self._clock())
+        mine = {name: known for name, known in self.replicas.items() if kind_of(name) == kind}
+        stay = {name: known for name, known in mine.items() if not (known and known.is_leaving)}
+        there = {name: known for name, known in stay.items() if known and known.staying}
+        found = [known.staying for known in there.values() if known.staying]
+        num_starting = len(stay) - len(found)
+        change, why = self._scalers[kind].decide(found, num_starting, self._clock())
         for _ in range(change):
             names = (f"{kind}-{number}" for number in itertools.count(1))
             self._begin(group, next(name for name in names if name not in self.replicas))
@@ -313,15 +311,13 @@ class Manager:
             _logger.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
         if change < 0:
             # the emptiest; of equals the last name, often the newest replica
-            goes = max(there, key=lambda name: (-there[name].taken, name))
+            goes = max(there, key=lambda name: (there[name].num_free, name))
             _logger.warning("%s goes: %s", goes, why)
-            if known := mine[goes]:
-                known.is_leaving = True
+            there[goes].is_leaving = True
 
     def _begin(self, group: TaskGroup, name: str) -> None:
-        if kind_of(name) in self._scalers:
-            self.replicas[name] = None
-            group.start_soon(self._keep, name)
+        self.replicas[name] = None
+        group.start_soon(self._keep, name)
 
     async def _keep(self, name: str) -> None:
         """Start it, restart it while it should run, and drain it. One that cannot be started is
@@ -336,10 +332,7 @@ class Manager:
                     _logger.warning("%s is gone; it is started again", name)
                     await self._placement.restart(name)
                     known = await self._start(name)
-            with anyio.move_on_after(PATIENCE_S):
-                await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
-                while known.answers and known.status and known.status.taken:
-                    await anyio.sleep(TICK_S)
+            await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
         except ReplicaLost as error:
             _logger.warning("%s; next try in %g s", error, RETRY_S)
             drain_s, self.replicas[name] = 0.0, None
@@ -358,7 +351,8 @@ class Manager:
         return known
 
     def _publish(self) -> None:
-        self._roster.known = {known.address: known for known in self.replicas.values() if known}
+        self.known.clear()
+        self.known.update({known.address: known for known in self.replicas.values() if known})
 
 
 def kind_of(name: str) -> str:

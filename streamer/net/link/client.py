@@ -209,7 +209,7 @@ class RemoteCloud:
         """A connection, there or dialled since `since`, was ended by `error`. A verifier that
         serves other turns is there, though it may be full; else end the waits that are useless."""
         self._dialled.failed(self.clock(), since)
-        self.trouble = why(error)
+        self.trouble = one_line(why(error))
         self._wake.set()  # perhaps only this connection was cut
         is_there = self._spare is not None or bool(self._taken)
         if is_there and isinstance(error, ConnectionClosed | InvalidStatus):

@@ -16,7 +16,6 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from streamer.core.description import one_line
 from streamer.core.link import wire
 
 CONNECT_S = 5.0
@@ -98,11 +97,7 @@ def is_absent(error: Exception) -> bool:
 
 
 def why(error: Exception) -> str:
-    """The error as one printable line, whatever the other side says."""
-    return one_line(_why(error))
-
-
-def _why(error: Exception) -> str:
+    """The error as one line, which may hold what the other side says."""
     match error:
         case InvalidStatus(response=response):
             body = response.body.decode("utf-8", "replace").strip()

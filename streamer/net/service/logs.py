@@ -17,37 +17,20 @@ _logger.addHandler(logging.NullHandler())
 
 
 class Notices:
-    """Lines at WARNING, at most one in EVERY_S. Events in between are counted. The last change of a
-    state is logged in the end, since `state` is called again and again while it lasts."""
+    """Lines at WARNING about a state, at most one in EVERY_S. `state` is called again and again, so
+    the last change is logged in the end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._logged_at = -math.inf
-        self._is_good: bool | None = None  # as logged
-        self._num_unlogged = 0
+        self._was_good = True  # as logged
 
     def state(self, is_good: bool, told: str) -> None:
-        """A state may have changed. One that is good at the start is not logged."""
-        if self._is_good is None and is_good:
-            self._is_good = True
-        if is_good != self._is_good and self._is_due():
-            self._is_good = is_good
-            _notices.warning(told)
-
-    def event(self, told: str) -> None:
-        """Something happened that may happen often."""
-        self._num_unlogged += 1
-        if self._is_due():
-            more = f"; {self._num_unlogged - 1} more before it" if self._num_unlogged > 1 else ""
-            self._num_unlogged = 0
-            _notices.warning(told + more)
-
-    def _is_due(self) -> bool:
+        """The state may have changed. One that is good at the start is not logged."""
         now = self._clock()
-        if now - self._logged_at < EVERY_S:
-            return False
-        self._logged_at = now
-        return True
+        if is_good != self._was_good and now - self._logged_at >= EVERY_S:
+            self._was_good, self._logged_at = is_good, now
+            _notices.warning(told)
 
 
 def notice(told: str) -> None:

@@ -18,7 +18,6 @@ from prometheus_client import (
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.rules.settings import STOP_REASONS
-from streamer.net.service.logs import Notices
 from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -31,7 +30,6 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
         count = self._counter
         self.refusals = count("refusals", "Connections refused", "status", STATUSES)
         self.resumed = count("resumed", "Sessions that their client resumed")
@@ -56,9 +54,6 @@ class ServiceMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
-
-    def _seconds(self, name: str, help: str) -> Histogram:
-        return Histogram(f"streamer_{name}", help, buckets=SECONDS, registry=self._registry)
 
     def _counter(
         self, name: str, help: str, label: str = "", values: Iterable[str] = ()
@@ -92,12 +87,13 @@ class VerifierMetrics(ServiceMetrics):
 
 
 class Metrics(ServiceMetrics):
-    """The metrics of `streamer serve`. Unverified turns also become notices."""
+    """The metrics of `streamer serve`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._notices = Notices()
-        self.ttft = self._seconds("ttft_seconds", "First text after a turn's last sample")
+        told = "First text after a turn's last sample"
+        registry = self._registry
+        self.ttft = Histogram("streamer_ttft_seconds", told, buckets=SECONDS, registry=registry)
         count = self._counter
         self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
         self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")
@@ -121,6 +117,5 @@ class Metrics(ServiceMetrics):
                     self.ttft.observe(event.ttft_ms / 1000)
                 if event.blocks_unverified:
                     self.unverified.inc()
-                    self._notices.event(event.warning or "blocks went unverified")
             case TurnFailed():
                 self.failures.inc()

@@ -14,8 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import http, in_process, running, session_update
 
-from streamer.extras.fleet import director as of_roster
-from streamer.extras.fleet.director import Director, Roster
+from streamer.extras.fleet import director as of_director
+from streamer.extras.fleet.director import Director, Known
 from streamer.net.service.admission import incarnation_in, incarnation_of
 from streamer.net.service.http import HANDSHAKE_S
 
@@ -25,16 +25,16 @@ KEY = "alice,bob"
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """A busy machine's silence is none."""
-    monkeypatch.setattr(of_roster, "SILENCE_S", 10.0)
+    monkeypatch.setattr(of_director, "SILENCE_S", 10.0)
 
 
 @asynccontextmanager
 async def directing(*addresses, api_key=None):
-    """A director over these: (its websocket address, its roster)."""
-    roster = Roster()
-    roster.set(a.removesuffix("/v1/realtime") for a in addresses)
-    async with in_process(Director(roster, api_key, anyio.sleep_forever)) as port:
-        yield f"ws://127.0.0.1:{port}/v1/realtime", roster
+    """A director over these: (its websocket address, itself)."""
+    known = {at: Known(at) for at in (a.removesuffix("/v1/realtime") for a in addresses)}
+    director = Director(known, api_key, anyio.sleep_forever)
+    async with in_process(director) as port:
+        yield f"ws://127.0.0.1:{port}/v1/realtime", director
 
 
 @asynccontextmanager
@@ -47,8 +47,8 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
             running_one = running(opening(), max_sessions, **options)
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
-        url, roster = await stack.enter_async_context(directing(*servers, api_key=api_key))
-        await until(lambda: len(roster.answering) == num)
+        url, director = await stack.enter_async_context(directing(*servers, api_key=api_key))
+        await until(lambda: len(director.answering) == num)
         yield url, servers
 
 
@@ -82,12 +82,12 @@ async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
 async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
     """An id of an earlier start of a replica, at the same address, is gone, too."""
     port = free_port()
-    async with directing(f"ws://127.0.0.1:{port}") as (url, roster):
+    async with directing(f"ws://127.0.0.1:{port}") as (url, director):
         ids = []
         for _ in range(2):
             name = incarnation_of("server-0")
             async with running(opening(), at=port, name=name):
-                await until(lambda: roster.answering)
+                await until(lambda: director.answering)
                 for old in ids:
                     assert (await fetched(url, f"/v1/replica?resume={old}"))[0] == 404
                 ws = await connect(url)
@@ -96,7 +96,7 @@ async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
                 ws.transport.abort()
                 async with connect(f"{url}?resume={ids[-1]}&event=1") as again:
                     assert json.loads(await again.recv())["type"] == "streamer.resumed"
-            await until(lambda: not roster.answering)
+            await until(lambda: not director.answering)
             status, told, _ = await fetched(url, f"/v1/replica?resume={ids[-1]}")
             assert (status, told) == (404, "the replica of this session is gone; connect anew\n")
         assert len(set(ids)) == 2
@@ -158,12 +158,12 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
 async def test_a_session_outlives_its_director_and_another_one_sends_clients_on():
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
-        second, roster = await stack.enter_async_context(directing(address))
+        second, director = await stack.enter_async_context(directing(address))
         async with directing(address) as (first, known):
             await until(lambda: known.answering)
             ws = await stack.enter_async_context(connect(first))
             await created(ws)
-        await until(lambda: roster.answering)
+        await until(lambda: director.answering)
         assert await (await ws.ping()) >= 0  # the session never notices
         async with connect(second) as other:
             assert incarnation_in(await created(other)) == "one.1"

@@ -16,7 +16,6 @@ from patience import until, wait_for
 from processes import ENVIRONMENT
 
 from streamer.extras.fleet import manager as of_manager
-from streamer.extras.fleet.director import Roster
 from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, ReplicaLost, drain_all
 from streamer.extras.fleet.options import of
 from streamer.net.service.admission import ReplicaStatus, incarnation_of
@@ -56,53 +55,50 @@ def _quick(monkeypatch):
 
 @asynccontextmanager
 async def managing(placement, least=2, most=4):
-    """A running manager of servers: (it, its roster, its clock)."""
-    clock, roster = SimpleNamespace(now=0.0), Roster()
+    """A running manager of servers: (it, its clock)."""
+    clock = SimpleNamespace(now=0.0)
     kinds = of({"server": {"least": least, "most": most}}).kinds
 
     def plan(kind, number):
         return Plan(f"{kind}-{number}", [], {}, "")
 
-    manager = Manager(placement, roster, kinds, plan, lambda: clock.now)
+    manager = Manager(placement, kinds, plan, lambda: clock.now)
     async with anyio.create_task_group() as group:
         group.start_soon(manager.run)
-        yield manager, roster, clock
+        yield manager, clock
         group.cancel_scope.cancel()
 
 
-def answer(roster, taken=0, limit=10, but=()):
+def answer(manager, taken=0, limit=10, but=()):
     """Every address answers; those of `but` refuse the connection."""
-    for known in roster.known.values():
+    for known in manager.known.values():
         name = known.address.removeprefix("ws://")
         known.is_gone = name in but
         name = incarnation_of(name)
         known.status = ReplicaStatus(name, "server", 4_711, False, taken, limit, 0.0)
 
 
-async def test_more_come_and_the_emptiest_leaves_when_it_is_empty():
+async def test_more_come_and_the_emptiest_leaves():
     placement = Placement()
-    async with managing(placement, least=1) as (manager, roster, clock):
-        await until(lambda: len(roster.known) == 1)
-        answer(roster, taken=20)
+    async with managing(placement, least=1) as (manager, clock):
+        await until(lambda: len(manager.known) == 1)
+        answer(manager, taken=20)
         clock.now = 10.0
-        await until(lambda: len(roster.known) == 3)
-        answer(roster, taken=1)
+        await until(lambda: len(manager.known) == 3)
+        answer(manager, taken=1)
         for now in (11.0, 17.0):
             clock.now = now
             await anyio.sleep(0.05)
-        await until(lambda: any(known.is_leaving for known in roster.known.values()))
-        assert ("stop", "server-3") not in placement.log  # it is not empty yet
-        answer(roster, taken=0)
         await until(lambda: ("stop", "server-3") in placement.log)
         await until(lambda: "server-3" not in manager.replicas)
-        assert roster.known.keys() == {"ws://server-1", "ws://server-2"}
+        assert manager.known.keys() == {"ws://server-1", "ws://server-2"}
 
 
 async def test_one_that_is_gone_is_started_again_once_and_an_earlier_one_is_taken():
     placement = Placement(running=["server-1", "other-1"])
-    async with managing(placement) as (manager, roster, _):
-        await until(lambda: len(roster.known) == 2)
-        answer(roster, but=["server-2"])
+    async with managing(placement) as (manager, _):
+        await until(lambda: len(manager.known) == 2)
+        answer(manager, but=["server-2"])
         await until(lambda: len(placement.log) == 4)
         await anyio.sleep(0.1)
         assert [what for what, _ in placement.log] == ["start", "start", "restart", "start"]
@@ -112,10 +108,10 @@ async def test_one_that_is_gone_is_started_again_once_and_an_earlier_one_is_take
 async def test_one_that_cannot_start_is_tried_again_after_a_pause(caplog):
     placement = Placement()
     placement.fails = {"server-1"}
-    async with managing(placement, least=1) as (manager, roster, _):
+    async with managing(placement, least=1) as (manager, _):
         await until(lambda: placement.log.count(("start", "server-1")) == 2)
         placement.fails.clear()
-        await until(lambda: roster.known.keys() == {"ws://server-1"})
+        await until(lambda: manager.known.keys() == {"ws://server-1"})
         assert list(manager.replicas) == ["server-1"]
     assert "server-1: no; next try in 0.05 s" in caplog.messages
 

@@ -81,7 +81,7 @@ async def test_a_judge_that_fails_ends_one_turn():
 
 async def test_a_turn_may_be_idle_only_while_there_is_nothing_to_do(monkeypatch):
     """A window that takes longer to hear does not end it."""
-    monkeypatch.setattr("streamer.net.link.served_turn.MAX_TURN_IDLE_S", 1.0)
+    monkeypatch.setattr("streamer.net.link.server.MAX_TURN_IDLE_S", 1.0)
     async with serving_judges(lambda turn: Slow(8_000)) as (port, _), raw(url_of(port)) as ws:
         await say(ws, opening(), SILENCE, wire.Finish(16_000, {}), REQUEST)
         assert (await told(ws, Verdict)).next_id == 5

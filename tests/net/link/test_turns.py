@@ -12,7 +12,7 @@ from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.net.link.client import VERDICT_PAUSES_S, Backoff
-from streamer.net.link.served_turn import Broken, ServedTurn
+from streamer.net.link.server import Broken, ServedTurn
 from streamer.net.link.target import DecodingTerms, RemoteFault
 
 TERMS = DecodingTerms(VOCABULARY, Rules(), Sampling())
