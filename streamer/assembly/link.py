@@ -27,7 +27,7 @@ from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.decoding import LocalVerifier
 from streamer.model.thinker import Thinker
-from streamer.net.service.logs import notice
+from streamer.net.service.logs import notices
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 
@@ -76,7 +76,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
         try:
             models.check_promise(plan.rules, fingerprint)
         except PromiseWarning as warning:
-            notice(str(warning))
+            notices.warning(str(warning))
 
     link = RemoteCloud(verifier, terms, time.perf_counter, group, doubt)
     await link.settled(SETTLE_S)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import logging
 import time
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -40,6 +39,7 @@ from streamer.net.service.admission import (
     sign,
 )
 from streamer.net.service.http import ClientSocket, answer, answer_json
+from streamer.net.service.logs import notices
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.service import Query, Service
 
@@ -58,7 +58,6 @@ NUM_ASKED = 32
 MAX_BYTES = 1 << 20
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not the environment's
 _decode = msgspec.json.Decoder(ReplicaStatus).decode
-_logger = logging.getLogger("streamer.notice")  # its lines go to stderr
 
 
 @dataclass
@@ -126,7 +125,7 @@ async def _ask(known: Known, limiter: anyio.CapacityLimiter) -> None:
         known.is_gone = is_refused or now - known.silent_since > GONE_S
         if known.is_gone and not was_gone:
             told = "%s does not answer as a replica (%.120s)"
-            _logger.warning(told, known.address, cause)
+            notices.warning(told, known.address, cause)
     finally:
         known.is_asked = False
 

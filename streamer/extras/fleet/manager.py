@@ -12,7 +12,6 @@ audio, no token. A manager that starts again finds the actors by name.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
 import socket
@@ -37,6 +36,7 @@ from streamer.extras import missing
 from streamer.extras.fleet.director import Known
 from streamer.extras.fleet.options import LOCAL, PlacingOptions
 from streamer.net.service.admission import ReplicaStatus
+from streamer.net.service.logs import notices
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
@@ -64,7 +64,6 @@ ctypes.CDLL(None).prctl(1, 9)
 from streamer.cli import main
 sys.exit(main())
 """
-_logger = logging.getLogger("streamer.notice")  # its lines go to stderr
 
 
 class ReplicaLost(Exception):
@@ -308,11 +307,11 @@ class Manager:
             names = (f"{kind}-{number}" for number in itertools.count(1))
             self._begin(group, next(name for name in names if name not in self.replicas))
         if change > 0:
-            _logger.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
+            notices.warning("%d more %s: %s", change, kind + "s" * (change > 1), why)
         if change < 0:
             # the emptiest; of equals the last name, often the newest replica
             goes = max(there, key=lambda name: (there[name].num_free, name))
-            _logger.warning("%s goes: %s", goes, why)
+            notices.warning("%s goes: %s", goes, why)
             there[goes].is_leaving = True
 
     def _begin(self, group: TaskGroup, name: str) -> None:
@@ -325,16 +324,16 @@ class Manager:
         drain_s = DRAIN_S
         try:
             known = await self._start(name)
-            _logger.warning("%s is at %s", name, known.address)
+            notices.warning("%s is at %s", name, known.address)
             while not known.is_leaving:
                 await anyio.sleep(TICK_S)
                 if known.is_gone:
-                    _logger.warning("%s is gone; it is started again", name)
+                    notices.warning("%s is gone; it is started again", name)
                     await self._placement.restart(name)
                     known = await self._start(name)
             await anyio.sleep(TICK_S)  # clients that were sent here may still arrive
         except ReplicaLost as error:
-            _logger.warning("%s; next try in %g s", error, RETRY_S)
+            notices.warning("%s; next try in %g s", error, RETRY_S)
             drain_s, self.replicas[name] = 0.0, None
             self._publish()
         await self._placement.stop(name, drain_s)

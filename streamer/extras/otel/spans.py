@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Status, StatusCode, Tracer
 
 import streamer
-from streamer import Description, LiveSession, TextDelta, TurnCommitted, TurnFailed
+from streamer import Description, TextDelta, TurnCommitted, TurnFailed
 from streamer.core.readings import readings_of
-from streamer.net.service.logs import Notices
+from streamer.net.service.logs import StateNotices
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
 MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one
@@ -34,20 +34,46 @@ def tracing(opened: Opened, provider: TracerProvider | None = None) -> Opened:
     provider = provider or _sending()
 
     @asynccontextmanager
-    async def traced_session(options: Any) -> AsyncIterator[Traced]:
+    async def traced_session(options: Any) -> AsyncIterator[Any]:
         async with opened(options) as session:
-            found = traced(session, provider)
-            try:
-                yield found
-            finally:
-                found.end_spans()
+            events = session.events
+            session.events = lambda: traced(events(), provider)
+            yield session
 
     return traced_session
 
 
-def traced(session: LiveSession, provider: TracerProvider) -> Traced:
-    """One session, whose turns become spans of `provider` as its events are read."""
-    return Traced(session, provider.get_tracer("streamer", streamer.__version__))
+async def traced(events: AsyncIterable[Any], provider: TracerProvider) -> AsyncIterator[Any]:
+    """The events of a session, whose turns become spans of `provider` as they are read."""
+    tracer = provider.get_tracer("streamer", streamer.__version__)
+    spans: dict[int, Any] = {}  # of turns that wait for their description
+    try:
+        async for event in events:
+            _see(event, spans, tracer)
+            yield event
+    finally:
+        for span in spans.values():
+            span.end()
+
+
+def _see(event: Any, spans: dict[int, Any], tracer: Tracer) -> None:
+    match event:
+        case TurnCommitted(turn, audio_s):
+            began = time.time_ns() - int(1e9 * audio_s)
+            spans[turn] = tracer.start_span("streamer.turn", start_time=began)
+            spans[turn].set_attribute("streamer.turn", turn)
+            if len(spans) > MAX_OPEN:
+                spans.pop(next(iter(spans))).end()
+        case TextDelta(turn=turn) if turn in spans and not spans[turn].events:
+            spans[turn].add_event("first text")
+        case Description() if event.turn in spans:
+            span = spans.pop(event.turn)
+            span.set_attributes(attributes_of(event))
+            span.end()
+        case TurnFailed() if event.turn in spans:
+            span = spans.pop(event.turn)
+            span.set_status(Status(StatusCode.ERROR, event.message))
+            span.end()
 
 
 def _sending() -> TracerProvider:
@@ -58,11 +84,11 @@ def _sending() -> TracerProvider:
         logging.getLogger(name).addHandler(logging.NullHandler())
         logging.getLogger(name).propagate = False
     provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(telling(OTLPSpanExporter(), Notices())))
+    provider.add_span_processor(BatchSpanProcessor(telling(OTLPSpanExporter(), StateNotices())))
     return provider
 
 
-def telling(exporter: SpanExporter, notices: Notices) -> SpanExporter:
+def telling(exporter: SpanExporter, notices: StateNotices) -> SpanExporter:
     """The exporter, which now tells the operator in one line that the collector went away, or is
     there again."""
     export = exporter.export
@@ -76,54 +102,6 @@ def telling(exporter: SpanExporter, notices: Notices) -> SpanExporter:
 
     exporter.export = told
     return exporter
-
-
-class Traced:
-    """A session whose events are seen as they are read; all else is the session's own."""
-
-    def __init__(self, session: LiveSession, tracer: Tracer) -> None:
-        self._session = session
-        self._tracer = tracer
-        self._open: dict[int, Any] = {}  # spans of turns that wait for their description
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def events(self) -> AsyncIterator[Any]:
-        return self._seen(self._session.events())
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._seen(self._session)
-
-    async def _seen(self, events: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        async for event in events:
-            self._see(event)
-            yield event
-
-    def _see(self, event: Any) -> None:
-        match event:
-            case TurnCommitted(turn, audio_s):
-                began = time.time_ns() - int(1e9 * audio_s)
-                self._open[turn] = self._tracer.start_span("streamer.turn", start_time=began)
-                self._open[turn].set_attribute("streamer.turn", turn)
-                if len(self._open) > MAX_OPEN:
-                    self._end(next(iter(self._open)))
-            case TextDelta(turn=turn) if turn in self._open and not self._open[turn].events:
-                self._open[turn].add_event("first text")
-            case Description() if event.turn in self._open:
-                self._open[event.turn].set_attributes(attributes_of(event))
-                self._end(event.turn)
-            case TurnFailed() if event.turn in self._open:
-                self._open[event.turn].set_status(Status(StatusCode.ERROR, event.message))
-                self._end(event.turn)
-
-    def end_spans(self) -> None:
-        """End the spans of turns without a description."""
-        for turn in list(self._open):
-            self._end(turn)
-
-    def _end(self, turn: int) -> None:
-        self._open.pop(turn).end()
 
 
 def attributes_of(found: Description) -> dict[str, Any]:

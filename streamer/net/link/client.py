@@ -24,7 +24,7 @@ from streamer.core.link.wire import WireError
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import UNREACHABLE, VerifierAddress, is_absent, is_final, why
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
-from streamer.net.service.logs import Notices
+from streamer.net.service.logs import StateNotices
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.stages.ports import quietly
 
@@ -117,7 +117,7 @@ class RemoteCloud:
         self._spare: ClientConnection | None = None
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
         self._num_tries = 0  # in vain, in a row
-        self._notices = Notices()
+        self._notices = StateNotices()
         self._turns: set[RemoteTarget] = set()
         self._group = group
         group.start_soon(quietly, self._keep_spares)

@@ -249,8 +249,6 @@ class VerifierServer(Service):
         watch("links", "Websockets of edges", lambda: len(self._links))
         watch("sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
         watch("sessions_held", "Turns whose websocket was cut", lambda: self.num_held)
-        told = "Audio that arrived and is not heard, of the slowest turn"
-        watch("audio_lag_seconds", told, lambda: self.lag_s)
 
     @property
     def num_held(self) -> int:

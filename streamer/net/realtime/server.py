@@ -79,8 +79,6 @@ class RealtimeServer(Service):
         watch = self.metrics.watch
         watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
         watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
-        told = "Audio taken and not yet heard, of the slowest session"
-        watch("audio_lag_seconds", told, lambda: self.lag_s)
 
     def check(self, query: Query, tenant: str) -> None:
         """Raises HttpRefusal without a place for a new session, or a session to resume."""

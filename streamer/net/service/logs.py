@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TextIO
 
 EVERY_S = 10.0  # between two notices
-_notices = logging.getLogger("streamer.notice")
+notices = logging.getLogger("streamer.notice")  # for lines that come seldom
 _logger = logging.getLogger("streamer")
 _logger.addHandler(logging.NullHandler())
 
 
-class Notices:
+class StateNotices:
     """Lines at WARNING about a state, at most one in EVERY_S. `state` is called again and again, so
     the last change is logged in the end."""
 
@@ -30,12 +30,7 @@ class Notices:
         now = self._clock()
         if is_good != self._was_good and now - self._logged_at >= EVERY_S:
             self._was_good, self._logged_at = is_good, now
-            _notices.warning(told)
-
-
-def notice(told: str) -> None:
-    """Log one line; for lines that come at most once."""
-    _notices.warning(told)
+            notices.warning(told)
 
 
 def log_to(stream: TextIO) -> None:

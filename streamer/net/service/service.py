@@ -25,7 +25,6 @@ from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import MultipleValuesError
 from websockets.http11 import Request, Response
-from websockets.typing import Subprotocol
 
 from streamer.net.service.admission import Admission, HttpRefusal, ReplicaStatus
 from streamer.net.service.http import (
@@ -36,7 +35,7 @@ from streamer.net.service.http import (
     answer_json,
     for_method,
 )
-from streamer.net.service.logs import notice
+from streamer.net.service.logs import notices
 from streamer.net.service.metrics import ServiceMetrics
 
 # Bytes in the kernel (which doubles them) that the handler has not taken yet. Larger buffers only
@@ -46,6 +45,7 @@ MAX_WAITING = 1_024  # connections before their upgrade; one more closes the old
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
 DRAIN_S = 30.0
+REALTIME = "realtime"  # a subprotocol
 Query = Mapping[str, Sequence[str]]
 _logger = logging.getLogger("streamer")
 # protocol errors of clients are counted, not logged
@@ -65,6 +65,8 @@ class Service(ABC):
     def __init__(self, admission: Admission, metrics: ServiceMetrics) -> None:
         self.metrics = metrics
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
+        told = "Audio taken and not yet heard, of the slowest session"
+        metrics.watch("audio_lag_seconds", told, lambda: self.lag_s)
         self._admission = admission
         # path -> answer, of the page
         self._files: dict[str, Response] = {}
@@ -122,7 +124,8 @@ class Service(ABC):
             host,
             port,
             process_request=self._answer_or_upgrade,
-            select_subprotocol=_subprotocol,
+            # browsers offer it, beside their key; the Python client offers none and gets none
+            select_subprotocol=lambda _, offered: next((p for p in offered if p == REALTIME), None),
             create_connection=cast("type[ServerConnection]", partial(ClientSocket, self)),
             max_size=self.max_message_bytes,
             compression=None,
@@ -228,7 +231,8 @@ class Service(ABC):
             async for _ in signals:
                 if not self._stop.is_set() and (num := self._admission.num_sessions):
                     way = f"within {DRAIN_S:g} s; a second Ctrl-C or SIGTERM ends at once"
-                    notice(f"answering what was said in open sessions ({num}), {way}")
+                    told = f"answering what was said in open sessions ({num}), {way}"
+                    notices.warning(told)
                 self.stop()
 
 
@@ -239,8 +243,3 @@ def _raise_open_files() -> int:
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return most
-
-
-def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """`realtime` if it is offered (browsers); the Python client offers none and gets none."""
-    return next((protocol for protocol in offered if protocol == "realtime"), None)

@@ -17,7 +17,7 @@ from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras.otel.spans import MAX_OPEN, telling, traced, tracing
-from streamer.net.service.logs import EVERY_S, Notices
+from streamer.net.service.logs import EVERY_S, StateNotices
 
 
 def provider():
@@ -27,20 +27,20 @@ def provider():
     return found, exporter.get_finished_spans
 
 
-async def say(session):
+async def say(session, spans_to):
     samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
     await session.feed(samples.tobytes())
     await session.commit()
-    return len(samples) / rate, [e async for e in session if isinstance(e, Description)]
+    events = [event async for event in traced(session, spans_to)]
+    return len(samples) / rate, [e for e in events if isinstance(e, Description)]
 
 
 async def test_each_turn_is_a_span_with_seven_levels():
     spans_to, spans = provider()
     _, rate = soundfile.read(SAMPLES[0], dtype="int16")
     async with Describer.open(mode="edge") as d, d.session(rate, measures=True) as session:
-        session = traced(session, spans_to)
-        seconds, (found,) = await say(session)
-        await say(session)
+        seconds, (found,) = await say(session, spans_to)
+        await say(session, spans_to)
     first, second = spans()
     assert [span.attributes["streamer.turn"] for span in (first, second)] == [0, 1]
     told = first.attributes
@@ -81,7 +81,7 @@ class Away(InMemorySpanExporter):
 def test_a_collector_that_is_away_is_one_line(caplog):
     now, away = [0.0], Away()
     sends = TracerProvider()
-    sends.add_span_processor(SimpleSpanProcessor(telling(away, Notices(lambda: now[0]))))
+    sends.add_span_processor(SimpleSpanProcessor(telling(away, StateNotices(lambda: now[0]))))
 
     def lines(is_there, at):
         caplog.clear()
@@ -99,14 +99,19 @@ def test_a_collector_that_is_away_is_one_line(caplog):
     assert len(away.get_finished_spans()) == 9
 
 
-def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
+async def test_a_failed_turn_is_an_error_and_open_ones_are_bounded():
     spans_to, spans = provider()
-    turns = traced(None, spans_to)
-    for turn in range(MAX_OPEN + 3):
-        turns._see(TurnCommitted(turn, 1.0))
-    assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2]
-    turns._see(TurnFailed(3, "no verdict"))
-    assert spans()[-1].status.status_code == StatusCode.ERROR
+
+    async def events():
+        for turn in range(MAX_OPEN + 3):
+            yield TurnCommitted(turn, 1.0)
+        yield TurnFailed(3, "no verdict")
+
+    async for event in traced(events(), spans_to):
+        if isinstance(event, TurnFailed):
+            assert [span.attributes["streamer.turn"] for span in spans()] == [0, 1, 2, 3]
+            assert spans()[-1].status.status_code == StatusCode.ERROR
+    assert len(spans()) == MAX_OPEN + 3
 
 
 def test_a_collector_s_address_turns_spans_on(monkeypatch):

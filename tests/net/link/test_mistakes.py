@@ -17,7 +17,7 @@ from wire import http, link_gauges, session_update, until
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
-from streamer.net.service.logs import EVERY_S, Notices
+from streamer.net.service.logs import EVERY_S, StateNotices
 from streamer.stages.ports import TargetLost
 
 
@@ -77,7 +77,7 @@ def test_an_address_without_a_host_is_refused(url):
 
 def test_notices_are_few_and_the_last_state_is_told(caplog):
     now = [0.0]
-    notices = Notices(lambda: now[0])
+    notices = StateNotices(lambda: now[0])
     notices.state(True, "there")
     for _ in range(100):
         notices.state(False, "gone")
