@@ -121,13 +121,9 @@ class Rejected(Message, tag=5, frozen=True):
 
 Up = Open | Audio | Finish | VerifyRequest
 Down = Opened | Heard | Verdict | Refusal | Rejected
-_encoder = msgspec.msgpack.Encoder()
+encode = msgspec.msgpack.Encoder().encode
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
-
-
-def encode(message: Up | Down) -> bytes:
-    return _encoder.encode(message)
 
 
 def decode_up(data: bytes | str) -> Up:

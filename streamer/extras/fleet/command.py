@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -97,17 +97,16 @@ def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, numb
         keys["STREAMER_CLOUD_KEY"] = given.pop("cloud_key")
     given |= {"host": door.host, "port": port, "name": name, "cert": door.cert, "key": door.key}
     host = "{}" if door.host in ANYWHERE else shown_host(door.host)
+    flags = [
+        f"--{key.replace('_', '-')}={one}"
+        for key, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        if one is not None
+    ]
     return Plan(
         name,
-        ["serve" if kind == "server" else kind, *_flags(given)],
+        ["serve" if kind == "server" else kind, *flags],
         {name: value for name, value in keys.items() if value},
         f"ws{'s' if door.cert else ''}://{host}:{port}",
         int(given.get("device") == "cuda"),
     )
-
-
-def _flags(given: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None:
-                yield f"--{name.replace('_', '-')}={one}"

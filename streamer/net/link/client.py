@@ -36,7 +36,6 @@ DIAL_PAUSES_S = (0.02, 2.0)  # after one failure in a row, and at most
 VERDICT_PAUSES_S = (0.5, 30.0)
 # of a pause, up or down: edges that lost one verifier do not come back to it all at once
 JITTER = 0.25
-FORGOTTEN_S = 60.0  # without a failure; longer than the longest pause and a budget
 MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
@@ -46,32 +45,29 @@ class Backoff:
     """Failures in a row, and the pause after them, which doubles with each.
 
     Attempts that began before the latest failure count with it, so turns that miss the same outage
-    count once. A success forgets all failures, and so does FORGOTTEN_S without one.
+    count once. A success forgets all failures.
     """
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self.failed_at = -math.inf
+        self.num_failures = 0  # in a row
         self._first_s = first_s
         self._most_s = most_s
-        self._num = 0
 
     def failed(self, now: float, began_at: float = math.inf) -> None:
         """An attempt that began at `began_at` failed."""
         if began_at >= self.failed_at:
-            self._num = self.num_failures(now) + 1
+            self.num_failures += 1
             self.failed_at = now
 
     def succeeded(self) -> None:
-        self._num = 0
+        self.num_failures = 0
         self.failed_at = -math.inf
 
-    def num_failures(self, now: float) -> int:
-        """How many there were in a row."""
-        return self._num if now - self.failed_at < FORGOTTEN_S else 0
-
-    def pause_s(self, now: float) -> float:
+    @property
+    def pause_s(self) -> float:
         """The pause after the latest failure, 0 for none."""
-        num = self.num_failures(now)
+        num = min(self.num_failures, 32)
         return min(self._most_s, self._first_s * 2.0 ** (num - 1)) if num else 0.0
 
 
@@ -135,10 +131,10 @@ class RemoteCloud:
         a verifier that answers pings and never verifies costs a verify budget per pause, not one
         per block.
         """
-        now, late_at = self.clock(), self._late.failed_at
+        late_at = self._late.failed_at
         if self._answered_at is None or self._answered_at < late_at:
             return False
-        return now >= late_at + self._late.pause_s(now)
+        return self.clock() >= late_at + self._late.pause_s
 
     @property
     def why_not(self) -> str | None:
@@ -149,7 +145,7 @@ class RemoteCloud:
         """
         if self.lost is not None:
             return self.lost
-        is_missed = not self.was_linked or self._late.num_failures(self.clock()) > 0
+        is_missed = not self.was_linked or self._late.num_failures > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
@@ -219,7 +215,7 @@ class RemoteCloud:
         if isinstance(error, RemoteFault | WireError):
             self._late.failed(self.clock())
         self._num_tries += is_absent(error)
-        if is_final(error, self.was_linked):
+        if is_final(error):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if (why_not := self.why_not) is not None:
             self._settled.set()
@@ -262,13 +258,15 @@ class RemoteCloud:
             self._notices.state(True, f"{self.name} is there again")
             with anyio.move_on_after(PING_S):
                 await self._wake.wait()
+            self._dialled.succeeded()  # no earlier: it is not to be cut and dialled in a circle
 
     async def _dial(self) -> tuple[ClientConnection, float]:
         """A new connection, and when it was dialled."""
         while True:
             async with self._dials:
-                pause_s = self._dialled.pause_s(self.clock())
-                await anyio.sleep(pause_s * random.uniform(1.0 - JITTER, 1.0 + JITTER))
+                await anyio.sleep(
+                    self._dialled.pause_s * random.uniform(1.0 - JITTER, 1.0 + JITTER)
+                )
                 since = self.clock()
                 try:
                     socket = await self.verifier.dial(self._edge)

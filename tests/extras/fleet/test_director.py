@@ -153,17 +153,3 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         metrics = (await fetched(url, "/metrics"))[1]
         assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
-
-
-async def test_a_session_outlives_its_director_and_another_one_sends_clients_on():
-    async with AsyncExitStack() as stack:
-        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
-        second, director = await stack.enter_async_context(directing(address))
-        async with directing(address) as (first, known):
-            await until(lambda: known.answering)
-            ws = await stack.enter_async_context(connect(first))
-            await created(ws)
-        await until(lambda: director.answering)
-        assert await (await ws.ping()) >= 0  # the session never notices
-        async with connect(second) as other:
-            assert incarnation_in(await created(other)) == "one.1"
