@@ -4,13 +4,12 @@ import { levelOf, openMicrophone, readRecording } from "./audio.js";
 import * as coach from "./coach.js";
 import { Job } from "./job.js";
 import * as view from "./view.js";
-import { Problem, language, say, speakLanguage, storage } from "./words.js";
+import { Problem, language, languages, say, speakLanguage, storage } from "./words.js";
 
 const KEY = "streamer.key"; // in the tab's storage: gone with it
 const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
 const { page } = view;
-let spoken = []; // languages of the server's sentences
 let waiting = []; // recordings
 let isSpeakWanted = false; // the microphone, after them
 let isWorking = false;
@@ -21,8 +20,8 @@ let isCancelled = false; // that recording
 function server() {
   const url = new URL("v1/realtime?intent=transcription", location.href);
   url.protocol = url.protocol.replace("http", "ws");
-  const wanted = spoken.includes(language) ? language : undefined;
-  return { url: url.href, key: page.key.value.trim(), live: page.live.checked, language: wanted };
+  const spoken = languages.find((one) => one === language);
+  return { url: url.href, key: page.key.value.trim(), live: page.live.checked, language: spoken };
 }
 
 function tell(error, file = null) {
@@ -137,45 +136,30 @@ function drag(event) {
   if (event.type === "drop") add([...event.dataTransfer.files]);
 }
 
-function listenToUser() {
-  page.mic.onclick = press;
-  page.cancel.onclick = cancel;
-  page.sample.onclick = trySample;
-  document.ondragover = document.ondragleave = document.ondrop = drag;
-  document.onkeydown = ({ key }) => {
-    if (key !== "Escape") return;
-    cancel();
-    view.noProblem();
-    page.settings.open = false;
-  };
-  page.file.onchange = () => {
-    add([...page.file.files]);
-    page.file.value = ""; // the same file may be chosen again
-  };
-  page.coaching.onchange = () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off");
-  page.language.onchange = () => speakLanguage(page.language.value);
-  page.key.oninput = () => storage("sessionStorage").setItem(KEY, page.key.value.trim());
-  page["key-row"].onsubmit = (event) => {
-    event.preventDefault();
-    page.settings.open = false;
-    page.mic.focus();
-  };
-}
-
-async function start() {
-  page.language.value = language;
-  page.coaching.checked = storage("localStorage").getItem(COACHING) === "on";
-  page.key.value = storage("sessionStorage").getItem(KEY) ?? "";
-  page["key-row"].hidden = !page.key.value;
-  const [attributes, languages] = await Promise.all(
-    ["attributes.json", "languages.json"].map(async (name) => (await fetch(name)).json()),
-  ).catch(() => {
-    throw new Problem("unreachable");
-  });
-  spoken = languages;
-  view.buildList(attributes);
-  view.showNext();
-  listenToUser();
-}
-
-start().catch(tell);
+page.language.value = language;
+page.coaching.checked = storage("localStorage").getItem(COACHING) === "on";
+page.key.value = storage("sessionStorage").getItem(KEY) ?? "";
+page["key-row"].hidden = !page.key.value;
+page.mic.onclick = press;
+page.cancel.onclick = cancel;
+page.sample.onclick = trySample;
+document.ondragover = document.ondragleave = document.ondrop = drag;
+document.onkeydown = ({ key }) => {
+  if (key !== "Escape") return;
+  cancel();
+  view.noProblem();
+  page.settings.open = false;
+};
+page.file.onchange = () => {
+  add([...page.file.files]);
+  page.file.value = ""; // the same file may be chosen again
+};
+page.coaching.onchange = () => storage("localStorage").setItem(COACHING, page.coaching.checked ? "on" : "off");
+page.language.onchange = () => speakLanguage(page.language.value);
+page.key.oninput = () => storage("sessionStorage").setItem(KEY, page.key.value.trim());
+page["key-row"].onsubmit = (event) => {
+  event.preventDefault();
+  page.settings.open = false;
+  page.mic.focus();
+};
+view.showNext();

@@ -1,6 +1,6 @@
 // The page's elements: one object says what the box and the list show, one function draws it.
 
-import { language, languageOf, named, put, say, told } from "./words.js";
+import { language, languageOf, levels as levelNames, named, put, say, told } from "./words.js";
 
 const MAX_HISTORY = 50;
 const MAX_PROBLEMS = 5; // shown at once
@@ -130,7 +130,14 @@ const ROWS = {
 const ROW = `<span class="name"></span><span class="figure"><b></b> <span class="unit"></span><small></small></span>
   <span class="word"></span><div class="gauge" aria-hidden="true"><i></i><s></s></div>`;
 
-let levelNames = {}; // attribute -> names of its levels by language
+for (const { attribute, unit } of Object.values(ROWS)) {
+  const row = document.createElement("li");
+  row.id = `attribute-${attribute}`;
+  row.innerHTML = ROW;
+  put(row.querySelector(".name"), named(attribute));
+  put(row.querySelector(".unit"), told(unit));
+  page.attributes.append(row);
+}
 let baseline = null;
 
 // Where a value stands on its measure's scale, 0 to 1; pitch by octaves.
@@ -145,19 +152,6 @@ export function read(name, value) {
   if (value === null || value === undefined) return "–";
   const { digits, times = 1 } = ROWS[name];
   return (times * value).toFixed(digits).replace("-", "−");
-}
-
-// found: the server's attributes.json, attribute -> names of its levels by language, null where one is unknown.
-export function buildList(found) {
-  levelNames = found;
-  for (const { attribute, unit } of Object.values(ROWS)) {
-    const row = document.createElement("li");
-    row.id = `attribute-${attribute}`;
-    row.innerHTML = ROW;
-    put(row.querySelector(".name"), named(attribute));
-    put(row.querySelector(".unit"), told(unit));
-    page.attributes.append(row);
-  }
 }
 
 // The usual values of the speaker, or null.

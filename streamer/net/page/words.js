@@ -20,11 +20,13 @@ export function speakLanguage(wanted) {
   location.search = `?language=${wanted}`; // where nothing is kept, too
 }
 
-// WORDS: name -> [in English, in Chinese], with {0} for the first argument. SERVER: Chinese of the server's texts, by the
-// English one. Warnings are forms: {} stands for what differs, {:.1f} for a number.
+// WORDS: name -> [in English, in Chinese], with {0} for the first argument. SERVER: the languages of its sentences; levels:
+// attribute -> their names by language, null where one is unknown; words, warnings: Chinese of its texts, by the English
+// one. Warnings are forms: {} stands for what differs, {:.1f} for a number.
 const read = async (name) => (await fetch(name)).json();
-const [WORDS, SERVER] = await Promise.all([read("words.json"), isChinese ? read("chinese.json") : null]);
-const WARNINGS = Object.entries(SERVER?.warnings ?? {}).map(([english, chinese]) => {
+const [WORDS, SERVER] = await Promise.all(["words.json", "server.json"].map(read));
+export const { languages, levels } = SERVER;
+const WARNINGS = Object.entries(SERVER.warnings).map(([english, chinese]) => {
   const form = english.split(/(\{[^}]*\})/).map((part) => {
     if (part.startsWith("{")) return part === "{}" ? "(.+?)" : "([-\\d.]+)";
     return part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");

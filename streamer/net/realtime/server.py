@@ -27,7 +27,6 @@ PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 CLOSE_S = 3.0
-MODEL_OBJECT = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
@@ -51,12 +50,14 @@ class RealtimeServer(Service):
         self._terms = terms or ServerTerms()
         self._sessions: dict[str, ClientSession] = {}  # by their ids
         self._group: TaskGroup
+        spoken = self._terms.spoken
+        of_page = {"levels": level_names(spoken), "languages": list(spoken)}
+        of_page |= {kind: texts(kind) for kind in ("words", "warnings")}
+        model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
         told = {
-            "/attributes.json": level_names(self._terms.spoken),
-            "/languages.json": list(self._terms.spoken),
-            "/chinese.json": {kind: texts(kind) for kind in ("words", "warnings")},
-            "/v1/models": {"object": "list", "data": [MODEL_OBJECT]},
-            f"/v1/models/{MODEL}": MODEL_OBJECT,
+            "/server.json": of_page,
+            "/v1/models": {"object": "list", "data": [model]},
+            f"/v1/models/{MODEL}": model,
         }
         answers = {path: answer_json(found) for path, found in told.items()}
         self._files = read_page(PAGE) | answers

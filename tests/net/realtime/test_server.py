@@ -90,7 +90,7 @@ def test_the_page_s_files_are_served_with_their_policy(server):
         (policy,) = headers.get_all("Content-Security-Policy")
         assert policy.startswith("default-src 'none'; script-src 'self';")
         assert "<title>" in body
-    levels = json.loads(http(server, "/attributes.json")[1])["rate"]
+    levels = json.loads(http(server, "/server.json")[1])["levels"]["rate"]
     assert [level["zh"] for level in levels] == ["很慢", "偏慢", "适中", "偏快", "很快"]
     found = [http(server, path)[0] for path in ("/app.js", "/../server.py", "/server.py")]
     assert found == [200, 404, 404]
@@ -175,9 +175,9 @@ async def test_the_language_is_the_session_s_and_changes_between_turns(tmp_path)
     edge, cloud = tiny.save_bilingual(tmp_path)
     options = ("--mode", "exact", "--edge", edge, "--cloud", cloud, "--language", "en")
     with serving(*options) as (url, _):
-        assert json.loads(http(url, "/languages.json")[1]) == ["en", "zh"]
-        levels = json.loads(http(url, "/attributes.json")[1])["rate"][0]
-        assert levels == {"zh": "很慢", "en": "very slow"}
+        told = json.loads(http(url, "/server.json")[1])
+        assert told["languages"] == ["en", "zh"]
+        assert told["levels"]["rate"][0] == {"zh": "很慢", "en": "very slow"}
         async with connect(url) as ws:
             (created,) = await until(ws, "session.created")
             ours = created["session"]["streamer"]
