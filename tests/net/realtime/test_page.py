@@ -118,10 +118,10 @@ def page(browser):
     """A Guest on the page of a scripted server; each in a context of its own."""
 
     @contextlib.asynccontextmanager
-    async def opened(size=(1280, 800), tolerates=(), **script):
+    async def opened(size=(1280, 800), **script):
         async with (
             running(opening(**script)) as (url, _),
-            visiting(url, size=size, tolerates=tolerates, browser=browser) as guest,
+            visiting(url, size=size, browser=browser) as guest,
         ):
             yield guest
 
