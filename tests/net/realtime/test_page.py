@@ -7,24 +7,11 @@ import re
 import numpy as np
 import pytest
 import soundfile
-from browser import LOOP, replay, save_speech, taken, visiting
+from browser import LOOP, save_speech, visiting
 from fake_session import opening
 from patience import PATIENCE_S
-from speech import SAMPLES, recording, speech
+from speech import SAMPLES, speech
 from wire import describe_files, running
-
-
-async def test_a_microphone_is_described(server, tmp_path):
-    """It shows what the server says of the same bytes from another client."""
-    save_speech(tmp_path / "speech.wav", recording(2)[:40_000], 48_000)
-    async with visiting(server, tmp_path / "speech.wav") as guest:
-        await guest.page.click("#mic")
-        sentence = await guest.until_described()
-        messages = taken(guest.sockets)
-        await guest.page.click("#mic")  # there is nothing left to be said
-        await guest.until_said("#status", "Press Speak")
-    assert sentence == await replay(server, messages)
-    assert sentence.endswith(".")
 
 
 @LOOP

@@ -80,23 +80,6 @@ async def test_a_session_without_a_client_keeps_its_place():
         await wait_until(lambda: "streamer_sessions 1.0" in server.metrics.text().decode())
 
 
-async def test_a_client_that_does_not_count_gets_the_events_that_were_not_sent():
-    async with running(opening()) as (url, _):
-        ws = await connect(url)
-        session = await session_of(ws)
-        for message in (UPDATE, b"123", COMMIT):
-            await ws.send(message)
-        await until(ws, "response.done")
-        ws.transport.abort()
-        async with connect(f"{url}?resume={session}") as ws:
-            told = json.loads(await ws.recv())
-            assert (told["bytes"], told["messages"]) == (3, 3)
-            assert 0 <= told["lost_events"] <= told["event"]
-            await ws.send(b"12345")
-            await ws.send(COMMIT)
-            assert text_of(await until(ws, "response.done")) == "5"
-
-
 # the client's own, with websockets 17
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
 async def test_the_official_client_comes_back_by_on_reconnecting(server, wanted):
