@@ -25,7 +25,16 @@ from streamer.core.measures.speech_measures import Voice
 from streamer.core.text.vocabulary import Emitter
 from streamer.stages.events import TurnFailed
 from streamer.stages.hear import OpenTurn, Prefilled
-from streamer.stages.ports import Events, Hearing, Mark, Steps, TargetLost, quietly, reason_of, send
+from streamer.stages.ports import (
+    Command,
+    Events,
+    Hearing,
+    Steps,
+    TargetLost,
+    quietly,
+    reason_of,
+    send,
+)
 
 CREDITS = 4  # blocks of a turn whose verdict may be on its way
 DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
@@ -49,9 +58,9 @@ class AnswerStage:
         async with self.ready:
             async for item in self.ready:
                 match item:
-                    case Mark():
+                    case Command("settle"):
                         item.is_done.set()
-                    case "answer":
+                    case Command():  # to answer
                         if held is not None:
                             await self._answer(held)
                         held = None

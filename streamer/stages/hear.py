@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -21,14 +20,11 @@ from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpe
 from streamer.core.rules.settings import FLAT, LevelWeights
 from streamer.stages.events import Cleared, LiveUpdate, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.ports import (
-    AudioPiece,
     Command,
-    Commit,
     Drafter,
     Events,
     Hearer,
     Hearing,
-    Mark,
     Parts,
     Target,
     offer,
@@ -89,8 +85,8 @@ class OpenTurn:
 
 
 # with the time when the last piece was fed
-Timed = tuple[Item | Mark | Literal["answer"], float]
-Prefilled = OpenTurn | Mark | Literal["answer"]
+Timed = tuple[Item | Command, float]
+Prefilled = OpenTurn | Command
 
 
 @dataclass
@@ -127,13 +123,13 @@ class Chunk:
     async def _take(self, command: Command) -> Command | None:
         """Returns a command that came after pieces, to be taken next."""
         hearing, on_thread = self.hearing, self.parts.on_thread
-        match command:
-            case AudioPiece():
+        match command.kind:
+            case "hear":
                 return await self._hear(command)
-            case Commit():
+            case "commit":
                 await self._commit(command)
-            case Mark(num_left):
-                await self._hand_on(await on_thread(_settle, hearing, num_left))
+            case "settle":
+                await self._hand_on(await on_thread(_settle, hearing, command.num_left))
                 await self.items.send((command, self._fed_at))
             case "answer":
                 await self.items.send((command, self._fed_at))
@@ -143,7 +139,7 @@ class Chunk:
                 self._last_committed = hearing.num_turns - 1
         return None
 
-    async def _hear(self, first: AudioPiece) -> Command | None:
+    async def _hear(self, first: Command) -> Command | None:
         """Hear `first` and the pieces after it. Pieces wait for a thread in order, and all that
         have come meanwhile are heard at once: on a busy machine a trip to a thread costs more than
         hearing a piece."""
@@ -152,21 +148,21 @@ class Chunk:
             pcm, self._fed_at = first.pcm, first.fed_at
             with suppress(anyio.WouldBlock, anyio.EndOfStream):
                 while following is None and len(pcm) < MAX_JOINED_BYTES:
-                    match self.commands.receive_nowait():
-                        case AudioPiece(more, fed_at):
-                            pcm, self._fed_at = pcm + more, fed_at
-                        case command:
-                            following = command
+                    command = self.commands.receive_nowait()
+                    if command.kind == "hear":
+                        pcm, self._fed_at = pcm + command.pcm, command.fed_at
+                    else:
+                        following = command
             found = await self.parts.on_thread(self.hearing.push, pcm)
         self._is_heard = True
         await self._hand_on(found)
         return following
 
-    async def _commit(self, commit: Commit) -> None:
+    async def _commit(self, commit: Command) -> None:
         """End the turn, without waiting for the threads that hear pieces."""
-        hearing, pcm = self.hearing, commit.rest.pcm
+        hearing, pcm = self.hearing, commit.pcm
         if pcm:
-            self._fed_at = commit.rest.fed_at
+            self._fed_at = commit.fed_at
 
         def end() -> tuple[list[Item], list[Item]]:  # one trip to the thread for both
             return hearing.push(pcm) if pcm else [], hearing.commit()
@@ -255,11 +251,10 @@ class Prefill:
                             turn.closed, turn.fed_at = item, fed_at
                             await self._finish(turn)
                         await self.ready.send(turn)
-                    case Mark():
-                        if self._turn is not None and self._turn.cloud is not None:
-                            await self._turn.cloud.prefilled()
-                        await self.ready.send(item)
-                    case "answer":
+                    case Command(kind):
+                        turn = self._turn if kind == "settle" else None
+                        if turn is not None and turn.cloud is not None:
+                            await turn.cloud.prefilled()
                         await self.ready.send(item)
 
     async def _hear(self, turn: OpenTurn, heard: Heard, group: TaskGroup) -> None:

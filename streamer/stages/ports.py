@@ -164,38 +164,23 @@ class Parts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AudioPiece:
-    """PCM as it is fed to the hearing at once, and when it was fed (seconds of the stream's clock).
+@dataclass(eq=False, slots=True)
+class Command:
+    """A session's request to its stages, which take them in order.
 
-    At most 100 ms of a live stream, 2 s of a recording.
+    kind: "hear": take `pcm`, fed at `fed_at` (seconds of the stream's clock), at most 100 ms of a
+    live stream, 2 s of a recording. "commit": end the turn after `pcm`, which may be empty; once it
+    is done, `turn` is the turn's number, or None where there was none to end. "settle": the turn
+    ends `num_left` samples later; done when all before them is prefilled, and all parts before this
+    one are answered. "clear": forget the turn in hand. "answer": answer the last committed turn.
     """
 
-    pcm: bytes
-    fed_at: float
-
-
-@dataclass(slots=True)
-class Commit:
-    """Ends the turn after `rest`, which may be empty. Once `is_done`, `turn` is the turn's number,
-    or None where there was none to end."""
-
-    rest: AudioPiece
-    is_done: anyio.Event = field(default_factory=anyio.Event)
+    kind: Literal["hear", "commit", "settle", "clear", "answer"]
+    pcm: bytes = b""
+    fed_at: float = 0.0
+    num_left: int = 0
     turn: int | None = None
-
-
-@dataclass(slots=True)
-class Mark:
-    """The turn ends `num_left` samples later. `is_done` when all before them is prefilled, and all
-    parts before this one are answered."""
-
-    num_left: int
     is_done: anyio.Event = field(default_factory=anyio.Event)
-
-
-# "clear": forget the turn in hand; "answer": answer the last committed turn
-Command = AudioPiece | Commit | Mark | Literal["clear", "answer"]
 
 
 class SlowReader(RuntimeError):

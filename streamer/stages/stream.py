@@ -20,17 +20,7 @@ from streamer.core.measures.speech_measures import Voice
 from streamer.stages.answer import AnswerStage
 from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
 from streamer.stages.hear import Chunk, OpenTurn, Prefill, Prefilled, Timed
-from streamer.stages.ports import (
-    MAX_EVENTS,
-    AudioPiece,
-    Command,
-    Commit,
-    Events,
-    Mark,
-    Parts,
-    cause_of,
-    quietly,
-)
+from streamer.stages.ports import MAX_EVENTS, Command, Events, Parts, cause_of, quietly
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
 # judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the
@@ -122,7 +112,7 @@ class LiveSession:
         pcm = bytes(pcm)
         self._check_open()
         if self._options.is_recording:
-            await self._send(AudioPiece(pcm, self._clock()))
+            await self._send(Command("hear", pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
             return
         at = 0
@@ -141,8 +131,8 @@ class LiveSession:
         Raises NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
         """
         self._check_open()
-        command = Commit(AudioPiece(bytes(self._held), self._held_at))
-        await self._perform(command, len(command.rest.pcm))
+        command = Command("commit", bytes(self._held), self._held_at)
+        await self._perform(command, len(command.pcm))
         if command.turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
@@ -150,7 +140,7 @@ class LiveSession:
     async def catch_up(self, num_left: int) -> None:
         """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
         every model, and its earlier parts are answered."""
-        await self._perform(Mark(num_left))
+        await self._perform(Command("settle", num_left=num_left))
 
     async def answer(self) -> None:
         """Answer the last committed turn, in a session with `answers_itself=False`. A second call
@@ -160,13 +150,13 @@ class LiveSession:
         """
         self._check_open()
         self._last_asked = self._chunk.last_closed
-        await self._send("answer")
+        await self._send(Command("answer"))
 
     async def clear(self) -> None:
         """Forget the audio that is not committed yet; a Cleared event follows."""
         self._check_open()
         await self._flush()  # not dropped here: times count from the session's first sample
-        await self._send("clear")
+        await self._send(Command("clear"))
 
     async def cancel(self) -> None:
         """Stop the answers to all turns committed by now: committed text stays, each Description
@@ -243,9 +233,10 @@ class LiveSession:
 
     async def _flush(self) -> None:
         if self._held:
-            await self._send(AudioPiece(bytes(self._held), self._held_at), len(self._held))
+            held = bytes(self._held)
+            await self._send(Command("hear", held, self._held_at), len(held))
 
-    async def _perform(self, command: Commit | Mark, num_held: int = 0) -> None:
+    async def _perform(self, command: Command, num_held: int = 0) -> None:
         """Send a command and wait for its effect. Raises ClosedResourceError where the session is
         left."""
         self._awaited.add(command.is_done)
