@@ -150,13 +150,13 @@ class Config:
 
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded; `preset` fills in what is None here."""
-        own, most, least = preset.gate, self.max_new_tokens, self.min_new_tokens
+        most, least = self.max_new_tokens, self.min_new_tokens
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
         rules = Rules(min_new_tokens=min(16, most) if least is None else least, max_new_tokens=most)
         return Plan(
             mode=mode,
             k=self.k or preset.k,
-            gate=own if self.threshold is None else replace(own, entropy=self.threshold),
+            threshold=preset.threshold if self.threshold is None else self.threshold,
             rules=rules.saying(self.said),
             verify_budget_s=self.verify_budget_s or (5.0 if mode == "gated" else 30.0),
             grows=mode == "exact" and self.k is None,

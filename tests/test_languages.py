@@ -59,7 +59,7 @@ async def test_a_promise_holds_for_its_languages(pair, tmp_path):
         gate = {"fluent": {"entropy": 0.5, "promise": promise | named}}
         edge = tmp_path / f"edge{warned}"
         tiny.save_tiny(edge, 1, card={**CARD, "gate": gate})
-        assert read_card(edge).speaking("en").presets["fluent"].gate.entropy == 0.5
+        assert read_card(edge).speaking("en").presets["fluent"].threshold == 0.5
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", PromiseWarning)
             async with Describer.open(edge=str(edge), cloud=pair["cloud"]) as d:

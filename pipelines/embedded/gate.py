@@ -51,7 +51,7 @@ def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, flo
             continue
         seconds = soundfile.info(file).duration
         for name in card.promises:
-            way = at(clip[name][0], card.presets[name].gate.entropy)
+            way = at(clip[name][0], card.presets[name].threshold)
             blocks = len(way.blocks)
             found[name].append((seconds, way.num_missed / blocks, len(way.uploaded), blocks))
     return found

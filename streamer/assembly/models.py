@@ -193,7 +193,7 @@ def doubts_of(config: Config, card: ModelCard, said: str, cloud: str) -> list[st
     own = card.presets[config.preset]
     is_other = {
         f"k {config.k}": config.k not in (None, own.k),
-        f"threshold {config.threshold}": (config.threshold or 0.0) > (own.gate.entropy or 0.0),
+        f"threshold {config.threshold}": (config.threshold or 0.0) > own.threshold,
         f"temperature {config.temperature}": config.temperature > 0,
         f"draft {config.draft}": config.draft != "incremental",
         f"attributes {said}": said not in [FORMS[profile] for profile in promise.profiles],

@@ -72,7 +72,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     presets = {}  # thresholds, k, and the certified promise, None without one
     for preset, of in card.presets.items():
         promise = card.promises.get(preset)
-        how = {"entropy": of.gate.entropy, "k": of.k, "promise": promise and asdict(promise)}
+        how = {"entropy": of.threshold, "k": of.k, "promise": promise and asdict(promise)}
         presets[preset] = how
     return {
         "spec": spec,

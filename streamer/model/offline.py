@@ -5,6 +5,7 @@ The models must have no other user meanwhile. Turns of clients go through stages
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
@@ -14,15 +15,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.core.calibration import Block, Prefix
-from streamer.core.decoding.plan import (
-    Gate,
-    Plan,
-    Verdict,
-    VerifyRequest,
-    fires,
-    num_same,
-    prefix_hash,
-)
+from streamer.core.decoding.plan import Plan, Verdict, VerifyRequest, fires, num_same, prefix_hash
 from streamer.core.rules.settings import LevelWeights, Rules, Sampling
 from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import TurnCutter
@@ -84,9 +77,6 @@ def hear(listener: Listener, item: Item, prefills: bool = True) -> None:
         drive(listener.engine, steps)
 
 
-UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone
-
-
 def shadow(
     edge: Listener, cloud: Listener, plan: Plan, weights: LevelWeights
 ) -> Callable[[Prefix], Block]:
@@ -109,7 +99,7 @@ def shadow(
         verdict = drive(cloud.engine, verifier.verify(request))
         assert isinstance(verdict, Verdict), "requests are numbered in order and start from nothing"
         vocabulary = edge.thinker.vocabulary
-        is_forced = fires(UNTHRESHOLDED, vocabulary, prefix, ids, signals)
+        is_forced = fires(math.inf, vocabulary, prefix, ids, signals)
         return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, is_forced)
 
     return block_at

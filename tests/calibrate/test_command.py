@@ -61,7 +61,7 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge):
         fluent = json.loads(out)["presets"][0]
         assert fluent["loss"] <= risk
         card = read_card(edge)
-        assert card.presets["fluent"].gate.entropy == pytest.approx(fluent["threshold"])
+        assert card.presets["fluent"].threshold == pytest.approx(fluent["threshold"])
         promise = card.promises["fluent"]
         told = (promise.risk, promise.num_clips, promise.cloud)
         assert told == (risk, 4, "embedded-cloud")

@@ -58,7 +58,7 @@ def test_presets_fill_in_options_that_are_not_given():
         assert Config(**options).plan(PRESETS["fluent"]).rules.min_new_tokens == least
     assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
     quality = Config(threshold=1.5, preset="quality").plan(PRESETS["quality"])
-    assert (quality.gate.entropy, quality.k) == (1.5, 6)
+    assert (quality.threshold, quality.k) == (1.5, 6)
 
 
 @pytest.mark.parametrize(

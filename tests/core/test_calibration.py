@@ -18,16 +18,7 @@ from streamer.core.calibration import (
     safe_index,
 )
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import (
-    Done,
-    DraftMore,
-    Gate,
-    Plan,
-    Signal,
-    Verdict,
-    VerifyRequest,
-    fires,
-)
+from streamer.core.decoding.plan import Done, DraftMore, Plan, Signal, Verdict, VerifyRequest, fires
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
@@ -135,15 +126,15 @@ class Toy:
 
     def block_at(self, prefix):
         ids, signals = self.block(prefix)
-        forced = fires(Gate(entropy=None), VOCABULARY, prefix, ids, signals)
+        forced = fires(math.inf, VOCABULARY, prefix, ids, signals)
         return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
 
 
-def really(toy, gate):
+def really(toy, threshold):
     """(answer, [(block, uploaded)], uploads) of the state machine in gated mode."""
     sequence = Sequence([0])
     sequence.start_answer()
-    spec = Speculator(Plan("gated", toy.k, gate, RULES), VOCABULARY, sequence)
+    spec = Speculator(Plan("gated", toy.k, threshold, RULES), VOCABULARY, sequence)
     blocks = []
     while True:
         answer = tuple(sequence.answer[: sequence.n_committed])
@@ -173,7 +164,7 @@ def test_every_path_is_what_gated_mode_does(seed, k, agreement):
     for path in paths:
         # both ends of its range
         for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:
-            answer, blocks, calls = really(toy, Gate(entropy=limit))
+            answer, blocks, calls = really(toy, limit)
             assert answer == path.answer
             assert blocks == [(b.ids, b.doubt > path.least) for b in path.blocks]
             assert calls == len(path.uploaded)

@@ -24,7 +24,7 @@ from toy_parts import (
 )
 
 from bench.proxy import Toxics
-from streamer.core.decoding.plan import Gate, Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling, stop
 from streamer.model.sampler import choose
@@ -82,7 +82,7 @@ def draw(seed: int) -> Schedule:
     plan = Plan(
         kind.split(",")[0],
         k=chance.randint(1, 6),
-        gate=Gate(entropy=0.0 if "all" in kind else 1.2),
+        threshold=0.0 if "all" in kind else 1.2,
         rules=rules,
         verify_budget_s=FOREVER_S if kind in ("exact", "cloud") else SHORT_S,
         ahead=chance.choice([0, 3, 12]),

@@ -221,9 +221,8 @@ class Speculator:
             self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
             answer, first = self.sequence.answer, begin - self.sequence.n_committed
             block = answer[begin : begin + n], self._signals[first : first + n]
-            self._must_be_verified = mode == "exact" or (
-                mode == "gated" and fires(self.plan.gate, self.vocabulary, answer[:begin], *block)
-            )
+            given = self.plan.threshold, self.vocabulary, answer[:begin], *block
+            self._must_be_verified = mode == "exact" or (mode == "gated" and fires(*given))
         if not (self._must_be_verified and may_ask):
             self._pass_on(n, is_unverified=self._must_be_verified and n > 0)
         elif self.num_in_flight == self.plan.credits:

@@ -29,40 +29,34 @@ class Signal(NamedTuple):
     log_prob: float
 
 
-MAX_DENSITY = 0.4  # punctuation per character of a block (report 5)
+class Preset(NamedTuple):
+    """The gate's threshold, in nats, and how many ids to draft per block."""
 
-
-@dataclass(frozen=True)
-class Gate:
-    """Fires for a block with an entropy above this, in nats (report 5); None: for none. And for one
-    with much punctuation, or that looks like the start of a loop."""
-
-    entropy: float | None = 5.75
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A gate and how many ids to draft per block."""
-
-    gate: Gate
+    threshold: float
     k: int
 
 
 # Fix report 5, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may
 # carry others.
-PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(entropy=3.25), k=6)}
+PRESETS = {"fluent": Preset(5.75, k=4), "quality": Preset(3.25, k=6)}
+MAX_DENSITY = 0.4  # punctuation per character of a block (report 5)
 
 
 def fires(
-    gate: Gate, vocabulary: Vocabulary, answer: Ids[int], block_ids: Ids[int], signals: Ids[Signal]
+    threshold: float,
+    vocabulary: Vocabulary,
+    answer: Ids[int],
+    block_ids: Ids[int],
+    signals: Ids[Signal],
 ) -> bool:
-    """Whether the block after `answer` fails a test of the gate: then it should be verified.
+    """Whether the gate wants the block after `answer` verified: for an entropy above `threshold`,
+    much punctuation, or the look of a loop.
 
     `signals`: one per id of the block. An empty block never fires.
     """
     if not block_ids:
         return False
-    if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
+    if max(s.entropy for s in signals) > threshold:
         return True
     text = vocabulary.text_of(block_ids)
     # The end that closes the block does not count: a last block of "。" alone is no flood.
@@ -260,7 +254,7 @@ class Plan:
 
     mode: Mode = "gated"
     k: int = 4  # draft length
-    gate: Gate = PRESETS["fluent"].gate
+    threshold: float = PRESETS["fluent"].threshold  # of the gate, nats
     rules: Rules = field(default_factory=Rules)
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted after the oldest block on its way

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from streamer.core.attributes import Profile, parse
-from streamer.core.decoding.plan import PRESETS, Gate, Preset
+from streamer.core.decoding.plan import PRESETS, Preset
 from streamer.model.checkpoint.weights import ModelError
 
 FILE = "streamer.json"
@@ -105,7 +105,7 @@ class ModelCard(Struct, frozen=True, dict=True):
     @cached_property
     def presets(self) -> Mapping[str, Preset]:
         """Its own thresholds, in place of those of the default presets."""
-        own = {n: Preset(Gate(of.entropy), of.k or PRESETS[n].k) for n, of in self.gate.items()}
+        own = {n: Preset(of.entropy, of.k or PRESETS[n].k) for n, of in self.gate.items()}
         return PRESETS | own
 
     @property

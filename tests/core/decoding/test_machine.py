@@ -9,7 +9,6 @@ from streamer.core.decoding.plan import (
     Done,
     DraftMore,
     Emit,
-    Gate,
     Pace,
     Plan,
     Refusal,
@@ -34,7 +33,7 @@ def started():
 
 @pytest.mark.parametrize("mode", ["exact", "gated"])
 def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
-    plan = Plan(mode=mode, k=1, gate=Gate(entropy=0.0), rules=RELAXED, verify_budget_s=2.0)
+    plan = Plan(mode=mode, k=1, threshold=0.0, rules=RELAXED, verify_budget_s=2.0)
     goes_on = mode == "gated"
     machine = Speculator(plan, VOCABULARY, started())
     assert machine.next(0.0) == DraftMore(1)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from streamer.core.calibration import Block
 from streamer.core.decoding.plan import (
-    Gate,
     Refusal,
     Signal,
     TargetLedger,
@@ -21,7 +20,6 @@ from streamer.core.text.vocabulary import Vocabulary
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
 VOCABULARY = Vocabulary([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
 CALM = Signal(entropy=0.1, log_prob=-0.05)
-GATE = Gate(entropy=2.0)
 ANSWER = (0, 1, 2, 4, 0)
 
 
@@ -39,14 +37,14 @@ ANSWER = (0, 1, 2, 4, 0)
     ],
 )
 def test_what_the_text_of_a_block_says(is_wanted, block, answer):
-    assert fires(GATE, VOCABULARY, answer, block, [CALM] * len(block)) is is_wanted
+    assert fires(2.0, VOCABULARY, answer, block, [CALM] * len(block)) is is_wanted
 
 
 @given(st.lists(st.floats(0, 9), min_size=1, max_size=6), st.floats(0, 9))
 def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(numbers, limit):
     """A threshold that was certified on `Block.doubt` then means the same at run time."""
     ids, signals = [0, 1, 2, 4, 0, 5][: len(numbers)], [Signal(n, -1.0) for n in numbers]
-    assert fires(Gate(limit), VOCABULARY, [], ids, signals) == (max(numbers) > limit)
+    assert fires(limit, VOCABULARY, [], ids, signals) == (max(numbers) > limit)
     assert Block(tuple(ids), tuple(signals), 0, 0, False).doubt == max(numbers)
 
 

@@ -1,6 +1,7 @@
 """The state machine on toy models: exact says what the target says, under any fault of a link."""
 
 import heapq
+import math
 import random
 from dataclasses import replace
 
@@ -13,7 +14,6 @@ from streamer.core.decoding.plan import (
     Done,
     DraftMore,
     Emit,
-    Gate,
     Pace,
     Plan,
     Refusal,
@@ -130,11 +130,11 @@ def plan_of(chance):
     rules = chance.choice(
         [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
     )
-    gate = Gate(chance.choice([0.6, 1.2, None]))
+    threshold = chance.choice([0.6, 1.2, math.inf])
     mode = chance.choice(["gated", "gated", "gated", "exact"])
     k, budget_s = chance.randint(1, 7), chance.choice([0.05, 0.5])
     ahead = chance.choice([0, 1, 2, 3, 24])
-    return Plan(mode, k, gate, rules, budget_s, ahead, chance.randint(1, 4))
+    return Plan(mode, k, threshold, rules, budget_s, ahead, chance.randint(1, 4))
 
 
 def assert_in_step(*streams):

@@ -75,7 +75,7 @@ def test_a_model_without_a_card_has_defaults_and_gets_one(tmp_path):
     card = read_card(tmp_path)
     assert (card.name, card.prompt.prefix, card.max_turn_s) == (tmp_path.name, PREFIX, 60)
     write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 4}})
-    assert read_card(tmp_path).presets["fluent"].gate.entropy == 0.5
+    assert read_card(tmp_path).presets["fluent"].threshold == 0.5
     assert not read_card(tmp_path).promises
 
 
@@ -92,7 +92,7 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
     assert card.speaking() is card.speaking("zh") is card
     assert (found.language, found.prompt.prefix, found.prompt.suffix) == ("en", "a", "<en>")
     assert (found.max_turn_s, found.openings) == (30, ("It is",))
-    assert found.presets["fluent"].gate.entropy == 0.3
+    assert found.presets["fluent"].threshold == 0.3
     assert found.phrases not in ("", card.phrases)
     assert not found.promises, "it was made for the first one's sentences"
     with pytest.raises(
@@ -101,5 +101,5 @@ def test_a_further_language_has_its_words_and_shares_the_rest(tmp_path):
         card.speaking("de")
     write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.7, "promise": PROMISE}}, "en")
     own = read_card(tmp_path)
-    assert [own.speaking(each).presets["fluent"].gate.entropy for each in own.spoken] == [0.3, 0.7]
+    assert [own.speaking(each).presets["fluent"].threshold for each in own.spoken] == [0.3, 0.7]
     assert all(own.speaking(each).promises for each in own.spoken)
