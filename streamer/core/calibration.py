@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.plan import Signal
-from streamer.core.rules.settings import Rules, stop
+from streamer.core.rules.settings import NOT_SHOWN, Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
 Prefix = tuple[int, ...]  # the answer's committed ids
@@ -107,7 +107,7 @@ def _path(
             least = max(least, block.doubt)
         for token in ids:
             stopped = stop(vocabulary, rules, answer, token)
-            if stopped is None or stopped.keep:
+            if stopped not in NOT_SHOWN:
                 answer.append(token)
             if stopped is not None:
                 return Path(least, tuple(answer), tuple(blocks))

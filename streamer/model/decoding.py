@@ -13,7 +13,7 @@ from streamer.core.decoding.plan import (
     VerifyRequest,
     num_same,
 )
-from streamer.core.rules.settings import FLAT, LevelWeights, Rules, Sampling, stop
+from streamer.core.rules.settings import FLAT, NOT_SHOWN, LevelWeights, Rules, Sampling, stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.listener import Listener
 from streamer.model.sampler import Sampler, signals_of
@@ -136,5 +136,4 @@ def describe_so_far(
     drafter = IncrementalDrafter(fork, rules, sampling, weights)
     vocabulary = listener.thinker.vocabulary
     ids, _ = yield from drafter.draft(rules.max_new_tokens)
-    last = stop(vocabulary, rules, ids[:-1], ids[-1])
-    return ids if last is None or last.keep else ids[:-1]
+    return ids[:-1] if stop(vocabulary, rules, ids[:-1], ids[-1]) in NOT_SHOWN else ids

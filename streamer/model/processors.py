@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.settings import Rules, Sampling, stop
+from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import BANNED, pick, ruled
 
@@ -50,8 +50,8 @@ class RulesLogitsProcessor(LogitsProcessor):
             constraint = constrain(vocabulary, rules, answer)
             row = ruled(raw, constraint, vocabulary, rules)
             chosen = pick(row, constraint, self.sampling, rules)
-            end = stop(vocabulary, rules, answer, chosen)
-            wanted = vocabulary.fallback if end is not None and not end.keep else chosen
+            ends_unshown = stop(vocabulary, rules, answer, chosen) in NOT_SHOWN
+            wanted = vocabulary.fallback if ends_unshown else chosen
             if wanted != row.argmax():
                 row[:] = BANNED
                 row[wanted] = 0.0

@@ -10,7 +10,7 @@ from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm, marks_of
-from streamer.core.rules.settings import Rules, Sampling, gumbel, stop
+from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, gumbel, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.sampler import choose
 
@@ -34,10 +34,10 @@ def target_alone(
         else:
             token = in_form(logits, form, answer, sampling)
         stopped = stop(vocabulary, rules, answer, token)
-        if stopped is None or stopped.keep:
+        if stopped not in NOT_SHOWN:
             answer.append(token)
         if stopped is not None:
-            return answer, stopped.reason
+            return answer, stopped
 
 
 def in_form(

@@ -26,7 +26,7 @@ from toy_parts import (
 from bench.proxy import Toxics
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.settings import Rules, Sampling, stop
+from streamer.core.rules.settings import NOT_SHOWN, Rules, Sampling, stop
 from streamer.model.sampler import choose
 
 FOREVER_S = 1e9
@@ -204,8 +204,8 @@ class Wanted:
         for is_verified in (True, self._schedule.is_equal):
             token = self._says(attempt.turn, ids, is_verified)
             end = stop(VOCABULARY, rules, ids, token)
-            found.append(None if end is None or end.keep else end)
-        return {end.reason for end in found if end is not None}
+            found.append(end if end in NOT_SHOWN else None)
+        return set(filter(None, found))
 
     def _says(self, turn, answer, is_verified):
         """The id that stands behind `answer` without faults."""

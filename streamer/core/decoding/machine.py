@@ -40,7 +40,7 @@ from streamer.core.decoding.plan import (
     prefix_hash,
 )
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import first_stop
+from streamer.core.rules.settings import NOT_SHOWN, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
@@ -316,10 +316,9 @@ class Speculator:
         found = first_stop(self.vocabulary, self.plan.rules, answer, n_committed)
         kept, last = list(ids), None
         if found is not None:
-            at, stopped = found
-            kept = answer[n_committed : at + stopped.keep]
-            last = None if stopped.keep else answer[at]
-            self.stop_reason = stopped.reason
+            at, self.stop_reason = found
+            last = answer[at] if self.stop_reason in NOT_SHOWN else None
+            kept = answer[n_committed : at + (last is None)]
         stands = found is None and kept == tail[:n_settled]
         if stands:
             del self._signals[:n_settled]

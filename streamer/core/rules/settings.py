@@ -83,42 +83,33 @@ class Rules:
 
 # Values of a description's `stop_reason`; the first four are found here, the others by callers.
 STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
+NOT_SHOWN = ("eos", "loop")  # the id that causes one of these does not belong to the answer
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """`reason` is one of STOP_REASONS; `keep`: the id that caused it belongs to the answer."""
-
-    reason: str
-    keep: bool
-
-
-def stop(
-    vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int
-) -> Stop | None:
-    """Whether the answer ends with `candidate` after `answer`. None: commit it and go on."""
+def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int) -> str | None:
+    """Why the answer ends with `candidate` after `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
-        return Stop("eos", keep=False)
+        return "eos"
     if len(answer) >= rules.min_new_tokens - 1 and vocabulary.ends[candidate]:
-        return Stop("sentence", keep=True)
+        return "sentence"
     if rules.loop_global:  # the last max(loop_min_ids, 2p) ids have a period p
         least, longest = rules.loop_min_ids, rules.loop_max_period
         tail = [*answer[max(0, len(answer) + 1 - max(least, 2 * longest)) :], candidate]
         if any(_has_period(tail, p, max(least, 2 * p)) for p in range(1, longest + 1)):
-            return Stop("loop", keep=False)
+            return "loop"
     if len(answer) + 1 >= rules.max_new_tokens:
-        return Stop("max_tokens", keep=True)
+        return "max_tokens"
     return None
 
 
 def first_stop(
     vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int
-) -> tuple[int, Stop] | None:
-    """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None:
-    none does."""
+) -> tuple[int, str] | None:
+    """The place of the first id of `answer`, from place `begin` on, with which it ends, and why;
+    None: none does."""
     for at in range(begin, len(answer)):
-        if (stopped := stop(vocabulary, rules, answer[:at], answer[at])) is not None:
-            return at, stopped
+        if (reason := stop(vocabulary, rules, answer[:at], answer[at])) is not None:
+            return at, reason
     return None
 
 

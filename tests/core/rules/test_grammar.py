@@ -11,7 +11,7 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import marks_of
-from streamer.core.rules.settings import Rules, Stop, loop_suspected, stop
+from streamer.core.rules.settings import Rules, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, card_of, read_card
 from streamer.model.checkpoint.layout import shapes_of
@@ -60,7 +60,7 @@ def test_no_rule_touches_a_sentence_of_the_form(family, n):
         for i, chosen in enumerate(ids):
             untouched(vocabulary, ids[:i], chosen, text)
             end = stop(vocabulary, RULES, ids[:i], chosen)
-            assert end == (Stop("sentence", keep=True) if i == len(ids) - 1 else None), text
+            assert end == ("sentence" if i == len(ids) - 1 else None), text
         quality = measure(vocabulary, ids)
         assert quality.one_sentence
         assert not quality.adjacent_repeats

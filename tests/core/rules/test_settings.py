@@ -10,7 +10,6 @@ from streamer.core.rules.settings import (
     FLOOR,
     UNITS_PER_NAT,
     Rules,
-    Stop,
     check_weights,
     gumbel,
     loop_suspected,
@@ -86,8 +85,8 @@ WORDS = [0, 1, 2, 4, 8, 9, 10, 11, 1, 0, 4, 2, 9, 8, 11]  # 15 ids without a per
 def test_sixteenth_id_may_end_the_sentence():
     assert stop(VOCABULARY, RULES, WORDS[:14], 5) is None
     for end in (5, 6, 7):
-        assert stop(VOCABULARY, RULES, WORDS, end) == Stop("sentence", keep=True)
-    assert stop(VOCABULARY, Rules(min_new_tokens=0), [], 5) == Stop("sentence", keep=True)
+        assert stop(VOCABULARY, RULES, WORDS, end) == "sentence"
+    assert stop(VOCABULARY, Rules(min_new_tokens=0), [], 5) == "sentence"
     assert stop(VOCABULARY, RULES, WORDS, 3) is None
 
 
@@ -95,13 +94,13 @@ def test_sixteenth_id_may_end_the_sentence():
 @pytest.mark.parametrize("rules", [RULES, Rules.off()])
 def test_eos_is_not_kept(eos, rules):
     for n in (0, 3, 15, 95):
-        assert stop(VOCABULARY, rules, (WORDS * 7)[:n], eos) == Stop("eos", keep=False)
+        assert stop(VOCABULARY, rules, (WORDS * 7)[:n], eos) == "eos"
 
 
 def test_max_new_tokens_keeps_its_last_id():
     rules = Rules(max_new_tokens=4)
     assert stop(VOCABULARY, rules, WORDS[:2], 4) is None
-    assert stop(VOCABULARY, rules, WORDS[:3], 4) == Stop("max_tokens", keep=True)
+    assert stop(VOCABULARY, rules, WORDS[:3], 4) == "max_tokens"
 
 
 @given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
@@ -112,6 +111,6 @@ def test_loop_equals_a_test_by_hand(ids):
         wanted |= len(tail) == max(8, 2 * p) and all(
             tail[i] == tail[i - p] for i in range(p, len(tail))
         )
-    assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == Stop("loop", keep=False)) == wanted
+    assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == "loop") == wanted
     if wanted:
         assert loop_suspected(ids), "suspicion never comes after the stop"
