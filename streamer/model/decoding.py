@@ -33,7 +33,6 @@ class IncrementalDrafter:
         self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
     ) -> None:
         self.listener = listener
-        self._rules = rules
         form = form_of(listener.thinker, rules, weights)
         self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
@@ -54,8 +53,7 @@ class IncrementalDrafter:
             sequence.replace_tail(len(sequence) - len(guess) + num_right, [chosen[num_right]])
             ids += chosen[: num_right + 1]
             signals += told
-            vocabulary = self.listener.thinker.vocabulary
-            if stop(vocabulary, self._rules, sequence.answer[:-1], ids[-1]) is not None:
+            if stop(sampler.vocabulary, sampler.rules, sequence.answer[:-1], ids[-1]) is not None:
                 break
         return ids, signals
 

@@ -18,16 +18,15 @@ import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from os.path import commonprefix  # of any text
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.attributes import Phrases
 from streamer.core.rules.settings import UNITS_PER_NAT, LevelWeights
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
-# attribute -> levels, each with its phrases, as core/attributes.py reads them
-Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 MAX_ROWS = 1 << 10  # states whose row is kept
 MAX_MOVES = 1 << 14  # pairs of state and id that are kept
 
@@ -41,12 +40,11 @@ class Marks(NamedTuple):
 
 
 CHINESE = Marks("，", "。")
-LATIN = Marks(",", ".", " ")
 
 
 def marks_of(language: str) -> Marks:
     """The marks of a language by its code, such as zh, zh-Hans or en."""
-    return CHINESE if language.partition("-")[0] in ("zh", "yue", "ja") else LATIN
+    return CHINESE if language.partition("-")[0] in ("zh", "yue", "ja") else Marks(",", ".", " ")
 
 
 class State(NamedTuple):

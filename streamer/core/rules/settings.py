@@ -147,9 +147,8 @@ class Sampling:
         """ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed < 2**64."""
         # below, logits / T overflow
         if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:
-            raise ValueError(
-                f"temperature must be 0 (greedy) or 0.000001 to 1000000, not {self.temperature}"
-            )
+            told = "temperature must be 0 (greedy) or 0.000001 to 1000000"
+            raise ValueError(f"{told}, not {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if not 0 <= self.seed <= _MASK:

@@ -9,7 +9,7 @@ from oracles import levels_said
 from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.form import BEGIN, LATIN, SentenceForm, marks_of
+from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
 from streamer.core.rules.settings import UNITS_PER_NAT
 from streamer.model.checkpoint.tokenizer import Tokenizer
 
@@ -154,7 +154,7 @@ def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, b
     _, vocabulary, _ = family
     words = export.spoken("en")
     given = words["attributes"], (), words["openings"]
-    form = SentenceForm(vocabulary, *given, LATIN)
+    form = SentenceForm(vocabulary, *given, marks_of("en"))
     text = "The speaker is deep, dark, very slow, flat, soft, flowing, calm."
     assert form.is_whole(text)
     assert not form.is_whole(text.replace(good, bad, 1))
