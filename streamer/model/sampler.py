@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamer.core.decoding.plan import Signal
 from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.form import SentenceForm, State
-from streamer.core.rules.settings import Rules, Sampling, gumbel
+from streamer.core.rules.settings import LOOP_COUNT, Rules, Sampling, gumbel
 from streamer.core.text.vocabulary import Ids, Vocabulary
 
 BANNED = -math.inf
@@ -67,7 +67,7 @@ def pick(scores: Floats, c: Constraint, sampling: Sampling, rules: Rules) -> int
     else:
         ids = np.flatnonzero(scores > BANNED)
         token = draw(ids, scores[ids].astype(np.float64), c.index, sampling)
-    if rules.loop_local and c.recent.count(token) >= rules.loop_count:
+    if rules.loop_local and c.recent.count(token) >= LOOP_COUNT:
         top = np.argsort(-scores, kind="stable")[:LOOP_TOP]
         milder = replace(sampling, temperature=LOOP_TEMPERATURE, top_p=1.0)
         token = draw(top, scores[top].astype(np.float64), c.index, milder)

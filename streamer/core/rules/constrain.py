@@ -55,7 +55,7 @@ class Constraint:
     ngram: Ids
     penalised: Ids  # logits divided by the rules' penalty where positive, else multiplied
     lowered: Ids  # logits less END_BIAS
-    recent: tuple[int, ...]  # the last `loop_window` answer ids
+    recent: tuple[int, ...]  # the last four answer ids
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
@@ -65,8 +65,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
     marks = _by_marks(vocabulary, rules, text, len(answer))
     roles = _role_ids(vocabulary, text) if rules.clean else ()
     ends = vocabulary.eos if len(answer) < rules.min_new_tokens else ()
-    is_penalised = rules.repetition_penalty != 1.0
-    penalised = {i for i in answer[-PENALTY_WINDOW:] if is_penalised and vocabulary.is_pure_han[i]}
+    penalised = {i for i in answer[-PENALTY_WINDOW:] if vocabulary.is_pure_han[i]}
     content = [i for i in answer if vocabulary.has_content[i]]
     grams: set[int] = set()  # the ends of n-grams that the content would repeat
     if rules.ngram:
@@ -74,7 +73,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         tail = content[len(content) - width :]
         starts = range(len(content) - width)
         grams = {content[i + width] for i in starts if content[i : i + width] == tail}
-    recent = answer[-rules.loop_window :] if rules.loop_window else []
+    recent = answer[-4:]
     if last_word(text):  # such a word is one id, so a comma may well be every second one
         recent = [i for i in recent if vocabulary.has_content[i]]
     return Constraint(

@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from streamer.core.text.vocabulary import Vocabulary
 
+LOOP_COUNT = 2
 ALL = "all"  # in the place of attributes' names: those that the card has
 # The least value of a setting, otherwise 0. Divisors of logits: in float32 a smaller one would make
 # them infinite, or be 0 itself.
-_LEAST = {"max_new_tokens": 1, "loop_count": 1, "loop_min_ids": 2, "repetition_penalty": 1e-3}
+_LEAST = {"max_new_tokens": 1, "repetition_penalty": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,8 @@ class Rules:
     end_gap: int = 8  # with fewer since the last one a sentence end is lowered
     min_new_tokens: int = 16  # a sentence has as many ids; EOS may follow them
     max_new_tokens: int = 96
-    # A candidate that stands `loop_count` times in the last `loop_window` ids is drawn again.
-    loop_local: bool = True
-    loop_window: int = 4
-    loop_count: int = 2
-    # Stop when the last max(loop_min_ids, 2p) ids have a period p, up to loop_max_period.
-    loop_global: bool = True
-    loop_min_ids: int = 8
-    loop_max_period: int = 8
+    loop_local: bool = True  # an id that stands LOOP_COUNT times in the last four is drawn again
+    loop_global: bool = True  # stop when the last max(8, 2p) ids have a period p of at most 8
     # never: specials, role words, line breaks, text after an end, ids that are no text
     clean: bool = True
     # Each sentence names these attributes once each, and no other, by the phrases of the model's
@@ -92,11 +87,9 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
         return "eos"
     if len(answer) >= rules.min_new_tokens - 1 and vocabulary.ends[candidate]:
         return "sentence"
-    if rules.loop_global:  # the last max(loop_min_ids, 2p) ids have a period p
-        least, longest = rules.loop_min_ids, rules.loop_max_period
-        tail = [*answer[max(0, len(answer) + 1 - max(least, 2 * longest)) :], candidate]
-        if any(_has_period(tail, p, max(least, 2 * p)) for p in range(1, longest + 1)):
-            return "loop"
+    tail = [*answer[-15:], candidate]
+    if rules.loop_global and any(_has_period(tail, p, max(8, 2 * p)) for p in range(1, 9)):
+        return "loop"
     if len(answer) + 1 >= rules.max_new_tokens:
         return "max_tokens"
     return None

@@ -11,7 +11,7 @@ from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import marks_of
-from streamer.core.rules.settings import Rules, loop_suspected, stop
+from streamer.core.rules.settings import LOOP_COUNT, Rules, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, card_of, read_card
 from streamer.model.checkpoint.layout import shapes_of
@@ -78,5 +78,5 @@ def untouched(vocabulary, answer, chosen, text):
         assert chosen not in getattr(constraint, name), (
             f"{name}: {text} at {vocabulary.texts[chosen]}"
         )
-    assert constraint.recent.count(chosen) < RULES.loop_count, text
+    assert constraint.recent.count(chosen) < LOOP_COUNT, text
     assert not loop_suspected([*answer, chosen]), text

@@ -155,7 +155,7 @@ MISFITS = {
     "say different phrases": {"rules": RULES | {"phrases": "0123"}},
     "has others": {"rules": RULES | {"new_rule": 1}},
     "repetition_penalty must": {"rules": RULES | {"repetition_penalty": 1e-300}},
-    "loop_max_period is": {"rules": RULES | {"loop_max_period": 10**9}},
+    "ngram is": {"rules": RULES | {"ngram": 10**9}},
     "max_new_tokens is": {"rules": RULES | {"max_new_tokens": 129}},
     "temperature must be": {"sampling": (-1.0, 1.0, 0)},
 }
