@@ -25,7 +25,6 @@ from streamer.core.text.vocabulary import Ids, Vocabulary
 BANNED = -math.inf
 END_BIAS = np.float32(8.0)  # under a sentence end that comes early
 LOOP_TOP, LOOP_TEMPERATURE = 5, 0.8  # of a draw in place of a local loop
-LEAST_LOG = -1e4  # 0 * -inf is not a number
 Floats = NDArray[np.float32]
 
 
@@ -117,7 +116,8 @@ def log_probs_of(logits: Floats, ids: Sequence[int]) -> list[float]:
 def _below_best(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Each row less its largest [R, V], and the sum of their exponentials [R]. A row's sum has one
     order, so its bits do not depend on the rows beside it."""
-    below = np.maximum(logits - logits.max(-1, keepdims=True), LEAST_LOG)
+    best = logits.max(-1, keepdims=True)
+    below = np.maximum(logits - best, -1e4)  # 0 * -inf is not a number
     return below, np.exp(below).sum(-1)
 
 

@@ -34,7 +34,6 @@ from streamer.core.text.vocabulary import (
 # The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
-PENALTY_WINDOW = 128  # ids of the answer
 _MARKUP = re.compile(r"^[\W_]+")
 _TRIPLE = re.compile(r"(.)\1\1", re.DOTALL)
 
@@ -65,7 +64,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
     marks = _by_marks(vocabulary, rules, text, len(answer))
     roles = _role_ids(vocabulary, text) if rules.clean else ()
     ends = vocabulary.eos if len(answer) < rules.min_new_tokens else ()
-    penalised = {i for i in answer[-PENALTY_WINDOW:] if vocabulary.is_pure_han[i]}
+    penalised = {i for i in answer[-128:] if vocabulary.is_pure_han[i]}
     content = [i for i in answer if vocabulary.has_content[i]]
     grams: set[int] = set()  # the ends of n-grams that the content would repeat
     if rules.ngram:
@@ -110,14 +109,13 @@ def _broken(rules: Rules, text: str, piece: str, is_early: bool) -> set[str]:
 def _by_marks(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> dict[str, Ids]:
     """The ids that break each of the rules on marks (see `_broken`), once per state of the text."""
     is_early = index < rules.min_new_tokens - 1
-
-    def marked() -> list[int]:
-        return [i for i, body in enumerate(vocabulary.texts) if MARKED.search(body)]
+    bodies = enumerate(vocabulary.texts)
+    marked = vocabulary.cached("marked", lambda: [i for i, body in bodies if MARKED.search(body)])
 
     def make() -> dict[str, Ids]:
         broken = {
             i: _broken(rules, text, vocabulary.texts[i], is_early)
-            for i in vocabulary.cached("marked", marked)
+            for i in marked
             if not (rules.clean and vocabulary.never[i])
         }
         kinds = "early", "commas", "lowered"

@@ -125,7 +125,6 @@ def _has_period(tail: list[int], period: int, width: int) -> bool:
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Sampling:
             raise ValueError(f"{told}, not {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 <= self.seed <= _MASK:
+        if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed must be 0 to 2**64 - 1, not {self.seed}")
 
 
