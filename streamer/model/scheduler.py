@@ -50,13 +50,7 @@ def drive(engine: Engine, steps: Steps[T]) -> T:
         return over.value
 
 
-@dataclass(eq=False)
-class Job:
-    """Steps, and once they are done their value, or the error that ended them."""
-
-    steps: Steps[Any]
-    value: Any = None
-    error: Exception | None = None
+Job = Any  # `steps`, and once they are done their `value`, or the `error` that ended them
 
 
 @dataclass(slots=True)

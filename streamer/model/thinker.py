@@ -26,7 +26,7 @@ from streamer.extras import missing
 from streamer.model.checkpoint.card import FILE, ModelCard, read_card
 from streamer.model.checkpoint.layout import BITS, Shapes, check_layout, check_memory, shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
-from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, load_arrays, quiet
+from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, load_arrays
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.library import KernelError
 from streamer.model.kernels.models import FastText, FastTower
@@ -90,7 +90,7 @@ def load(
     num_slots: int = 4,
     device: str = "cpu",
     engine: EngineName = "fast",
-    told: Told = quiet,
+    told: Told = lambda done, total: None,
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 

@@ -12,10 +12,17 @@ from streamer.model.decoding import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
 from streamer.model.offline import items_of
-from streamer.model.scheduler import PREFILL_IDS, Job, StepScheduler, drive
+from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
 from streamer.model.thinker import load
 
 NUM_IDS = 20
+
+
+@dataclass(eq=False)
+class Job:
+    steps: object
+    value: object = None
+    error: Exception | None = None
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from torch import Tensor
 from streamer.extras.large.engine import REST, FewBitsText, FewBitsTower, Part
 from streamer.extras.large.matrix import Matrix, pack
 from streamer.model.checkpoint.layout import EMBEDDING, Shapes, bits_of, weight_bytes
-from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of, quiet
+from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of
 from streamer.model.engines.engine import Text, Tower, arrays_of
 from streamer.model.engines.load import Tensors
 from streamer.model.kernels.library import PANEL
@@ -35,9 +35,7 @@ VERSION = 6  # of the layout; another one is not read
 SPARE_BYTES = 500_000_000  # that a disk should keep
 
 
-def load_few_bits(
-    directory: Path, shapes: Shapes, engine: str, told: Told = quiet
-) -> tuple[Tower, Text]:
+def load_few_bits(directory: Path, shapes: Shapes, engine: str, told: Told) -> tuple[Tower, Text]:
     """From the prepared form where there is one, else converted. Raises ModelError."""
     if shapes.text.hidden % PANEL:
         raise ModelError(directory, f"its hidden size is no multiple of {PANEL}; take engine fast")

@@ -167,7 +167,3 @@ def _uncalibrated(content: bytes) -> bytes:
 
 
 Told = Callable[[int, int], None]  # (parts done, parts there are)
-
-
-def quiet(done: int, total: int) -> None:
-    """The listener that does nothing."""

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from streamer.model.checkpoint.layout import Shapes, entries
-from streamer.model.checkpoint.weights import ModelError, Told, check_finite, quiet, reading
+from streamer.model.checkpoint.weights import ModelError, Told, check_finite, reading
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.engines.models import AudioTower, StableText, TextModel
 
@@ -32,7 +32,7 @@ def set_torch_threads(num_params: int) -> None:
 
 
 def load_torch(
-    directory: Path, shapes: Shapes, device: str, engine: str, told: Told = quiet
+    directory: Path, shapes: Shapes, device: str, engine: str, told: Told
 ) -> tuple[Tower, Text]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     check_device(device)
@@ -42,9 +42,7 @@ def load_torch(
     return AudioTower(weights, shapes.audio), kinds[engine](weights, shapes.text)
 
 
-def load_weights(
-    directory: Path, dtype: torch.dtype, device: str, told: Told = quiet
-) -> dict[str, Tensor]:
+def load_weights(directory: Path, dtype: torch.dtype, device: str, told: Told) -> dict[str, Tensor]:
     """Tensors by their transformers 4.x names, on `device` in `dtype`. Raises ModelError."""
     tensors = Tensors(directory)
     weights = {}

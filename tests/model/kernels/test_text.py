@@ -78,7 +78,7 @@ def test_the_shipped_pair_equals_torch(role):
     directory = resolve("embedded", role)
     shape = shapes_of(directory).text
     fast = engine_of(FastText(load_arrays(directory), shape))
-    torch_ = engine_of(TextModel(load_weights(directory, torch.float32, "cpu"), shape))
+    torch_ = engine_of(TextModel(load_weights(directory, torch.float32, "cpu", print), shape))
     ids = ids_of(400, 2, shape.vocab)
     ours, theirs = logits_of(fast, ids, [300, 1, 5, 94]), logits_of(torch_, ids, [300, 1, 5, 94])
     np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max(), rtol=1e-5)
