@@ -1,4 +1,4 @@
-"""Write the timeline of a Description, or of a call's, as .json, .TextGrid or .png."""
+"""Write the timeline of a Description, or of a call's, as .json, .vtt, .TextGrid or .png."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from streamer.config import ConfigError
 from streamer.core.conversation import conversation
 from streamer.core.description import Description
-from streamer.core.timeline import Timeline
+from streamer.core.timeline import Timeline, captions
 from streamer.extras import missing
 
 Stretch = tuple[float, float, str]  # begin and end in s, text
 
 
 def write_timeline(found: Description | Sequence[Description], path: str | Path) -> str | None:
-    """Write the timeline of `describe(..., measures=True)` to a path in .json,
+    """Write the timeline of `describe(..., measures=True)` to a path in .json, .vtt,
     .TextGrid or .png. Several descriptions are the channels of one call, each described alone.
 
     Returns a line if something is left out, such as Chinese sentences without a font. Raises
@@ -40,6 +40,8 @@ def write_timeline(found: Description | Sequence[Description], path: str | Path)
                 from streamer.timeline_plot import draw
 
                 left_out = draw(channels, new, "" if between is None else str(between))
+            case ".vtt":
+                new.write_text(captions(channels), "utf-8")
             case ".textgrid":
                 new.write_text(textgrid(channels), "utf-8")
             case _:
@@ -63,8 +65,8 @@ def check_target(path: str | Path) -> None:
     """Raises ConfigError if a timeline cannot be written to `path`."""
     path = Path(path)
     kind = path.suffix.lower()
-    if kind not in (".json", ".textgrid", ".png"):
-        raise ConfigError(f"timeline is {path}; give a name in .json, .TextGrid or .png")
+    if kind not in (".json", ".vtt", ".textgrid", ".png"):
+        raise ConfigError(f"timeline is {path}; give a name in .json, .vtt, .TextGrid or .png")
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise ConfigError(f"timeline {path} cannot be written there; give another place")
     if kind == ".png" and (why := missing("a timeline in .png", "matplotlib")) is not None:

@@ -50,7 +50,7 @@ CHINESE = (  # common fonts of Linux, macOS and Windows
 )
 NO_FONT = (
     "no font here has the sentences' characters, so they are left out of the picture; install one, "
-    "such as Noto Sans CJK for Chinese, or take .json"
+    "such as Noto Sans CJK for Chinese, or take .vtt"
 )
 
 

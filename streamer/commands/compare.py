@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from streamer.commands.describe import voice_lines
 from streamer.commands.options import CompareOptions
 from streamer.commands.process import aligned, fail, opened, put, put_json, run_async
 from streamer.config import Config, combined
@@ -96,18 +97,24 @@ def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
 
 async def _compare(options: CompareOptions, config: Config) -> int:
     async with opened(config) as describer:
-        found = [await describer.describe(file, measures=True) for file in options.files]
+        how: Any = {"measures": True, "pitch_reference": options.pitch_reference}
+        found = [await describer.describe(file, **how) for file in options.files]
     for one in found:
         warnings = [one.warning, *(one.measures.warnings if one.measures else ())]
         for warning in filter(None, warnings):
             fail(f"{one.file}: {warning}")
     if options.json:
-        first, second = ({"file": one.file, "text": one.text} for one in found)
-        put_json({"first": first, "second": second, "attributes": differences_of(*found)})
+        texts: list[dict[str, Any]] = [{"file": one.file, "text": one.text} for one in found]
+        if options.pitch_reference is not None:
+            for text, one in zip(texts, found, strict=True):
+                text["voice_pitch"] = one.voice_pitch and one.voice_pitch.as_json()
+        put_json({"first": texts[0], "second": texts[1], "attributes": differences_of(*found)})
         return 0
     language = found[0].language
     for one in found:
         put(f"{one_line(one.file)}: {one_line(one.text) or told(language, 'no speech')}")
+        if options.pitch_reference is not None:
+            put(voice_lines(one))
     pairs = zip(*map(readings_of, found), strict=True)
     put("\n".join(aligned([row_of(a, b, language) for a, b in pairs])))
     return 0

@@ -21,6 +21,7 @@ from streamer.commands.process import (
     put_json,
     recordings_of,
     run_async,
+    tell,
     told_of,
 )
 from streamer.config import Config, ConfigError, combined
@@ -29,10 +30,11 @@ from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import ABSOLUTE
 from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.chinese import comma, told
+from streamer.core.text.vocabulary import SENTENCE_ENDS
 from streamer.core.timeline import main_measures
 from streamer.describer import Describer
 from streamer.intervals import filled_pauses, measure_intervals, read_intervals
-from streamer.progress import clock
+from streamer.progress import Bar, clock
 from streamer.timeline import check_target, write_timeline
 
 NO_VOICE = "pitch for this voice unknown: no pitch is heard, or auto has fewer than two turns"
@@ -56,30 +58,41 @@ class Take:
 class Screen:
     """One take's output. Text goes out as it commits, unless several are described at once."""
 
-    def __init__(self, take: Take, options: DescribeOptions, num_takes: int) -> None:
+    def __init__(self, take: Take, options: DescribeOptions, num_takes: int, bar: Bar) -> None:
         has_name = num_takes > 1 and not options.quiet
-        self._take, self._options = take, options
+        self.take, self._options, self._bar = take, options, bar
+        self._is_alone = num_takes == 1
         self._name = f"{one_line(str(take))}: " if has_name else ""
         self._held = ""  # text to show at once at the end
         self._from_s: float | None = None
         self._is_begun = False
+        self._is_open = False  # a line of text has begun
+
+    def heard(self, heard_s: float, of_s: float) -> None:
+        """Show how far a single recording is heard, unless the bar would tear a line."""
+        if self._is_alone and not (self._is_open and self._options.jobs == 1):
+            self._bar.show(heard_s / of_s, f"{clock(heard_s)} of {clock(of_s)}")
 
     def delta(self, delta: TextDelta) -> None:
         """A piece of the sentence. A part of a long recording begins a line with its time."""
         if self._options.json:
             return
         piece = one_line(delta.text)  # a model may write control characters
-        if not self._is_begun or delta.from_s != self._from_s:
+        if not self._is_open or delta.from_s != self._from_s:
             has_time = delta.from_s is not None and not self._options.quiet
             time = f"[{clock(delta.from_s or 0)}] " if has_time else ""
-            piece = ("\n" if self._is_begun else "") + self._name + time + piece
-            self._is_begun, self._from_s = True, delta.from_s
-        self._put(piece)
+            piece = ("\n" if self._is_open else "") + self._name + time + piece
+            self._from_s = delta.from_s
+        # a part's line is closed at once, so that the bar may come back
+        self._is_open = delta.from_s is None or not piece.endswith(tuple(SENTENCE_ENDS))
+        self._put(piece if self._is_open else piece + "\n")
 
     def end(self) -> None:
         """Close the line, and show all."""
-        if self._is_begun:
+        if self._is_open:
             self._put("\n")
+        self._is_open = False
+        self._bar.hide()
         put(self._held, end="")
 
     def failed(self, error: Exception) -> None:
@@ -88,8 +101,8 @@ class Screen:
         reason = told or f"{type(error).__name__}: {error}; this is a defect of streamer"
         self.end()
         if self._options.json:
-            put_json({**self._take.as_json(), "error": getattr(error, "reason", reason)})
-        fail(told or f"{self._take}: {reason}, please report it")
+            put_json({**self.take.as_json(), "error": getattr(error, "reason", reason)})
+        fail(told or f"{self.take}: {reason}, please report it")
 
     def done(self, result: Description) -> None:
         options, measures = self._options, result.measures
@@ -112,10 +125,14 @@ class Screen:
         if result.warning is not None and (result.is_cut or not options.quiet):
             notes.append(result.warning)
         for note in notes:
-            fail(f"{self._take}: {note}")
+            fail(f"{self.take}: {note}")
+        if options.verbose:
+            tell(summary(result))
 
     def _put(self, text: str) -> None:
+        self._is_begun = True
         if self._options.jobs == 1:
+            self._bar.hide()
             put(text, end="")
         else:
             self._held += text
@@ -142,38 +159,45 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
 
 async def _describe_all(files: Sequence[str], config: Config, options: DescribeOptions) -> int:
     """`options.jobs` recordings at once; one's failure never ends the run."""
-    todo, has_failed = iter(files), False
+    todo, num_done, has_failed = iter(files), 0, False
     async with opened(config) as describer:
+        with Bar("describing", len(files)) as bar:
 
-        async def work() -> None:
-            nonlocal has_failed
-            for file in todo:
-                takes = await anyio.to_thread.run_sync(takes_of, file, options)
-                num_takes = max(len(files), len(takes))
-                found = [await _describe(describer, take, options, num_takes) for take in takes]
-                channels = [each for each in found if each is not None]
-                if len(channels) < len(takes) or any(each.is_cut for each in channels):
-                    has_failed = True
-                if len(channels) == len(takes) and not await anyio.to_thread.run_sync(
-                    _show_together, channels, options
-                ):
-                    has_failed = True
+            async def work() -> None:
+                nonlocal has_failed, num_done
+                for file in todo:
+                    if len(files) > 1:
+                        bar.show(num_done, f"{num_done} of {len(files)}")
+                    takes = await anyio.to_thread.run_sync(takes_of, file, options)
+                    num_takes = max(len(files), len(takes))
+                    screens = [Screen(take, options, num_takes, bar) for take in takes]
+                    found = [await _describe(describer, screen, options) for screen in screens]
+                    channels = [each for each in found if each is not None]
+                    is_whole = len(channels) == len(takes)
+                    is_cut = any(each.is_cut for each in channels)
+                    if is_whole and not await anyio.to_thread.run_sync(
+                        _show_together, channels, options
+                    ):
+                        is_whole = False
+                    has_failed |= is_cut or not is_whole
+                    num_done += 1
 
-        async with anyio.create_task_group() as group:
-            for _ in range(min(options.jobs, len(files))):
-                group.start_soon(work)
+            async with anyio.create_task_group() as group:
+                for _ in range(min(options.jobs, len(files))):
+                    group.start_soon(work)
     return 1 if has_failed else 0
 
 
 async def _describe(
-    describer: Describer, take: Take, options: DescribeOptions, num_takes: int
+    describer: Describer, screen: Screen, options: DescribeOptions
 ) -> Description | None:
-    """Its description; None where that failed."""
-    screen = Screen(take, options, num_takes)
+    """The description of a take; None where that failed."""
+    take = screen.take
     try:
         result = await describer.describe(
             take.file,
             screen.delta,
+            screen.heard,
             measures=options.measures or bool(options.timeline or options.pitch_reference),
             channel=take.channel,
             track=options.track,
@@ -288,6 +312,15 @@ def table_of(result: Description) -> str:
     known = [told(language, "{:.1f} s of speech in {:.1f} s", m.speech_s, m.audio_s)]
     known += [told(language, form, value) for form, value in details if value is not None]
     return "\n".join([*lines, f"  {comma(language).join(known)}", *warnings])
+
+
+def summary(result: Description) -> str:
+    """One line of numbers. The times of a long recording would be those of one part."""
+    told = [f"{result.audio_s:.1f} s"]
+    if result.ttft_ms is not None and not result.parts:
+        told.append(f"first text after {result.ttft_ms:.0f} ms")
+    told += [f"{result.n_tokens} tokens", f"{result.verified_share:.0%} verified [{result.mode}]"]
+    return f"  {one_line(result.file)}: {', '.join(told)}"
 
 
 def voice_lines(result: Description) -> str:

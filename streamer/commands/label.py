@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -30,6 +31,7 @@ from streamer.config import Config, ConfigError, combined
 from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.extras import missing
 from streamer.intervals import Interval, measured_with_warning, read_intervals
 from streamer.model.devices import num_cores
 from streamer.progress import Bar
@@ -44,6 +46,26 @@ MEASURED = (  # columns of the same name
     *("level_dbfs", "level_range_db", "pause_share", "pause_count", "longest_pause_s", "timbre_db"),
     *("speech_s", "clipped_share"),
 )
+# dataspeech (its examples/tags_to_annotations, v02) puts an utterance's SNR and SD of F0 into bins:
+# the lower bounds of all bins but the first, and the words of all.
+NOISE = (
+    (25.401, 33.675, 41.949, 50.222, 58.496, 66.770),
+    (
+        *("very noisy", "noisy", "slightly noisy", "balanced in clarity"),
+        *("slightly clean", "clean", "very clean"),
+    ),
+)
+MONOTONY = (
+    (20.379, 40.758, 70.0, 90.0),
+    (
+        *("very monotone", "monotone", "slightly expressive and animated"),
+        *("expressive and animated", "very expressive and animated"),
+    ),
+)
+WORDED = {  # columns of texts; the others hold numbers
+    *("file", "text", "transcript", "language", "stop_reason", "warning", "error", "made_with"),
+    *("noise", "speech_monotony", *(f"{name}_{each}" for name in ATTRIBUTES for each in NAMED_IN)),
+}
 # The name of a file may be no UTF-8: its bytes stand as \udcXX, which JSON reads back unchanged.
 TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
 Row = dict[str, Any]  # column -> value; None: unknown, or not in the sentence
@@ -205,7 +227,14 @@ def _measured(measures: SpeechMeasures | None) -> Row:
         "utterance_pitch_std": known.get("pitch_sd_hz"),
         "snr": known.get("snr_db"),
         **{name: known.get(name) for name in MEASURED},
+        "noise": tag_of(known.get("snr_db"), NOISE),
+        "speech_monotony": tag_of(known.get("pitch_sd_hz"), MONOTONY),
     }
+
+
+def tag_of(value: float | None, bins: tuple[Sequence[float], Sequence[str]]) -> str | None:
+    """The word of the bin that holds `value`; a bound belongs to the bin above it."""
+    return None if value is None else bins[1][bisect_right(bins[0], value)]
 
 
 def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
@@ -220,10 +249,12 @@ class Rows:
     def __init__(self, out: Path) -> None:
         """Raises ConfigError if the table cannot be made, or belongs to another run or program."""
         self._out = out = Path(os.path.realpath(out))  # a link stays a link
-        self._is_csv = out.suffix.lower() == ".csv"
-        self.path = out.with_name(out.name + ".rows.jsonl") if self._is_csv else out
+        self._kind = out.suffix.lower()
+        self.path = out if self._kind == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
         if out.exists() and not out.is_file():  # a device would be replaced by the table
             raise ConfigError(f"--out {out} is no regular file; give another one")
+        if self._kind == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
+            raise ConfigError(why)
         try:
             self._file = self.path.open("a+", **TEXT)
         except OSError as error:
@@ -267,18 +298,32 @@ class Rows:
         order = [*(f for f in self.done if f not in now), *now]
         rows = [row for file in order for row in self.done[file]]
         new = self._out.with_name(self._out.name + ".new")
-        with new.open("w", newline="", **TEXT) as file:
-            if self._is_csv:
-                # in the order of whole rows: one with an error has few columns
-                whole_first = sorted(rows, key=len, reverse=True)
-                table = csv.DictWriter(
-                    file, dict.fromkeys(name for row in whole_first for name in row)
-                )
-                table.writeheader()
-                table.writerows(rows)
-            else:
-                file.writelines(map(_line, rows))
+        # in the order of whole rows: one with an error has few columns
+        names = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
+        if self._kind == ".parquet":
+            import pyarrow.parquet
+
+            schema = pyarrow.schema(
+                [(name, pyarrow.type_for_alias(_type_of(name))) for name in names]
+            )
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), new)
+        else:
+            with new.open("w", newline="", **TEXT) as file:
+                if self._kind == ".csv":
+                    table = csv.DictWriter(file, names)
+                    table.writeheader()
+                    table.writerows(rows)
+                else:
+                    file.writelines(map(_line, rows))
         os.replace(new, self._out)
+
+
+def _type_of(column: str) -> str:
+    """Its type in a .parquet."""
+    if column in WORDED:
+        return "string"
+    is_whole = column.endswith("_level") or column in ("pause_count", "interval", "num_intervals")
+    return "int64" if is_whole else "float64"
 
 
 def _line(row: Row) -> str:

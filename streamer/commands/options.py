@@ -66,8 +66,10 @@ class DescribeOptions:
     measures: bool = option(False)
     """also the numbers: a table below each sentence, or `measures` in each JSON object"""
     timeline: str | None = option(None, metavar="FILE")
-    """pitch, level, rate and pauses over time; FILE in .json, .TextGrid or .png. .png needs
+    """pitch, level, rate and pauses over time; FILE in .json, .vtt, .TextGrid or .png. .png needs
     pip install '.[plot]'"""
+    verbose: bool = option(False, short="-v")
+    """times, and how much of the sentence is verified, on stderr"""
     intervals: str | None = option(None, metavar="FILE")
     """measures of each interval of FILE: .srt, .vtt, .TextGrid, or whisper's .json"""
     pitch_reference: str | None = option(None, metavar="HZ", unset="none")
@@ -88,6 +90,8 @@ class CompareOptions:
 
     files: tuple[str, ...] = option(REQUIRED, metavar="FILE", positional=True)
     """two recordings: the first take, the second"""
+    pitch_reference: float | None = option(None, ge=30, le=1000)
+    """a voice's usual pitch in Hz, to also tell low and high for this voice"""
     json: bool = option(False, "JSON on stdout, nothing else")
 
     def __post_init__(self) -> None:
@@ -110,7 +114,8 @@ class LabelOptions:
 
     files: tuple[str, ...] = files_option()
     out: str = option(REQUIRED, metavar="FILE")
-    """the table: .jsonl grows row by row, .csv is written at the end"""
+    """the table: .jsonl grows row by row; .csv and .parquet are written at the end. .parquet needs
+    pip install '.[parquet]'"""
     jobs: int | None = option(None, "processes", ge=1, le=64, unset="one for each core")
     intervals: Literal["srt", "vtt", "TextGrid", "json"] | None = option(None)
     """rows of measures of the intervals in the file of this kind beside each recording, in place of
@@ -118,8 +123,8 @@ class LabelOptions:
     pipeline: str | None = pipeline_option()
 
     def __post_init__(self) -> None:
-        if not self.out.lower().endswith((".jsonl", ".csv")):
-            raise ConfigError(f"--out is {self.out}; give a name in .jsonl or .csv")
+        if not self.out.lower().endswith((".jsonl", ".csv", ".parquet")):
+            raise ConfigError(f"--out is {self.out}; give a name in .jsonl, .csv or .parquet")
         if "-" in self.files:
             raise ConfigError("label reads files; give a file or a directory, not -")
 

@@ -1,11 +1,12 @@
 """A recording over time: curves of its pitch, level, speech and syllables, and its turns with their
-sentences; as plain types.
+sentences; as plain types or WebVTT.
 
 docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 """
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -156,6 +157,26 @@ class Timeline:
                 for turn in self.turns
             ],
         }
+
+
+def captions(channels: Sequence[Timeline]) -> str:
+    """WebVTT of the channels of a recording: a cue for each turn with speech, its sentence above
+    its measures; of several, a cue's voice is its channel."""
+    cues = ["WEBVTT\n"]
+    turns = [(turn, each.channel) for each in channels for turn in each.turns if turn.text]
+    for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):
+        when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
+        voice = f"<v channel {channel}>" if len(channels) > 1 else ""
+        lines = (" ".join(turn.text.split()), told_of(turn.measures, turn.language))
+        cue = html.escape("\n".join(filter(None, lines)), quote=False)
+        cues.append(f"{number}\n{when}\n{voice}{cue}\n")
+    return "\n".join(cues)
+
+
+def _clock(seconds: float) -> str:
+    """hh:mm:ss.ttt, as in WebVTT."""
+    ms = round(1000 * seconds)
+    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
 
 
 def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:

@@ -36,6 +36,7 @@ BRINGS = {
     "opentelemetry.sdk.trace": "otel",
     "opentelemetry.exporter.otlp.proto.http": "otel",
     "matplotlib": "plot",
+    "pyarrow": "parquet",
     "sounddevice": "listen",
 }
 

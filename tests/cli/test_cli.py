@@ -1,7 +1,11 @@
 """`streamer describe` as a person and a script meet it: stdout, stderr, a terminal, exit statuses."""
 
+import contextlib
+import io
 import json
 import os
+import pty
+import re
 import socket
 import subprocess
 import sys
@@ -10,8 +14,10 @@ import msgspec
 import numpy as np
 import pytest
 import soundfile
-from processes import ENVIRONMENT, ended, streamer
+from processes import ENVIRONMENT, WITHIN_S, begin, ended, streamer
 from processes import run_here as here
+
+from streamer.cli import main
 
 
 def rows_of(out):
@@ -178,11 +184,61 @@ def long_of(file, samples, seconds):
     return file
 
 
-def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path):
+def shown_by(leader):
+    """The output of a terminal, to its end."""
+    shown = b""
+    with contextlib.suppress(OSError):  # its other end is closed
+        while piece := os.read(leader, 4096):
+            shown += piece
+    os.close(leader)
+    return shown.decode()
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch):
+    """Runs a command with stderr on a terminal: (status, stdout if it is none, what is shown)."""
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+
+    def run(*args, stdout=None):
+        leader, follower = pty.openpty()
+        shown = begin(shown_by, leader)
+        with (
+            open(follower, "w") as terminal,
+            contextlib.redirect_stderr(terminal),
+            contextlib.redirect_stdout(stdout or terminal),
+        ):
+            status = begin(main, [*map(str, args)]).result(WITHIN_S)
+        said = stdout.getvalue() if isinstance(stdout, io.StringIO) else ""
+        return status, said, shown.result(WITHIN_S)
+
+    return run
+
+
+def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, on_a_terminal):
+    """On a terminal each line stands whole between the bar's frames."""
     words = ("describe", long_of(tmp_path / "long.wav", samples, 70), "--mode", "edge", *models)
-    status, out, _ = here(*words)
+    status, out, err = here(*words, "-v")
     assert status == 0
     assert [line[:7] for line in out.splitlines()] == ["[0:00] ", "[1:00] "]
-    for more in ("--quiet", "--jobs=2"):
-        wanted = [line[7:] for line in out.splitlines()] if more == "--quiet" else out.splitlines()
-        assert here(*words, more)[1].splitlines() == wanted
+    assert re.fullmatch(r"  \S+long.wav: 70.0 s, \d+ tokens, 0% verified \[edge\]\n", err)
+    assert here(*words, "--quiet")[1].splitlines() == [line[7:] for line in out.splitlines()]
+    status, _, shown = on_a_terminal(*words)
+    assert status == 0
+    assert "describing" in shown
+    seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
+    seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
+    assert set(out.splitlines()) <= set(seen)
+
+
+def test_a_bar_leaves_stdout_alone(models, samples, tmp_path, on_a_terminal):
+    """`> out.txt` and `| cmd` get the sentence, and the terminal the bar."""
+    long = long_of(tmp_path / "long.wav", samples, 20)
+    args = ("describe", long, "--mode", "edge", *models)
+    status, out, shown = on_a_terminal(*args, stdout=io.StringIO())
+    assert status == 0
+    assert out.count("\n") == 1
+    assert len(out) > 2
+    assert "\x1b" not in out
+    assert re.search(r"describing .*0:\d\d of 0:20 .*left", shown)
+    assert out.strip() not in shown

@@ -123,11 +123,11 @@ CALLS = [
     # no option may be shortened: a short one today means two things tomorrow
     ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer describe --help"),
     ("describe here.wav --language fr", 2, "'fr', but this model speaks zh and en; leave it out"),
-    ("describe here.wav --timeline s.svg", 2, "give a name in .json, .TextGrid or .png"),
+    ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
     ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
     ("describe a.wav --timeline nowhere/s.json", 2, "cannot be written there"),
     ("compare here.wav", 2, "compare takes two recordings, not 1"),
-    ("label a.wav --out labels.txt", 2, "give a name in .jsonl or .csv"),
+    ("label a.wav --out labels.txt", 2, "give a name in .jsonl, .csv or .parquet"),
     ("label - --out labels.csv", 2, "label reads files"),
     ("label here.wav --out nowhere/labels.csv", 2, "give a file that can be written"),
     ("mcp /nowhere", 2, "/nowhere is no folder"),

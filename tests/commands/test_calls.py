@@ -7,6 +7,7 @@ import numpy as np
 import parselmouth
 import pytest
 import soundfile
+import webvtt
 from parselmouth.praat import call as praat
 from places import ROOT, SAMPLES
 
@@ -50,9 +51,12 @@ def test_the_command_tells_the_call_and_its_timeline(call, tmp_path, capsys):
     assert all("conversation" not in row for row in capsys.readouterr().out.splitlines())
 
 
-def test_praat_gets_both_channels_too(call, tmp_path):
+def test_other_kinds_hold_both_channels_too(call, tmp_path):
     channels = [streamer.describe(call, mode="edge", channel=i) for i in (0, 1)]
-    streamer.write_timeline(channels, tmp_path / "s.TextGrid")
+    for kind in ("TextGrid", "vtt"):
+        streamer.write_timeline(channels, tmp_path / f"s.{kind}")
     grid = parselmouth.read(str(tmp_path / "s.TextGrid"))
     names = [praat(grid, "Get tier name", i + 1) for i in range(6)]
     assert names == [f"{name} {i}" for i in (0, 1) for name in ("speech", "syllables", "sentence")]
+    cues = webvtt.read(tmp_path / "s.vtt").captions
+    assert [cue.voice for cue in cues] == ["channel 0", "channel 1"]

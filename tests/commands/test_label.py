@@ -10,7 +10,7 @@ from places import ROOT, SAMPLES
 from processes import run_here
 
 import streamer
-from streamer.commands.label import ENDS, Rows, made_with
+from streamer.commands.label import ENDS, MONOTONY, NOISE, Rows, made_with, tag_of
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.model.checkpoint.card import read_card
@@ -114,6 +114,31 @@ def test_a_file_that_is_no_table_of_ours_is_left_alone(tmp_path):
     with pytest.raises(ConfigError, match=r"line 1 of .* is no row of ours; give another --out"):
         Rows(out)
     assert out.read_text("utf-8") == '{"name": 1}\nsomething\n'
+
+
+def test_a_table_in_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "labels.parquet"
+    rows = Rows(out)
+    rows.add({"file": "a.wav", "text": "x", "pause_count": 2, "snr": 31.5, "error": None})
+    rows.close()
+    rows.publish(["a.wav"])
+    (row,) = parquet.read_table(out).to_pylist()
+    assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
+
+
+def test_tags_are_those_of_dataspeech(tmp_path):
+    """Bounds belong to the bin above; the tags are those of the same rows."""
+    for snr, sd, noise, melody in (
+        (25.4, 70.0, "very noisy", "expressive and animated"),
+        (80.0, None, "very clean", None),
+    ):
+        assert (tag_of(snr, NOISE), tag_of(sd, MONOTONY)) == (noise, melody)
+    out = tmp_path / "labels.jsonl"
+    assert label(SAMPLES[0], "--out", out, "--mode", "edge")[0] == 0
+    (row,) = rows_of(out)
+    assert row["noise"] == tag_of(row["snr"], NOISE)
+    assert row["speech_monotony"] == tag_of(row["utterance_pitch_std"], MONOTONY)
 
 
 def test_intervals_beside_each_recording_become_rows(tmp_path):

@@ -1,4 +1,4 @@
-"""`describe --timeline`: JSON, a TextGrid, a picture; what cannot be written is told."""
+"""`describe --timeline`: JSON, captions, a TextGrid, a picture; what cannot be written is told."""
 
 import json
 from dataclasses import replace
@@ -7,6 +7,7 @@ import jsonschema
 import numpy as np
 import parselmouth
 import pytest
+import webvtt
 from matplotlib import font_manager, image
 from parselmouth.praat import call
 from places import ROOT
@@ -37,8 +38,9 @@ def without_chinese(monkeypatch):
     monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
 
 
-def test_json_of_a_recording(found, tmp_path):
-    assert write_timeline(found, tmp_path / "s.json") is None
+def test_json_and_captions_of_a_recording(found, tmp_path):
+    for kind in ("json", "vtt"):
+        assert write_timeline(found, tmp_path / f"s.{kind}") is None
     row = json.loads((tmp_path / "s.json").read_text("utf-8"))
     jsonschema.validate(row, SCHEMA)
     (turn,) = row["turns"]
@@ -50,7 +52,9 @@ def test_json_of_a_recording(found, tmp_path):
     assert longest == pytest.approx(found.measures.longest_pause_s, abs=1e-3)
     voiced = [hz for hz in row["f0_hz"] if hz is not None]
     assert np.median(voiced) == pytest.approx(found.measures.pitch_median_hz, rel=0.05)
-    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
+    (cue,) = webvtt.read(tmp_path / "s.vtt").captions
+    assert cue.raw_text.splitlines()[0] == found.text.strip()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "s.vtt"]
 
 
 def test_praat_reads_the_tiers(found, tmp_path):
