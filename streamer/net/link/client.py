@@ -36,6 +36,7 @@ DIAL_PAUSES_S = (0.02, 2.0)  # after one failure in a row, and at most
 VERDICT_PAUSES_S = (0.5, 30.0)
 # of a pause, up or down: edges that lost one verifier do not come back to it all at once
 JITTER = 0.25
+STEADY_S = 30.0  # without a failure to connect; then they are forgotten
 MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
@@ -67,7 +68,7 @@ class Backoff:
     @property
     def pause_s(self) -> float:
         """The pause after the latest failure, 0 for none."""
-        num = min(self.num_failures, 32)
+        num = min(self.num_failures, 32)  # the largest float is 2 ** 1024
         return min(self._most_s, self._first_s * 2.0 ** (num - 1)) if num else 0.0
 
 
@@ -114,7 +115,8 @@ class RemoteCloud:
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
         self._num_tries = 0  # in vain, in a row
         self._notices = StateNotices()
-        self._turns: set[RemoteTarget] = set()
+        # turns that are not over
+        self.turns: set[RemoteTarget] = set()
         self._group = group
         group.start_soon(quietly, self._keep_spares)
 
@@ -153,7 +155,7 @@ class RemoteCloud:
     def listen(self, rules: Rules | None = None) -> RemoteTarget:
         """Begin a turn. rules: in place of those of the cloud's terms."""
         target = RemoteTarget(self, replace(self._terms, rules=rules or self._terms.rules))
-        self._turns.add(target)
+        self.turns.add(target)
         self._group.start_soon(quietly, target.run)
         return target
 
@@ -178,10 +180,6 @@ class RemoteCloud:
                 await socket.close()
 
     # Reports of the turns.
-
-    def closed(self, turn: RemoteTarget) -> None:
-        """The turn is over."""
-        self._turns.discard(turn)
 
     def opened(self, model: str) -> None:
         """A turn was opened by this model; within a turn it cannot change."""
@@ -219,7 +217,7 @@ class RemoteCloud:
             self.lost = f"{self.name} refuses: {self.trouble}"
         if (why_not := self.why_not) is not None:
             self._settled.set()
-        for turn in list(self._turns):
+        for turn in list(self.turns):
             if self.lost is not None:
                 turn.lose(self.lost)
             else:
@@ -252,13 +250,14 @@ class RemoteCloud:
                 await (await socket.ping())
             self.rtt_s = self.clock() - asked_at
             self._answered_at = asked_at
+            if asked_at - self._dialled.failed_at > STEADY_S:
+                self._dialled.succeeded()
             self._settled.set()
             if self.trouble == NOT_YET:
                 self.trouble = SLOW
             self._notices.state(True, f"{self.name} is there again")
             with anyio.move_on_after(PING_S):
                 await self._wake.wait()
-            self._dialled.succeeded()  # no earlier: it is not to be cut and dialled in a circle
 
     async def _dial(self) -> tuple[ClientConnection, float]:
         """A new connection, and when it was dialled."""

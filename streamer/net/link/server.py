@@ -131,6 +131,7 @@ class ServedTurn:
                         self._is_prefilled = True
                     await self._send_heard(socket)
                 case VerifyRequest() as request:
+                    self._behind_since = None  # all audio is heard
                     self.check(request)
                     await self._answer(request, socket, metrics)
                 case wire.Open():

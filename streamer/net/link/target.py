@@ -164,7 +164,7 @@ class RemoteTarget:
     def close(self) -> None:
         """End the turn; a second call does nothing."""
         self._scope.cancel()
-        self._cloud.closed(self)
+        self._cloud.turns.discard(self)
 
     # The cloud's side.
 
