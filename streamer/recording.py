@@ -105,6 +105,7 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
                 yield on_grid(chunk)
         if len(chunk := chunker.finish()):
             yield on_grid(chunk)
+        audio.mixed = chunker.mixed
     except BadAudio as error:
         raise AudioError(audio.path, str(error)) from None
 

@@ -172,16 +172,20 @@ class AudioFile(Audio):
 
     def _judge(self, heard_s: float) -> None:
         """Says what is missing, after the last block."""
-        share = share_there(self._handle)
-        of_s = self.duration_s if self._container.format.name in TELLING else 0.0
+        share, told = judged(self._handle)
+        kind = self._container.format.name
+        of_s = self.duration_s if kind in TELLING else 0.0
         if 0 < share < 1:
             of_s = heard_s / share
         if heard_s < of_s - LEFT_OUT_S:
             promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
             self.cut = f"is cut short: {promised}"
         elif share == 0 or self._damage is not None:
-            cause = f" or damaged ({self._damage})" if self._damage else ": its end is missing"
+            cause = f" or damaged ({self._damage})" if self._damage else ": its last part is missing"
             self.cut = self.cut or f"is cut short{cause}"
+        elif kind == "flac" and 0 < of_s < heard_s - LEFT_OUT_S:
+            told = "holds further recordings, of whose first samples some may be lost"
+        self.cut = self.cut or told
 
 
 def _opened(path: str, handle: IO[bytes]) -> InputContainer:
@@ -244,23 +248,30 @@ def line_of(error: Exception) -> str:
 WAV_HEAD_BYTES = 44  # as a rule
 PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe state about the largest size
 OGG_TAIL_BYTES = 1 << 17  # two of the largest pages
+LEAST_BYTES = 1024  # after a WAV's end; fewer are padding
+TAGS = (b"ID3", b"TAG", b"APETAGEX")
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 
 
-def share_there(handle: IO[bytes]) -> float:
-    """The share of the bytes that the head of a WAV or MP3 promises; 0 for an Ogg file without its
-    end. FFmpeg decodes what there is of such a file, and reports nothing."""
+def judged(handle: IO[bytes]) -> tuple[float, str | None]:
+    """The share of the bytes that the head of a WAV or MP3 promises, 0 for an Ogg file without its
+    end; and a line about bytes after the end. FFmpeg reports nothing of it."""
     fd = handle.fileno()
     size, head = os.fstat(fd).st_size, os.pread(fd, 12, 0)
     if head[:4] == b"OggS":
         tail = os.pread(fd, OGG_TAIL_BYTES, max(0, size - OGG_TAIL_BYTES))
         page = tail[max(0, tail.rfind(b"OggS")) :]
         is_whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
-        return float(is_whole and page[5] & 4 > 0)
+        return float(is_whole and page[5] & 4 > 0), None
     if head[:4] == b"RIFF":
         promised = 8 + int.from_bytes(head[4:8], "little")
-        is_filled_in = WAV_HEAD_BYTES < promised < PLACEHOLDER
-        return (size - WAV_HEAD_BYTES) / (promised - WAV_HEAD_BYTES) if is_filled_in else 1.0
+        if not WAV_HEAD_BYTES < promised < PLACEHOLDER:  # never filled in
+            return 1.0, None
+        rest = os.pread(fd, LEAST_BYTES, promised).strip(b"\0")
+        if size < promised + LEAST_BYTES or not rest or rest.startswith(TAGS):
+            return (size - WAV_HEAD_BYTES) / (promised - WAV_HEAD_BYTES), None
+        left = size - promised
+        return 1.0, f"holds {left} bytes after the end that its header declares; they are not heard"
     begin = 0  # of an MP3's first frame, which states the number of bytes; a tag may precede it
     if head[:3] == b"ID3":  # its size has 7 bits in each byte
         begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:10])))
@@ -269,8 +280,8 @@ def share_there(handle: IO[bytes]) -> float:
         if frame[place : place + 4] in (b"Xing", b"Info") and len(frame) == 64:
             flags, _, length = struct.unpack_from(">3I", frame, place + 4)
             if flags & 3 == 3 and length > 0:
-                return (size - begin) / length
-    return 1.0
+                return (size - begin) / length, None
+    return 1.0, None
 
 
 def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:

@@ -47,6 +47,7 @@ class Audio:
         self.channels = channels
         self.duration_s = duration_s
         self.cut: str | None = None  # one line, where the recording ends early
+        self.mixed: str | None = None  # one line, where not every channel is heard
         self._num_over = 0  # samples beyond full scale
         self._peak = 0.0
 
@@ -55,7 +56,7 @@ class Audio:
         """One line about the recording, or None. Ask after the last block."""
         over = f"{self._num_over} samples beyond full scale were clipped"
         over += f"; divide all by the loudest, {self._peak:.2f}, to keep them"
-        told = (self.cut, over if self._num_over else None)
+        told = (self.cut, over if self._num_over else None, self.mixed)
         return "; ".join(filter(None, told)) or None
 
     def __enter__(self) -> Audio:

@@ -216,12 +216,20 @@ def test_all_parts_of_a_joined_file_are_heard(heard, kind, between):
         (MP3, "holds a further recording, of 32000 Hz and 1 channels, unlike the first"),
         ({"format": "FLAC"}, "holds a further recording, of 32000 Hz"),
         (OGG, ("cannot be read to its end (", "holds a further recording")),  # by PyAV's release
+        ({"format": "WAV"}, "holds 32088 bytes after the end that its header declares"),
     ],
 )
 def test_a_joined_part_that_is_not_heard_is_told(heard, kind, told):
     found, warning = heard(encoded(TONES[0], **kind) + encoded(TONES[1][::2], 2 * RATE, **kind) * 2)
     assert len(found) < 2.2 * RATE
     assert warning.startswith(told)
+
+
+def test_a_flac_that_is_joined_to_another_is_told(heard):
+    parts = [encoded(tone, format="FLAC") for tone in TONES]
+    found, warning = heard(b"".join(parts))
+    assert len(found) > 5.5 * RATE
+    assert warning == "holds further recordings, of whose first samples some may be lost"
 
 
 @pytest.mark.parametrize("riff", [0, 36, 0xFFFFFFFF])

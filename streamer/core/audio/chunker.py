@@ -46,6 +46,7 @@ class Chunker:
             raise BadAudio(f"{channels} channels: there must be 1..{pcm.MAX_CHANNELS}")
         self.sample_rate = sample_rate
         self.channels = channels
+        self.mixed: str | None = None  # one line, where a finished clip had channels not heard
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
             self._resampler = soxr.ResampleStream(
@@ -105,6 +106,7 @@ class Chunker:
         """
         nothing = np.zeros((0, self.channels), np.float32)
         mono, high_band = self._mixer.push(nothing, is_last=True), self._high_band
+        self.mixed = self._mixer.told()
         self._begin()
         if self._resampler is None:
             return mono
@@ -116,19 +118,21 @@ class Chunker:
 BLOCKS_PER_S = 20
 KEPT = 0.8  # of the energies, from block to block: a memory of a quarter of a second
 LOUDER = 2  # in energy: a channel that takes over
+DEAD = 1e-4  # of the strongest channel's energy in the whole recording (-40 dB)
 
 
 class Mixer:
     """One channel of several: the loudest of late, with a crossfade where another becomes louder.
 
     A sum of channels is no voice: microphones some centimetres apart hear it .1 to 20 ms apart, and
-    two wires may be swapped. Holds under one block of 50 ms.
+    two wires may be swapped. Holds under one block of 50 ms. `told` names the silent channels.
     """
 
     def __init__(self, channels: int, sample_rate: int) -> None:
         self._size = max(1, sample_rate // BLOCKS_PER_S)
         self._held = np.zeros((0, channels), np.float32)
         self._energies = np.zeros(channels)  # of the last blocks
+        self._whole = np.zeros(channels)  # of all
         self._heard: int | None = None  # the channel, once one held sound
 
     def push(self, frames: Samples, is_last: bool = False) -> Samples:
@@ -141,6 +145,14 @@ class Mixer:
         blocks = [held[at : at + self._size] for at in range(0, num, self._size)]
         return np.concatenate([np.zeros(0, np.float32), *map(self._mix, blocks)])
 
+    def told(self) -> str | None:
+        """One line where not every channel is heard."""
+        dead = np.flatnonzero(self._whole < DEAD * self._whole.max())
+        if not len(dead):
+            return None
+        names = ", ".join(map(str, dead[:8])) + (", ..." if len(dead) > 8 else "")
+        return f"channel{'s' * (len(dead) > 1)} {names} hold{'s' * (len(dead) == 1)} no sound"
+
     def _mix(self, block: Samples) -> Samples:
         """One block [n, channels]; where the channel changes, it fades into the other. Silence as
         long as every channel is silent."""
@@ -148,7 +160,9 @@ class Mixer:
             np.float64, order="C"
         )  # sums along channels take a tenth of the time
         exact -= exact.mean(1, keepdims=True)  # a DC offset is no sound
-        self._energies = KEPT * self._energies + np.square(exact).sum(1)
+        energies = np.square(exact).sum(1)
+        self._energies = KEPT * self._energies + energies
+        self._whole += energies
         before, now = self._heard, int(self._energies.argmax())
         if self._energies[now] <= LOUDER * (0.0 if before is None else self._energies[before]):
             if before is None:

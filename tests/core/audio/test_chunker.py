@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
+from streamer.audio.file import open_audio
 from streamer.core.audio.chunker import BadAudio, Chunker, Mixer
 from streamer.core.audio.pcm import MAX_MAGNITUDE
 from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
+from streamer.recording import chunks_of
 
 RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
 
@@ -97,7 +99,9 @@ VOICE, OTHER = (np.float32(0.1) * noise(2 * RATE, seed) for seed in (0, 1))
 
 
 def mixed(*channels):
-    return Mixer(len(channels), RATE).push(np.column_stack(channels), is_last=True)
+    """(samples, the line about silent channels)"""
+    mixer = Mixer(len(channels), RATE)
+    return mixer.push(np.column_stack(channels), is_last=True), mixer.told()
 
 
 def sound_of(case):
@@ -112,7 +116,8 @@ def sound_of(case):
 
 def test_the_table_is_mixed_as_loud_as_it_says_and_the_page_mixes_it_so():
     wanted = [mixed(*sound_of(case)) for case in CASES]
-    for case, found in zip(CASES, wanted, strict=True):
+    for case, (found, told) in zip(CASES, wanted, strict=True):
+        assert told == case["told"], case["name"]
         level = 10 * np.log10(np.mean(found**2) + 1e-12)
         assert level == pytest.approx(case["dbfs"], abs=0.1), case["name"]
     program = (ROOT / "streamer/net/page/mixer.js").read_text("utf-8").replace("export ", "")
@@ -127,7 +132,7 @@ def test_the_table_is_mixed_as_loud_as_it_says_and_the_page_mixes_it_so():
     told = json.dumps([sound_of(case).tolist() for case in CASES])
     done = subprocess.run(["node", "-e", program], input=told, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for found, pcm in zip(wanted, json.loads(done.stdout), strict=True):
+    for (found, _), pcm in zip(wanted, json.loads(done.stdout), strict=True):
         assert np.abs(np.array(pcm) / 32_768 - np.clip(found, -1, 1)).max() <= 1 / 32_768
 
 
@@ -138,12 +143,22 @@ def test_a_voice_is_heard_through_one_microphone_at_a_time(delay, gain, silence_
     """Two microphones at different distances: their sum would cancel some frequencies."""
     voice = np.concatenate([np.zeros(silence_s * RATE, np.float32), VOICE])
     other = gain * np.concatenate([np.zeros(delay, np.float32), voice[:-delay]])
-    assert np.array_equal(mixed(voice, other, 0 * voice), voice)
+    found, told = mixed(voice, other, 0 * voice)
+    assert np.array_equal(found, voice)
+    assert told == "channel 2 holds no sound"
 
 
 def test_another_channel_is_heard_once_it_is_louder():
     """3 dB, over a quarter of a second."""
     for gain, heard in ((1.3, VOICE), (2.0, 2 * OTHER)):
-        found = mixed(VOICE, np.concatenate([0.1 * OTHER[:RATE], gain * OTHER[RATE:]]))
+        found, _ = mixed(VOICE, np.concatenate([0.1 * OTHER[:RATE], gain * OTHER[RATE:]]))
         assert np.array_equal(found[:RATE], VOICE[:RATE])
         assert np.array_equal(found[RATE * 3 // 2 :], heard[RATE * 3 // 2 :])
+
+
+def test_a_silent_channel_is_told_unless_another_is_named():
+    both = np.column_stack([VOICE, 0 * VOICE])
+    for channel, warning in ((None, "channel 1 holds no sound"), (0, None)):
+        with open_audio((both, RATE)) as audio:
+            list(chunks_of(audio, channel))
+        assert audio.warning == warning
