@@ -181,8 +181,8 @@ class AudioFile(Audio):
             promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
             self.cut = f"is cut short: {promised}"
         elif share == 0 or self._damage is not None:
-            cause = f" or damaged ({self._damage})" if self._damage else ": its last part is missing"
-            self.cut = self.cut or f"is cut short{cause}"
+            why = f" or damaged ({self._damage})" if self._damage else ": its last part is missing"
+            self.cut = self.cut or f"is cut short{why}"
         elif kind == "flac" and 0 < of_s < heard_s - LEFT_OUT_S:
             told = "holds further recordings, of whose first samples some may be lost"
         self.cut = self.cut or told
