@@ -82,25 +82,25 @@ RULES = Rules()
 WORDS = [0, 1, 2, 4, 8, 9, 10, 11, 1, 0, 4, 2, 9, 8, 11]  # 15 ids without a period
 
 
-def test_sixteenth_id_may_end_the_sentence():
-    assert stop(VOCABULARY, RULES, WORDS[:14], 5) is None
-    for end in (5, 6, 7):
-        assert stop(VOCABULARY, RULES, WORDS, end) == "sentence"
-    assert stop(VOCABULARY, Rules(min_new_tokens=0), [], 5) == "sentence"
-    assert stop(VOCABULARY, RULES, WORDS, 3) is None
+ENDS = [
+    (RULES, WORDS[:14], 5, None),
+    *((RULES, WORDS, end, "sentence") for end in (5, 6, 7)),  # the sixteenth id
+    (Rules(min_new_tokens=0), [], 5, "sentence"),
+    (RULES, WORDS, 3, None),
+    *(
+        (rules, (WORDS * 7)[:n], eos, "eos")
+        for eos in (EOS, ALSO_EOS)
+        for rules in (RULES, Rules.off())
+        for n in (0, 3, 15, 95)
+    ),
+    (Rules(max_new_tokens=4), WORDS[:2], 4, None),
+    (Rules(max_new_tokens=4), WORDS[:3], 4, "max_tokens"),
+]
 
 
-@pytest.mark.parametrize("eos", [EOS, ALSO_EOS])
-@pytest.mark.parametrize("rules", [RULES, Rules.off()])
-def test_eos_is_not_kept(eos, rules):
-    for n in (0, 3, 15, 95):
-        assert stop(VOCABULARY, rules, (WORDS * 7)[:n], eos) == "eos"
-
-
-def test_max_new_tokens_keeps_its_last_id():
-    rules = Rules(max_new_tokens=4)
-    assert stop(VOCABULARY, rules, WORDS[:2], 4) is None
-    assert stop(VOCABULARY, rules, WORDS[:3], 4) == "max_tokens"
+def test_each_way_an_answer_ends():
+    for rules, answer, token, reason in ENDS:
+        assert stop(VOCABULARY, rules, answer, token) == reason, (rules, answer, token)
 
 
 @given(st.lists(st.sampled_from([0, 1, 3, 8]), min_size=1, max_size=40))
