@@ -56,11 +56,10 @@ class BackgroundSession:
         self._before_s = before_s
         self._before = b""
         self._rate = 0  # of the first frame, and of the session
-        self._items: deque[bytes | _End | None] = deque()  # None: speech begins
+        self._items: deque[bytes | _End] = deque()  # of turns
         self._came = anyio.Event()
-        self._has_begun = False
         self._is_over = False
-        self._in_turn = False  # as the caller sees it
+        self._in_turn = False
         self._lost_s = 0.0  # audio of that turn that was left out
         self._waiting: set[_End] = set()
         self._last: Description | TurnFailed | None = None  # it may come before `commit` returns
@@ -79,7 +78,11 @@ class BackgroundSession:
                     group.start_soon(self._read, session)
                     while True:
                         while self._items:
-                            await self._serve(session, self._items.popleft())
+                            item = self._items.popleft()
+                            if isinstance(item, _End):
+                                await self._commit(session, item)
+                            else:
+                                await session.feed(item)
                         await self._more()
         finally:  # later calls return at once
             self._is_over = True
@@ -102,6 +105,11 @@ class BackgroundSession:
                 told = f"sample_rate is {sample_rate}, after {self._rate}"
                 raise ValueError(f"{told}; keep one rate, or begin another session")
             self._rate = sample_rate
+        if not self._in_turn:  # nothing hears it unless speech begins
+            before = self._before + pcm
+            self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]
+            self._came.set()
+            return not self._is_over
         is_taken = self._put(bytes(pcm), MAX_FRAMES)
         if not is_taken:
             self._lost_s += len(pcm) / 2 / self._rate
@@ -110,45 +118,33 @@ class BackgroundSession:
     def begin(self) -> bool:
         """Speech begins; the turn has the last `before_s` of earlier audio too. Calls within a turn
         do nothing. False: `run` has ended."""
-        if not self._in_turn:
-            self._in_turn, self._lost_s = True, 0.0
-        return self._put(None)
+        if self._in_turn:
+            return not self._is_over
+        self._in_turn, self._lost_s = True, 0.0
+        before, self._before = self._before, b""
+        return self._put(before)
 
     def end(self) -> Coroutine[Any, Any, Description | None]:
         """End the turn, by the call itself; await its description. None: `begin` was not called
         since the last one, or the turn failed. Its `warning` tells audio that was left out."""
         end = _End(self._lost_s)
-        self._in_turn = False
-        if self._rate and self._put(end):
+        was_in_turn, self._in_turn = self._in_turn, False
+        if was_in_turn and self._rate and self._put(end):
             self._waiting.add(end)
         else:
             end.is_done.set()
         return end.wait()
 
-    def _put(self, item: bytes | _End | None, most: int = 2 * MAX_FRAMES) -> bool:
+    def _put(self, item: bytes | _End, most: int = 2 * MAX_FRAMES) -> bool:
         if self._is_over or len(self._items) >= most:
             return False
         self._items.append(item)
         self._came.set()
         return True
 
-    async def _serve(self, session: LiveSession, item: bytes | _End | None) -> None:
-        if isinstance(item, _End):
-            await self._commit(session, item)
-        elif item is not None and self._has_begun:
-            await session.feed(item)
-        elif item is not None:  # nothing hears it unless speech begins
-            before = self._before + item
-            self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]
-        elif not self._has_begun:
-            self._has_begun = True
-            await session.feed(self._before)
-            self._before = b""
-
     async def _commit(self, session: LiveSession, end: _End) -> None:
-        has_begun, self._has_begun = self._has_begun, False
         with suppress(NothingToCommit):  # no frame came between `begin` and `end`
-            end.turn = await session.commit() if has_begun else None
+            end.turn = await session.commit()
         if end.turn is None:
             self._done(end)
         elif self._last is not None and self._last.turn == end.turn:

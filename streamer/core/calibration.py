@@ -29,7 +29,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.plan import Signal
 from streamer.core.rules.settings import NOT_SHOWN, Rules, stop
 from streamer.core.text.vocabulary import Vocabulary
 
@@ -40,19 +39,13 @@ DIGITS = 4  # of a threshold
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The draft after one prefix and its verdict. forced: uploaded whatever the threshold (density,
-    loop)."""
+    """The draft after one prefix and its verdict. doubt: it is uploaded when this is above the
+    threshold: the largest entropy of an id; inf where it always is (density, loop)."""
 
     ids: tuple[int, ...]
-    signals: tuple[Signal, ...]
+    doubt: float
     n_accepted: int
     next_id: int
-    forced: bool
-
-    @property
-    def doubt(self) -> float:
-        """It is uploaded when this is above the threshold: the largest entropy of an id."""
-        return math.inf if self.forced else max(signal.entropy for signal in self.signals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ def paths_of(block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules:
     """Every path of one turn, by falling threshold, from the edge alone to exact mode: the last one
     skips nothing and holds from -inf on. block_at is asked once about each prefix."""
     once = functools.cache(block_at)
-    found = [_path(once, vocabulary, rules, sys.float_info.max)]  # below the doubt of a forced one
+    found = [_path(once, vocabulary, rules, sys.float_info.max)]  # below inf
     while found[-1].least > -math.inf:
         threshold = math.nextafter(found[-1].least, -math.inf)
         found.append(_path(once, vocabulary, rules, threshold))

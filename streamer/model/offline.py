@@ -98,9 +98,10 @@ def shadow(
         request = VerifyRequest(next(numbers), 0, prefix_hash([]), prefix, tuple(ids))
         verdict = drive(cloud.engine, verifier.verify(request))
         assert isinstance(verdict, Verdict), "requests are numbered in order and start from nothing"
-        vocabulary = edge.thinker.vocabulary
-        is_forced = fires(math.inf, vocabulary, prefix, ids, signals)
-        return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, is_forced)
+        doubt = max(signal.entropy for signal in signals)
+        if fires(math.inf, edge.thinker.vocabulary, prefix, ids, signals):
+            doubt = math.inf
+        return Block(tuple(ids), doubt, verdict.n_accepted, verdict.next_id)
 
     return block_at
 

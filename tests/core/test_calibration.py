@@ -126,8 +126,9 @@ class Toy:
 
     def block_at(self, prefix):
         ids, signals = self.block(prefix)
-        forced = fires(math.inf, VOCABULARY, prefix, ids, signals)
-        return Block(tuple(ids), tuple(signals), *self.verdict(prefix, ids), forced)
+        is_forced = fires(math.inf, VOCABULARY, prefix, ids, signals)
+        doubt = math.inf if is_forced else max(signal.entropy for signal in signals)
+        return Block(tuple(ids), doubt, *self.verdict(prefix, ids))
 
 
 def really(toy, threshold):
@@ -173,10 +174,7 @@ def test_every_path_is_what_gated_mode_does(seed, k, agreement):
 
 def turn(*blocks):
     """A turn of independent blocks (doubt, changed), at every threshold, falling."""
-    made = [
-        Block((1, 2), (Signal(doubt, -0.1),) * 2, 1 if changed else 2, 3, False)
-        for doubt, changed in blocks
-    ]
+    made = [Block((1, 2), doubt, 1 if changed else 2, 3) for doubt, changed in blocks]
     levels = sorted({doubt for doubt, _ in blocks}, reverse=True)
     return [Path(least, (), tuple(made)) for least in [*levels, -math.inf]]
 

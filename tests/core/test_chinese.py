@@ -7,7 +7,7 @@ import pytest
 
 from streamer.core.text.chinese import texts
 
-FORMS = texts("words") | texts("warnings")
+FORMS = texts()["words"] | texts()["warnings"]
 ENGLISH = re.compile("[A-Za-z]{2,}")
 
 

@@ -9,23 +9,21 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Literal
 
 
 @functools.cache
-def texts(kind: Literal["words", "warnings"]) -> dict[str, str]:
-    """English form -> Chinese form. Raises OSError where the file is missing."""
-    found: dict[str, dict[str, str]] = json.loads(
-        Path(__file__).with_name("chinese.json").read_text("utf-8")
-    )
-    return found[kind]
+def texts() -> dict[str, dict[str, str]]:
+    """Kind (words, warnings) -> English form -> Chinese form."""
+    file = Path(__file__).with_name("chinese.json")
+    found: dict[str, dict[str, str]] = json.loads(file.read_text("utf-8"))
+    return found
 
 
 def told(language: str, english: str, *values: object) -> str:
     """A text in the language of a sentence, with its values."""
     form = english
-    if language == "zh":
-        form = texts("words").get(english) or texts("warnings").get(english, english)
+    for forms in texts().values() if language == "zh" else ():
+        form = forms.get(english, form)
     return form.format(*values) if values else form
 
 

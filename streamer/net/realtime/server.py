@@ -51,8 +51,7 @@ class RealtimeServer(Service):
         self._sessions: dict[str, ClientSession] = {}  # by their ids
         self._group: TaskGroup
         spoken = self._terms.spoken
-        of_page = {"levels": level_names(spoken), "languages": list(spoken)}
-        of_page |= {kind: texts(kind) for kind in ("words", "warnings")}
+        of_page = {"levels": level_names(spoken), "languages": list(spoken), **texts()}
         model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "streamer"}
         told = {
             "/server.json": of_page,
