@@ -17,7 +17,6 @@ from streamer.assembly.models import Models
 from streamer.core.attributes import chosen, names_of
 from streamer.extras import load
 from streamer.model.audio.turns import TurnCutter
-from streamer.model.audio.vad import TurnRule
 from streamer.model.decoding import LocalVerifier, describe_so_far
 from streamer.model.listener import Listener
 from streamer.model.scheduler import StepScheduler
@@ -105,13 +104,10 @@ def patient(parts: Parts, hears_late: bool = True) -> Parts:
 
 
 def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:
-    rule = None
-    if (found := options.turn_detection) is not None:
-        rule = TurnRule(found.threshold, found.prefix_padding_ms, found.silence_ms)
     return TurnCutter(
         options.sample_rate_hz,
         max_turn_s,
-        rule,
+        options.turn_detection,
         options.live_update_s,
         options.is_recording,
         options.measures or weighs,

@@ -24,9 +24,9 @@ from streamer.model.audio.ear import TurnMeasurer
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.vad import (
     FRAME_MS,
+    MIN_START_MS,
     Frame,
     TurnDetector,
-    TurnRule,
     TurnVoice,
     VoiceActivity,
     led,
@@ -168,7 +168,7 @@ class TurnCutter:
         self,
         sample_rate_hz: int,
         max_turn_s: float,
-        rule: TurnRule | None = None,
+        rule: Any = None,
         live_update_s: float | None = None,
         is_recording: bool = False,
         measures: bool = False,
@@ -176,8 +176,8 @@ class TurnCutter:
         encoding: pcm.Encoding = "pcm16",
         coach: Any = None,
     ) -> None:
-        """coach: takes all samples of the session, also between turns; see stages/events.py's
-        LiveCoach."""
+        """rule: stages/events.py's TurnDetection. coach: takes all samples of the session, also
+        between turns; see LiveCoach there."""
         self.coach = coach
         self.num_turns = 0  # turns opened in this session
         self._chunker = Chunker(sample_rate_hz)
@@ -192,7 +192,7 @@ class TurnCutter:
         self._past = Recent()
         self._judged = 0
         # samples before a turn that may become its padding
-        padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
+        padding_ms = rule.prefix_padding_ms + MIN_START_MS + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._part: Part | None = None
         self._of_part = self._frames if rule else None, measures, live_update_s

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,24 +177,19 @@ def led(frames: Sequence[Frame]) -> list[Frame]:
     return [Frame(at - FRAME_SAMPLES, 0.0) for at in reversed(missing)] + list(frames)
 
 
-@dataclass(frozen=True)
-class TurnRule:
-    """When a live turn begins and ends, by default as OpenAI's server_vad."""
-
-    threshold: float = 0.5
-    prefix_padding_ms: int = 300  # audio before the first speech that belongs to the turn
-    silence_ms: int = 500  # silence that ends the turn
-    # Ours: unbroken speech of this length begins a turn. One frame does so for clicks and taps too;
-    # the padding covers it.
-    min_start_ms: int = 96
-    # as in silero's own iterator: speech goes on until threshold - hysteresis
-    hysteresis: float = 0.15
+# Unbroken speech of this length begins a turn. One frame does so for clicks and taps too; the
+# padding covers it.
+MIN_START_MS = 96
+HYSTERESIS = 0.15  # as in silero's own iterator: speech goes on until threshold - hysteresis
 
 
 class TurnDetector:
-    """Turns in a stream of frames: a pure state machine; ms from the stream's first sample."""
+    """Turns in a stream of frames: a pure state machine; ms from the stream's first sample.
 
-    def __init__(self, rule: TurnRule) -> None:
+    rule: stages/events.py's TurnDetection.
+    """
+
+    def __init__(self, rule: Any) -> None:
         self._rule = rule
         self.restart(0)
 
@@ -210,7 +206,7 @@ class TurnDetector:
         ended, the silence included; the last speech in it ended at last_speech_ms."""
         rule, end_ms = self._rule, frame.end_sample * 1000 // SAMPLE_RATE_HZ
         if self._is_speaking:
-            if frame.probability >= rule.threshold - rule.hysteresis:
+            if frame.probability >= rule.threshold - HYSTERESIS:
                 self._speech_end_ms = end_ms
             if end_ms - self._speech_end_ms < max(rule.silence_ms, 1):
                 return None
@@ -218,7 +214,7 @@ class TurnDetector:
             self._turn_end_ms = self._speech_end_ms + rule.silence_ms
             return self._turn_end_ms, self._speech_end_ms
         self._run_ms = self._run_ms + FRAME_MS if frame.probability >= rule.threshold else 0
-        if not self._run_ms or self._run_ms < rule.min_start_ms:
+        if not self._run_ms or self._run_ms < MIN_START_MS:
             return None
         began_ms = end_ms - self._run_ms - rule.prefix_padding_ms
         self._is_speaking, self._run_ms, self._speech_end_ms = True, 0, end_ms

@@ -7,7 +7,7 @@ from speech import RATE_HZ, cuts, pcm, speech
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
 from streamer.model.audio.turns import TurnCutter
-from streamer.model.audio.vad import TurnRule
+from streamer.stages.events import TurnDetection
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 
@@ -43,16 +43,16 @@ def turns(items):
 @pytest.mark.parametrize("rate", [16_000, 24_000])
 def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
     data = pcm(SILENCE, speech(3, seed), SILENCE, speech(4, seed + 1), SILENCE, SILENCE)
-    whole = turns(hear(TurnCutter(rate, 60.0, TurnRule()), data))
+    whole = turns(hear(TurnCutter(rate, 60.0, TurnDetection()), data))
     assert len(whole) >= 2
     assert all(turn["stopped"] is not None for turn in whole)
     pieces = cuts(len(data), seed)
-    assert turns(hear(TurnCutter(rate, 60.0, TurnRule()), data, pieces)) == whole
+    assert turns(hear(TurnCutter(rate, 60.0, TurnDetection()), data, pieces)) == whole
 
 
 def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
     data = pcm(SILENCE, SILENCE, speech(3, 1), SILENCE, SILENCE)
-    (turn,) = turns(hear(TurnCutter(16_000, 60.0, TurnRule()), data))
+    (turn,) = turns(hear(TurnCutter(16_000, 60.0, TurnDetection()), data))
     assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
     assert turn["stopped"] - turn["last"] == 500
     assert 1_500 <= turn["opened"] <= 2_000
@@ -98,7 +98,7 @@ def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
 
 
 def test_an_hour_of_silence_says_nothing_and_holds_a_second():
-    hearing = TurnCutter(16_000, 60.0, TurnRule())
+    hearing = TurnCutter(16_000, 60.0, TurnDetection())
     quiet = (np.random.default_rng(0).normal(0, 20, RATE_HZ * 10)).astype("<i2").tobytes()
     for _ in range(12):  # two minutes stand for the hour: what is held does not grow
         assert hearing.push(quiet) == []

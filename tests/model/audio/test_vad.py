@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from speech import recording
 
-from streamer.model.audio.vad import Frame, TurnDetector, TurnRule, VoiceActivity
+from streamer.model.audio.vad import Frame, TurnDetector, VoiceActivity
+from streamer.stages.events import TurnDetection
 
 
 def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
@@ -48,7 +49,7 @@ def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
 
 def turns(probabilities):
     """(ms where a turn begins, None), or (ms where it ends, ms of the last speech)."""
-    detector = TurnDetector(TurnRule())
+    detector = TurnDetector(TurnDetection())
     events = [detector.push(Frame(512 * i, p)) for i, p in enumerate(probabilities)]
     return [e for e in events if e is not None]
 
