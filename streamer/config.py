@@ -126,9 +126,6 @@ class Config:
 
     def _faults(self) -> Iterator[str]:
         """A line for each address that cannot be, and each contradiction."""
-        for name, spec in (("edge", self.edge), ("cloud", self.cloud)):
-            if not spec.strip():  # a path to the current directory
-                yield f"{name} is {spec!r}; give embedded, a model directory or a hub id"
         if self.is_away and not has_host(self.cloud):
             told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
             yield f"cloud is {self.cloud!r}, {told}"

@@ -21,7 +21,6 @@ from streamer.model.thinker import resolve
     ("options", "reason"),
     [
         ({"mode": "fast"}, "mode is 'fast'"),
-        ({"cloud": ""}, "cloud is ''; give embedded"),
         ({"temperature": float("inf")}, "temperature .* not inf"),
         ({"temperature": 9e-7}, "0 .greedy. or 0.000001 to 1000000, not 9e-07"),
         ({"top_p": 1.1}, "top_p must be above 0 and at most 1, not 1.1"),
