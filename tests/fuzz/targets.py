@@ -36,7 +36,7 @@ from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import Refused, decode
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import error
-from streamer.net.realtime.session import resume_of
+from streamer.net.realtime.session import Resume
 from streamer.net.service.admission import HttpRefusal
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -191,7 +191,7 @@ def read_resume(data: bytes) -> None:
         name, _, value = line.partition("=")
         query.setdefault(name, []).append(value)
     with suppress(HttpRefusal):
-        resume_of(query)
+        Resume.parse(query)
 
 
 # for readers of files; in memory where there is such a place

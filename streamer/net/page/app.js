@@ -87,6 +87,7 @@ async function listen() {
 function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
+  coach.keepSound(frame, listening.sound.rateHz);
   if (!listening.link.isBroken) view.level(levelOf(frame));
 }
 
@@ -143,6 +144,7 @@ page["key-row"].hidden = !page.key.value;
 page.mic.onclick = press;
 page.cancel.onclick = cancel;
 page.sample.onclick = trySample;
+page.dismiss.onclick = view.noProblem;
 document.ondragover = document.ondragleave = document.ondrop = drag;
 document.onkeydown = ({ key }) => {
   if (key !== "Escape") return;

@@ -6,6 +6,7 @@ import { Problem } from "./words.js";
 const MAX_RATE_HZ = 48_000; // of the server
 const HEARD_HZ = 16_000; // what the server hears
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
+const MAX_KEPT_S = 300; // 38 MB in a report, at 48 kHz
 
 // Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
 const WANTED = { channelCount: 1, autoGainControl: false, echoCancellation: false, noiseSuppression: false };
@@ -38,8 +39,7 @@ async function listen(stream, context, onFrame) {
   });
   await context.resume();
   const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);
-  const mono = { channelCount: 1, channelCountMode: "explicit" };
-  const framer = new AudioWorkletNode(context, "framer", { ...mono, processorOptions: { factor } });
+  const framer = new AudioWorkletNode(context, "framer", { processorOptions: { factor } });
   framer.port.onmessage = ({ data }) => onFrame(data);
   context.createMediaStreamSource(stream).connect(framer);
   framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
@@ -52,6 +52,32 @@ export function levelOf(frame) {
   const energy = samples.reduce((sum, sample) => sum + sample * sample, 0);
   const decibels = 10 * Math.log10(energy / samples.length / 32768 ** 2 + 1e-12);
   return Math.max(0, Math.min(1, 1 + decibels / 60));
+}
+
+// The microphone's sound, kept for a report where the user wishes it.
+export class Sound {
+  #frames = [];
+  #numBytes = 0;
+
+  // A frame of PCM16. Beyond MAX_KEPT_S the oldest ones go.
+  add(frame, rateHz) {
+    this.rateHz = rateHz;
+    this.#numBytes += frame.byteLength;
+    this.#frames.push(frame);
+    while (this.#numBytes > 2 * MAX_KEPT_S * rateHz) this.#numBytes -= this.#frames.shift().byteLength;
+  }
+
+  // A WAV file as a data URL, or null without sound.
+  async url() {
+    if (!this.#numBytes) return null;
+    const numbers = (...all) => Uint32Array.from(all);
+    const format = numbers(16, 1 | (1 << 16), this.rateHz, 2 * this.rateHz, 2 | (16 << 16)); // PCM, one channel
+    const head = ["RIFF", numbers(36 + this.#numBytes), "WAVEfmt ", format, "data", numbers(this.#numBytes)];
+    const reader = new FileReader();
+    reader.readAsDataURL(new Blob([...head, ...this.#frames], { type: "audio/wav" }));
+    await new Promise((done) => (reader.onload = done));
+    return reader.result;
+  }
 }
 
 // {rateHz, pcm: Int16Array}; rejects with a Problem.

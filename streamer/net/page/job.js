@@ -18,6 +18,7 @@ const ANSWER_S = 30; // for the last sentence
 export class Job {
   isFinished = false; // all sound is sent
   hasText = false; // some turn gave a sentence
+  #isAway = false; // the link is broken, and the user knows
   #endS = 0; // of the last turn that is described
   #numOpen = 0; // turns to be answered
   #isLastKnown = false; // every turn has been committed
@@ -65,13 +66,17 @@ export class Job {
 
   // Also between turns.
   opened() {
+    if (this.#isAway) view.noProblem();
+    this.#isAway = false;
     if (this.isSpoken) return view.status(say(this.isFinished ? "describing" : "listening"));
     view.status(say(this.isFinished ? "describing-file" : "sending", this.sound.file.name));
   }
 
   broken() {
     view.level(0);
-    view.status(say("broke"));
+    this.#isAway = true;
+    view.status(say("waiting"));
+    view.problem(say("broke"));
   }
 
   over(problem) {

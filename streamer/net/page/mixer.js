@@ -1,39 +1,52 @@
 // One channel of several: the loudest of late, by its energy without 0 Hz. As streamer/core/audio/chunker.py does it.
 
-const BLOCK_S = 0.05;
-const KEPT = 0.8; // of the channels' energies, from block to block
+export const KEPT = 0.8; // of the channels' energies after 50 ms
 const LOUDER = 2; // in energy: a channel that takes over
+
+export class Mixer {
+  #energies;
+  #heard = null; // the channel, once one held sound
+
+  constructor(numChannels) {
+    this.#energies = new Array(numChannels).fill(0);
+  }
+
+  // The next samples of each channel, Float32Arrays of one length; the share of older energies that is kept. Returns the heard ones.
+  mix(blocks, kept = KEPT) {
+    if (blocks.length === 1) return blocks[0];
+    const before = this.#heard;
+    const now = this.#loudest(blocks, kept);
+    if (now === null) return new Float64Array(blocks[0].length);
+    if (before === null || before === now) return blocks[now];
+    const last = Math.max(1, blocks[0].length - 1);
+    return Float64Array.from(blocks[now], (sample, i) => blocks[before][i] + (i / last) * (sample - blocks[before][i]));
+  }
+
+  #loudest(blocks, kept) {
+    blocks.forEach((block, c) => {
+      const offset = block.reduce((sum, sample) => sum + sample, 0) / block.length;
+      const energy = block.reduce((sum, sample) => sum + (sample - offset) ** 2, 0);
+      this.#energies[c] = kept * this.#energies[c] + energy;
+    });
+    const most = Math.max(...this.#energies);
+    if (most > LOUDER * (this.#energies[this.#heard] ?? 0)) this.#heard = this.#energies.indexOf(most);
+    return this.#heard;
+  }
+}
 
 export function toPcm16(sample) {
   return Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
 }
 
-// An AudioBuffer as Int16Array.
+// An AudioBuffer, in blocks of 50 ms.
 export function toPcm(decoded) {
   const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
-  const energies = channels.map(() => 0);
   const pcm = new Int16Array(decoded.length);
-  const size = Math.floor(decoded.sampleRate * BLOCK_S);
-  let heard = channels.length > 1 ? null : 0; // the channel, once one held sound
+  const size = Math.floor(decoded.sampleRate / 20);
+  const mixer = new Mixer(channels.length);
   for (let from = 0; from < pcm.length; from += size) {
-    const blocks = channels.map((channel) => channel.subarray(from, from + size));
-    const before = heard;
-    if (blocks.length > 1) heard = loudest(blocks, energies, heard);
-    if (heard === null) continue;
-    const last = Math.max(1, blocks[0].length - 1);
-    blocks[heard].forEach((sample, i) => {
-      const other = blocks[before ?? heard][i]; // it fades into the new one
-      pcm[from + i] = toPcm16(other + (i / last) * (sample - other));
-    });
+    const mixed = mixer.mix(channels.map((channel) => channel.subarray(from, from + size)));
+    mixed.forEach((sample, i) => (pcm[from + i] = toPcm16(sample)));
   }
   return pcm;
-}
-
-function loudest(blocks, energies, heard) {
-  blocks.forEach((block, c) => {
-    const offset = block.reduce((sum, sample) => sum + sample, 0) / block.length;
-    energies[c] = KEPT * energies[c] + block.reduce((sum, sample) => sum + (sample - offset) ** 2, 0);
-  });
-  const most = Math.max(...energies);
-  return most > LOUDER * (energies[heard] ?? 0) ? energies.indexOf(most) : heard;
 }

@@ -77,7 +77,7 @@ export function status(text) {
   put(page.status, text);
 }
 
-// A message that stays until Escape, or something else begins, or all works again.
+// A message that stays until it is closed, something else begins, or all works again.
 export function problem(text) {
   page.problem.replaceChildren(element("p", text));
 }

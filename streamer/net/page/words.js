@@ -7,7 +7,7 @@ export function storage(name) {
   try {
     return window[name];
   } catch {
-    return { getItem: () => null, setItem() {} };
+    return { getItem: () => null, setItem() {}, removeItem() {} };
   }
 }
 

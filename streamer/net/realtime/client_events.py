@@ -1,15 +1,16 @@
 """Decodes the messages of an OpenAI Realtime client, and applies its session updates.
 
 Values that matter are checked strictly. Fields without effect here (voices, tools, instructions)
-are passed over. Both generations of the protocol are accepted: the beta's fields stand flat in the
-session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself; lone
-surrogates are not valid UTF-8.
+are named in the answer. Both generations of the protocol are accepted: the beta's fields stand flat
+in the session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself;
+lone surrogates are not valid UTF-8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -88,9 +89,10 @@ class Extensions(Struct, forbid_unknown_fields=True):
     # set by the server, accepted so that a client may send a session back unchanged
     rate: int | UnsetType = UNSET
     languages: list[str] | UnsetType = UNSET
+    ignored: list[str] | UnsetType = UNSET
 
 
-TOLD = ("rate", "languages")  # by the server
+TOLD = ("rate", "languages", "ignored")  # by the server
 OPTIONS = [name for name in Extensions.__struct_fields__ if name not in TOLD]
 
 
@@ -103,7 +105,10 @@ class SessionConfig(Struct):
     # the beta's, in place of audio.input.format and audio.input.turn_detection
     input_audio_format: Id | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
-    id: str | UnsetType = UNSET  # set by the server
+    # set by the server, as `rate` above
+    id: Any = UNSET
+    object: Any = UNSET
+    model: Any = UNSET
 
 
 class _Event(Struct):
@@ -111,7 +116,10 @@ class _Event(Struct):
 
 
 class SessionUpdate(_Event, tag="session.update", kw_only=True):
+    """ignored: names of the fields without effect; `decode` fills it."""
+
     session: SessionConfig
+    ignored: tuple[str, ...] = ()
 
 
 class BufferAppend(_Event, tag="input_audio_buffer.append", kw_only=True):
@@ -137,7 +145,10 @@ class ResponseConfig(Struct):
 
 
 class ResponseCreate(_Event, tag="response.create"):
+    """ignored: as in SessionUpdate."""
+
     response: ResponseConfig | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -195,14 +206,31 @@ class _Head(Struct):
 _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
 _head_decoder = msgspec.json.Decoder(_Head)
+_fields_decoder = msgspec.json.Decoder(dict[str, Any])
+MOST_IGNORED = 32
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeError)
+
+
+def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """Names of `given` that decoding left out; null has no effect anyway."""
+    for name, value in given.items():
+        is_text_alone = name in ("output_modalities", "modalities") and value == ["text"]
+        if name not in taken and not (value is None or is_text_alone):
+            yield f"{at}{name[:64]}"
+        elif isinstance(value, dict) and isinstance(taken.get(name), dict):
+            inner = "" if name in ("session", "response") else f"{at}{name}."
+            yield from _ignored(value, taken[name], inner)
 
 
 def decode(message: str | bytes) -> ClientEvent:
     """Raises Refused."""
     is_long = len(message) > MAX_EVENT_BYTES
     try:
-        return _append_decoder.decode(message) if is_long else _decoder.decode(message)
+        event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
+        if isinstance(event, SessionUpdate | ResponseCreate):
+            ignored = _ignored(_fields_decoder.decode(message), msgspec.to_builtins(event))
+            event.ignored = tuple(islice(ignored, MOST_IGNORED))
+        return event
     except UNREADABLE as error:
         why = str(error)
     try:

@@ -71,8 +71,8 @@ class Conversation:
         self._own = count()
         # the response that is being written; turns are answered one after another
         self._answer: s.Answer | None = None
-        # turn -> metadata of the response.create that asks for it
-        self._metadata: dict[int, c.Metadata] = {}
+        # turn -> the response.create that asks for it
+        self._asked: dict[int, c.ResponseCreate] = {}
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -100,7 +100,7 @@ class Conversation:
         self._num_streams += 1
         self._before_ms += 1000 * num_bytes // (before.sample_bytes * before.sample_rate_hz)
         self.turns = Turns()
-        self._metadata.clear()
+        self._asked.clear()
 
     def heard(self, event: Event) -> list[Out]:
         """The server events for a session event."""
@@ -153,8 +153,8 @@ class Conversation:
         response, item = self._item(event.turn, "resp"), f"{self._item(event.turn)}_answer"
         answer, out = self._answer, []
         if answer is None or answer.id != response:
-            metadata = self._metadata.pop(event.turn, None)
-            answer = self._answer = s.Answer(response, item, self._add(item), metadata)
+            asked = self._asked.pop(event.turn, None)
+            answer = self._answer = s.Answer(response, item, self._add(item), asked)
             out = answer.begins()
         match event:
             case TextDelta():
@@ -177,7 +177,7 @@ class Conversation:
             ways = "do that, or clear it, before it is heard by other options"
             raise c.Refused(f"{text}; {ways}", "session_busy")
         self.options, self.wants = options, wants
-        return [{"type": "session.updated", "session": self._session()}]
+        return [{"type": "session.updated", "session": self._session(event.ignored)}]
 
     def respond(self, event: c.ResponseCreate) -> list[Out] | None:
         """None: the stream has to answer the last committed turn. If there is nothing to answer,
@@ -186,8 +186,7 @@ class Conversation:
             raise c.Refused("a transcription session answers by itself", "unsupported")
         turns = self.turns
         if turns.is_unasked:
-            # a long turn has several parts
-            self._metadata[max(turns.asked, turns.done) + 1] = event.metadata
+            self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
             turns.asked = turns.committed
             return None
         may_ask, self._may_ask = self._may_ask, False
@@ -195,13 +194,13 @@ class Conversation:
             response = self._item(turns.asked, "resp")
             has_begun = self._answer is not None and self._answer.id == response
             if not has_begun:
-                self._metadata[turns.asked] = event.metadata
+                self._asked[turns.asked] = event
             if not has_begun or event.metadata is None:
                 return []
         if turns.asked > turns.done:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
-        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event.metadata)
+        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
         return answer.empty(is_uncommitted=turns.is_open)
 
     def cancelled(self, event: c.ResponseCancel) -> None:
@@ -222,8 +221,9 @@ class Conversation:
         content = [{"type": part.type, "text": part.text} for part in item.content]
         return s.item_added(name, item.role, content, self._add(name, event.previous_item_id))
 
-    def _session(self) -> Out:
-        ours = msgspec.structs.replace(self.wants, rate=self.options.sample_rate_hz)
+    def _session(self, ignored: tuple[str, ...] = ()) -> Out:
+        told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
+        ours = msgspec.structs.replace(self.wants, **told)
         if (coach := self.options.coach) is not None:
             ours.coach = coach.as_json()  # with the thresholds in force
         if languages := list(self._terms.spoken):

@@ -7,6 +7,7 @@ its place for `hold_s`. It ends when its client says goodbye, or does not come b
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -17,7 +18,7 @@ from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
-from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, resume_of
+from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import ClientSocket, answer_json, read_page
 from streamer.net.service.metrics import Metrics
@@ -72,7 +73,8 @@ class RealtimeServer(Service):
 
     @property
     def lag_s(self) -> float:
-        return max((session.lag_s for session in self.sessions), default=0.0)
+        found = (session.backlog.get("audio_ms", 0) for session in self.sessions)
+        return max(found, default=0) / 1000
 
     def start(self, group: TaskGroup) -> None:
         self._group = group
@@ -80,25 +82,30 @@ class RealtimeServer(Service):
         watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
         watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
 
+        def depth(queue: str) -> float:
+            return sum(session.backlog.get(queue, 0) for session in self.sessions)
+
+        depths = {name: partial(depth, name) for name in ("pieces", "turns", "events", "unread")}
+        self.metrics.watch_each("queue_depth", "Waiting items, over all sessions", "queue", depths)
+
     def check(self, query: Query, tenant: str) -> None:
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
-        resume = resume_of(query)
+        resume = Resume.parse(query)
         if resume is None:
             self._admission.check_room(tenant)
             return
-        name, event = resume
-        session = self._sessions.get(name)
+        session = self._sessions.get(resume.session_id)
         if session is None:
             kept = f"one is kept for {self._terms.hold_s:g} s"
             raise HttpRefusal(404, f"no such session; {kept}; connect anew")
         end = session.journal.end
-        if event is not None and event > end:
-            raise HttpRefusal(400, f"event {event} has not been; the next one is {end}")
+        if resume.event is not None and resume.event > end:
+            raise HttpRefusal(400, f"event {resume.event} has not been; the next one is {end}")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""
-        resume = resume_of(query)
-        session = self._sessions.get(resume[0]) if resume else self._begin(socket, query)
+        resume = Resume.parse(query)
+        session = self._sessions.get(resume.session_id) if resume else self._begin(socket, query)
         if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
@@ -157,7 +164,7 @@ class RealtimeServer(Service):
             self._admission.leave(tenant)
 
     async def _attach(
-        self, session: ClientSession, connection: Connection, resume: tuple[str, int | None] | None
+        self, session: ClientSession, connection: Connection, resume: Resume | None
     ) -> bool:
         """Serve the session by this connection alone, after the one before it; one that waits here
         hands over, too. Returns whether the client said goodbye."""
@@ -171,7 +178,7 @@ class RealtimeServer(Service):
                 return await connection.run(0)
             session.waiting.cancel()
             self.metrics.resumed.inc()
-            first, row = session.resume(resume[1])
+            first, row = session.resume(resume)
             return await connection.run(first, [row])
         finally:
             connection.ended.set()

@@ -76,10 +76,12 @@ def _item(item_id: str, role: str, status: str, content: list[Event]) -> Event:
 
 
 class Answer:
-    """A response and its one item while it is written. previous: the item before it. metadata: the
-    client's."""
+    """A response and its one item while it is written. previous: the item before it. asked: by the
+    client."""
 
-    def __init__(self, id: str, item: str, previous: str | None, metadata: c.Metadata) -> None:
+    def __init__(
+        self, id: str, item: str, previous: str | None, asked: c.ResponseCreate | None
+    ) -> None:
         self.id, self.text = id, ""
         self._item, self._previous = item, previous
         # where its item stands, and its text
@@ -93,8 +95,10 @@ class Answer:
             "output": [],
             "usage": None,
             "output_modalities": ["text"],
-            "metadata": metadata,
+            "metadata": asked.metadata if asked else None,
         }
+        if asked and asked.ignored:
+            self._response["streamer"] = {"ignored": list(asked.ignored)}
 
     def begins(self) -> list[Event]:
         """The response and its item, both empty."""

@@ -5,7 +5,7 @@ The session listens in its own task. A message that was received whole is taken 
 socket dies meanwhile, so the counts that a client resumes by are exact.
 
 `?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; by default, from
-the first that no socket was given.
+the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from typing import Annotated
 
 import anyio
 import msgspec
@@ -33,6 +34,7 @@ DRAIN_POLL_S = 0.02
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
 ACK_EVERY_S = 0.5
 FAILED = (1011, "internal error; the server's log says more")
+Number = Annotated[int, msgspec.Meta(ge=0, lt=10**15)]
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession]]
 
 
@@ -69,11 +71,12 @@ class ClientSession:
         return self._num_bytes + (self._stream.num_bytes_fed if self._stream else 0)
 
     @property
-    def lag_s(self) -> float:
-        """Seconds of audio taken and not yet heard."""
-        if self._stream is None or self.over.is_set():
-            return 0.0
-        return self._stream.backlog["audio_ms"] / 1000
+    def backlog(self) -> dict[str, int]:
+        """Lengths of the stream's queues (see LiveSession), and the number of unread events."""
+        waiting = {"unread": self.journal.end - self.journal.num_read}
+        if self._stream is not None and not self.over.is_set():
+            waiting.update(self._stream.backlog)
+        return waiting
 
     async def run(self) -> None:
         """Listen until `end`. Raises the session's error after everything else has ended."""
@@ -112,19 +115,21 @@ class ClientSession:
             if self.conversation.wants.acks:
                 self._send([ack(self.num_bytes, self.num_messages)])
 
-    def resume(self, event: int | None) -> tuple[int, bytes]:
+    def resume(self, asked: Resume) -> tuple[int, bytes]:
         """The client is back: the first event's number, and the event that says what was taken and
-        what is lost. event: the first that the client wants, if it said so."""
+        what is lost."""
         self.num_resumed += 1
         journal = self.journal
-        wanted = journal.num_read if event is None else event
-        first = max(journal.first, journal.num_sent if event is None else wanted)
+        wanted = journal.num_read if asked.event is None else asked.event
+        first = max(journal.first, journal.num_sent if asked.event is None else wanted)
         journal.confirm(first)
+        num_bytes = asked.num_bytes
         told = ack(self.num_bytes, self.num_messages) | {
             "event_id": f"event_resumed_{self.num_resumed}",
             "type": "streamer.resumed",
             "event": first,
             "lost_events": max(0, first - wanted),
+            "lost_bytes": None if num_bytes is None else max(0, num_bytes - self.num_bytes),
         }
         return first, msgspec.json.encode(told)
 
@@ -237,15 +242,24 @@ class ClientSession:
         self.journal.append(events)
 
 
-def resume_of(query: Mapping[str, Sequence[str]]) -> tuple[str, int | None] | None:
-    """(session, event from which on, if it is said) that a client asks for; None for a new session.
-    Raises HttpRefusal."""
-    if "resume" not in query:
-        return None
-    event = query["event"][0] if "event" in query else None
-    if event is not None and not (event.isascii() and event.isdecimal() and len(event) < 16):
-        raise HttpRefusal(400, "event is no number; leave it out if it is not known")
-    return query["resume"][0], None if event is None else int(event)
+class Resume(msgspec.Struct, frozen=True):
+    """A client's request to go on with its session; None for what it did not say."""
+
+    session_id: str = msgspec.field(name="resume")
+    num_bytes: Number | None = msgspec.field(name="bytes", default=None)
+    event: Number | None = None
+
+    @classmethod
+    def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
+        """None if the query does not resume. Raises HttpRefusal."""
+        if "resume" not in query:
+            return None
+        try:
+            first = {name: values[0] for name, values in query.items()}
+            return msgspec.convert(first, cls, strict=False)
+        except (msgspec.ValidationError, UnicodeError):
+            told = "bytes or event is no number; leave it out if it is not known"
+            raise HttpRefusal(400, told) from None
 
 
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left

@@ -9,6 +9,7 @@ from wire import ANSWER, COMMIT, session_update, text_of, validate
 
 from streamer.extras.coach.network import FORM
 from streamer.net.realtime import journal
+from streamer.net.realtime.session import Resume
 
 MINE = {"client_event_id": "mine"}
 CREATE = {"type": "response.create", "response": {"metadata": MINE}}
@@ -176,20 +177,38 @@ async def test_a_field_of_either_generation_is_obeyed(session, name, value):
         assert found[name] == value
 
 
-async def test_fields_without_effect_are_passed_over():
-    """A session may be sent back as it came."""
-    async with talking() as talk:
-        inert = {
-            "instructions": "be kind",
-            "modalities": ["text", "audio"],
-            "tools": [{"name": "f"}],
-        }
-        heard = {"transcription": {"model": "whisper-1"}, "format": {"type": "audio/pcmu"}}
-        (updated,) = await talk.say(update(**inert, audio={"input": heard, "output": {"voice": 1}}))
-        assert updated["session"]["audio"]["input"]["format"]["type"] == "audio/pcmu"
-        (again,) = await talk.say(update(**updated["session"]))
-        assert again["session"] == updated["session"]
-        validate(again)
+# fields of a session, of either generation, without effect
+INERT = {
+    "instructions": "be kind",
+    "audio.output": {"voice": "marin"},
+    "audio.input.transcription": {"model": "whisper-1"},
+    "audio.input.turn_detection.eagerness": "high",
+    "tools": [{"type": "function", "name": "f"}],
+    "input_audio_transcription": {"model": "whisper-1"},
+    "modalities": ["text", "audio"],
+}
+
+
+async def test_fields_without_effect_are_named():
+    """In updates and requests; null has none anyway. A session may be sent back as it came."""
+    async with talking(waits=True) as talk:
+        (updated,) = await talk.say(update(instructions=None))
+        assert updated["session"]["streamer"]["ignored"] == []
+        for name, value in INERT.items():
+            *path, last = name.split(".")
+            session = inner = {"type": "realtime"}
+            for part in path:
+                inner[part] = inner = {}
+            inner[last] = value
+            (updated,) = await talk.say(update(**session))
+            assert updated["session"]["streamer"]["ignored"] == [name]
+            (again,) = await talk.say(update(**updated["session"]))
+            assert again["session"]["audio"] == updated["session"]["audio"]
+            validate(again)
+        asked = {"instructions": "be kind", "metadata": MINE, "output_modalities": ["text"]}
+        create = {"type": "response.create", "response": asked, "voice": "marin"}
+        for response in responses_of(await talk.say(BINARY, SOUND, COMMIT, create)):
+            assert response["streamer"] == {"ignored": ["instructions", "voice"]}
 
 
 LARGE = "x" * 900_000
@@ -267,7 +286,8 @@ async def test_a_resume_says_what_was_taken_and_what_is_lost(monkeypatch):
         await talk.say(BINARY, SOUND, COMMIT, ANSWER)
         events = talk.session.journal
         assert 1 < events.first < events.end
-        first, row = talk.session.resume(1)
+        query = {"resume": ["sess_0"], "event": ["1"], "bytes": ["400"]}
+        first, row = talk.session.resume(Resume.parse(query))
         told = json.loads(row)
         assert (first, told["event"], told["lost_events"]) == (events.first, first, first - 1)
-        assert (told["bytes"], told["messages"]) == (320, 4)
+        assert (told["bytes"], told["messages"], told["lost_bytes"]) == (320, 4, 80)

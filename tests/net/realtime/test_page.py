@@ -66,9 +66,11 @@ async def test_a_keyboard_is_enough(server, measured, tmp_path):
         guest.page.on("filechooser", lambda chooser: choosing.set_result(chooser))
         assert await guest.tab() == "summary"
         await keyboard.press("Enter")
-        assert [await guest.tab() for _ in range(4)] == ["language", "live", "coaching", "mic"]
+        assert [await guest.tab() for _ in range(4)] == ["language", "live", "coaching", "sounding"]
         await keyboard.press("Escape")
         assert not await guest.page.is_visible("#language")
+        await guest.page.focus("#settings summary")
+        assert await guest.tab() == "mic"
         await keyboard.press("Enter")
         await guest.until_said("#status", "Hearing you")
         await guest.until_said("#now-title", "So far, after")

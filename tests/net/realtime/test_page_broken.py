@@ -10,6 +10,7 @@ from speech import SAMPLES, recording, speech, wav
 from wire import serving, url_of
 
 from bench.proxy import Proxy
+from streamer.extras.coach.options import Baseline
 
 
 @LOOP
@@ -84,7 +85,8 @@ async def test_a_server_that_died_is_told(tmp_path):
             await guest.page.click("#mic")
             await guest.until_said("#status", "Hearing you")
             process.kill()
-            await guest.until_said("#status", "The connection broke; trying again")
+            await guest.until_said("#problem", "The connection broke; trying again")
+            assert await guest.text("#status") == "Waiting for the server …"
             process.wait()
             again = ("--mode", "edge", "--port", urlsplit(url).port)
             servers.enter_context(serving(*again))
@@ -124,6 +126,13 @@ async def test_a_microphone_that_is_missing_is_told(server, browser):
             assert await guest.text("#mic") == "Speak"
 
 
+# of the sound in a report, once the browser has read it
+SECONDS = """async (audio) => {
+    if (!audio.duration) await new Promise((read) => audio.addEventListener("loadedmetadata", read));
+    return audio.duration;
+}"""
+
+
 async def report_of(guest, file):
     """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
     await guest.page.focus("#save")
@@ -136,38 +145,46 @@ async def report_of(guest, file):
     await report.goto(file.as_uri())
     assert asked == [file.as_uri()]
     assert await report.locator("svg path.pitch[d^=M]").count() == 1
-    assert await report.locator("svg path.nudge").count() >= 1
+    assert await report.locator("svg line.nudge").count() >= 3
     assert await report.locator("script, link, img").count() == 0
+    seconds = await report.locator("audio").evaluate(SECONDS)
+    assert 5 < seconds < 60
     assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    text = await report.text_content("body")
+    text = await report.text_content("main")
     await report.close()
     return text
 
 
-async def test_the_coach_is_seen_and_heard(tmp_path):
-    """Gauges, words and a report in one file, on a phone; it knows the speaker from then on."""
-    parts = [recording(0), recording(1), recording(2), recording(2) * 0.01, np.zeros(112_000)]
-    save_speech(tmp_path / "speech.wav", np.concatenate(parts), 48_000)
-    with serving("--mode", "edge", "--coach", "learn_s=5") as (url, _):
-        async with visiting(url, tmp_path / "speech.wav", size=(375, 740)) as guest:
-            assert not await guest.page.is_visible("#coach")
-            await guest.coached()
-            await guest.page.click("#mic")
-            await guest.until_said("#list-title", "The last seconds")
-            await guest.until_said("#learning", "from 5 s of speech")
-            await guest.until_said("#attribute-loudness small", "usually −")
-            await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
-            await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
-            await guest.until_said("#nudge", "Keep talking")
-            assert await guest.fits()
-            for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
-                assert await guest.page.locator(f"#curve {curve}").count() >= 1
-            await guest.page.click("#mic")
-            sentence = await guest.until_described()
-            report = await report_of(guest, tmp_path / "report.html")
-            for part in (sentence, "Keep talking", "Pitch, Hz", "usual"):
-                assert part in report
-            await guest.page.click("#mic")
-            await guest.until_said("#status", "Listening")
-            asked = json.loads(guest.sockets[-1].sent[0])["session"]["streamer"]["coach"]
-            assert asked["baseline"]["speech_s"] >= 5
+USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
+
+
+async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
+    """Gauges, words and a report in one file, on a phone."""
+    spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
+    save_speech(tmp_path / "speech.wav", spoken, 48_000)
+    async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
+        assert not await guest.page.is_visible("#coach")
+        keep = "([name, value]) => localStorage.setItem(name, value)"
+        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
+        await guest.settings()
+        await guest.page.check("#sounding")
+        await guest.coached()
+        await guest.page.click("#mic")
+        await guest.until_said("#learning", "from 30 s of speech")
+        await guest.until_said("#list-title", "The last seconds")
+        await guest.until_said("#attribute-loudness small", "usually −20")
+        await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
+        await guest.until_said("#attribute-loudness b", "−")
+        await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
+        await guest.until_said("#nudge", "Keep talking")
+        assert await guest.fits()
+        for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
+            assert await guest.page.locator(f"#curve {curve}").count() >= 1
+        await guest.page.click("#mic")
+        sentence = await guest.until_described()
+        report = await report_of(guest, tmp_path / "report.html")
+        for part in ("Curves", "Rate, syllables/s", sentence):
+            assert part in report
+        await guest.page.click("#keep")
+        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+        await guest.until_said("#keep", "Keep this as my usual way")

@@ -51,7 +51,7 @@ async def test_requests_that_cannot_be_resumed_are_refused_before_the_upgrade():
         session = await session_of(ws)
         for query, status in (
             (f"resume={session}&event=2", 400),
-            (f"resume={session}&event=-1", 400),
+            (f"resume={session}&bytes=-1", 400),
             (f"resume={session}&event=" + "9" * 5_000, 400),
             ("resume=sess_0", 404),
         ):
