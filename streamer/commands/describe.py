@@ -65,7 +65,6 @@ class Screen:
         self._name = f"{one_line(str(take))}: " if has_name else ""
         self._held = ""  # text to show at once at the end
         self._from_s: float | None = None
-        self._is_begun = False
         self._is_open = False  # a line of text has begun
 
     def heard(self, heard_s: float, of_s: float) -> None:
@@ -78,9 +77,9 @@ class Screen:
         if self._options.json:
             return
         piece = one_line(delta.text)  # a model may write control characters
-        if not self._is_open or delta.from_s != self._from_s:
-            has_time = delta.from_s is not None and not self._options.quiet
-            time = f"[{clock(delta.from_s or 0)}] " if has_time else ""
+        is_new = delta.from_s is not None and delta.from_s != self._from_s
+        if is_new or not self._is_open:
+            time = f"[{clock(delta.from_s or 0)}] " if is_new and not self._options.quiet else ""
             piece = ("\n" if self._is_open else "") + self._name + time + piece
             self._from_s = delta.from_s
         # a part's line is closed at once, so that the bar may come back
@@ -107,7 +106,7 @@ class Screen:
     def done(self, result: Description) -> None:
         options, measures = self._options, result.measures
         notes: list[str] = []
-        if not (options.json or self._is_begun):  # no speech
+        if not (options.json or result.text):  # no speech
             self._put(self._name.rstrip() + "\n")
         self.end()
         if options.json:
@@ -130,7 +129,6 @@ class Screen:
             tell(summary(result))
 
     def _put(self, text: str) -> None:
-        self._is_begun = True
         if self._options.jobs == 1:
             self._bar.hide()
             put(text, end="")
