@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamer.config import ConfigError
-from streamer.core.conversation import conversation
+from streamer.core.conversation import conversation, marks_between
 from streamer.core.description import Description
 from streamer.core.timeline import Timeline, captions
 from streamer.extras import missing
@@ -47,11 +47,13 @@ def write_timeline(found: Description | Sequence[Description], path: str | Path)
             case _:
                 row = channels[0].as_json()
                 if len(channels) > 1:
+                    marks = marks_between(channels)
                     row = {
                         "version": row["version"],
                         "file": row["file"],
                         "duration_s": round(max(each.duration_s for each in channels), 3),
                         "conversation": between and between.as_json(),
+                        "between": [{"start_s": a, "end_s": b, "kind": k} for a, b, k in marks],
                         "channels": [each.as_json() for each in channels],
                     }
                 new.write_text(json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
@@ -78,7 +80,8 @@ def textgrid(channels: Sequence[Timeline]) -> str:
 
     `speech` (intervals, each "speech", "pause" or ""), `syllables` (points, one near the middle of
     each syllable that is counted) and `sentence` (intervals, one for each turn). With several
-    channels their names end with the channel's number.
+    channels their names end with the channel's number, and a tier `between` has "overlap" and
+    "dead air".
     """
     end = max(each.duration_s for each in channels)
     tiers = []
@@ -93,6 +96,9 @@ def textgrid(channels: Sequence[Timeline]) -> str:
             _tier("TextTier", f"syllables{number}", end, points),
             _tier("IntervalTier", f"sentence{number}", end, _intervals(turns, end)),
         ]
+    if len(channels) > 1:
+        marks = _intervals(marks_between(channels), end)
+        tiers.append(_tier("IntervalTier", "between", end, marks))
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', ""]
     lines += ["xmin = 0.000000", f"xmax = {end:.6f}", "tiers? <exists>"]
     lines += [f"size = {len(tiers)}", "item []:"]

@@ -14,6 +14,7 @@ import streamer
 from streamer import AudioError, Config, ConfigError, Description
 from streamer.config import Options
 from streamer.core.attributes import ATTRIBUTES
+from streamer.core.measures.levels import MEASURES
 from streamer.core.readings import readings_of
 
 PLAIN = str(ROOT / "samples" / "plain.wav")
@@ -95,7 +96,7 @@ try: describer.describe({sample!r})
 except RuntimeError as error: print("closed" if "was closed" in str(error) else error)
 sys.stdin = io.StringIO("x")
 try: streamer.describe("-", **{options!r})
-except streamer.AudioError as error: print("closed" if "holds text" in str(error) else error)
+except streamer.AudioError as error: print("closed" if "text or a terminal" in str(error) else error)
 """
 # Such as a process of a pool: the thread that described stays with the first process.
 FORK = """
@@ -155,6 +156,31 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         found = replace(plain, measures=replace(plain.measures, **changed))
         readings = readings_of(found)
         assert {each.attribute for each in readings if each.certainty == "unsure"} == unsure
+
+
+def test_it_becomes_a_frame(plain, monkeypatch):
+    made = []
+    fake = type(sys)("pandas")
+    fake.DataFrame = made.append
+    monkeypatch.setitem(sys.modules, "pandas", fake)
+    plain.to_frame()
+    assert [row["attribute"] for row in made[0]] == list(ATTRIBUTES)
+    assert made[0][0]["value"] == plain.measures.rate_syllables_per_s
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match="pandas or polars"):
+        plain.to_frame()
+
+
+def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
+    shown = plain._repr_html_()
+    assert plain.text in shown
+    assert (shown.count("<tr>"), shown.count(" ±")) == (len(ATTRIBUTES), len(MEASURES))
+    assert "<svg" in shown
+    assert "<script" not in shown
+    silent = replace(plain, text="", file="<b>", measures=None, curves=None, warning="<i>")
+    bare = silent._repr_html_()
+    assert [part in bare for part in ("<b>", "<i>", "没有人说话")] == [False, False, True]
 
 
 def test_keywords_are_the_fields_of_config():

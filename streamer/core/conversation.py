@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from streamer.core.description import Description
 from streamer.core.measures.frames import runs, without_gaps
 from streamer.core.text.chinese import comma, told
+from streamer.core.timeline import Timeline
 
 STEP_S = 0.01
 MERGE_S = 0.7
@@ -68,17 +69,37 @@ class Conversation:
 def conversation(channels: Sequence[Description]) -> Conversation | None:
     """The numbers between channels of one recording, each described alone with measures. None for
     fewer than two, where one was not measured, or where no channel has speech."""
-    curves = [timeline.curves for found in channels if (timeline := found.timeline) is not None]
-    if len(curves) < max(2, len(channels)):
+    known = [timeline for found in channels if (timeline := found.timeline) is not None]
+    if len(known) < max(2, len(channels)):
         return None
-    speech = [np.repeat(each.speech, round(each.step_s / STEP_S)) for each in curves]
-    longest = max(map(len, speech))
-    flags = np.array([np.pad(each, (0, longest - len(each))) for each in speech])
+    flags = _speech(known)
     return _of(flags) if flags.any() else None
 
 
+def marks_between(channels: Sequence[Timeline]) -> list[tuple[float, float, str]]:
+    """(begin, end in s, "overlap" or "dead air") of each in a call, in order."""
+    num = _speech(channels).sum(0)
+    marks = [(begin, end, "overlap") for begin, end in runs(num > 1)]
+    marks += [(begin, end, "dead air") for begin, end in _dead(num)]
+    return [(begin / 100, end / 100, kind) for begin, end, kind in sorted(marks)]
+
+
+def _dead(num: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, end) of each stretch of dead air. num: how many speak in each step."""
+    gaps = itertools.pairwise(runs(num > 0))
+    return [(end, begin) for (_, end), (begin, _) in gaps if begin - end >= DEAD_S / STEP_S]
+
+
+def _speech(channels: Sequence[Timeline]) -> NDArray[np.bool_]:
+    """Who speaks in each 10 ms, [n_channels, n_steps]."""
+    curves = [each.curves for each in channels]
+    speech = [np.repeat(each.speech, round(each.step_s / STEP_S)) for each in curves]
+    longest = max(map(len, speech))
+    return np.array([np.pad(each, (0, longest - len(each))) for each in speech])
+
+
 def _of(flags: NDArray[np.bool_]) -> Conversation:
-    """flags: who speaks in each 10 ms, [n_channels, n_steps]."""
+    """flags: as `_speech` gives them."""
     stretches = sorted(
         (begin * STEP_S, end * STEP_S, channel)
         for channel, each in enumerate(flags)
@@ -100,13 +121,12 @@ def _of(flags: NDArray[np.bool_]) -> Conversation:
         and any(other != own and a < begin < b < end for a, b, other in stretches)
     ]
     num, talk = flags.sum(0), flags.sum(1)
-    silent = [(b[0] - a[1]) * STEP_S for a, b in itertools.pairwise(runs(num > 0))]
     speakers = [turn[2] for turn in turns]
     channels = range(len(flags))
     return Conversation(
         talk_share=tuple((talk / talk.sum()).tolist()),
         overlap_share=float((num > 1).sum() / (num > 0).sum()),
-        dead_air_s=sum(seconds for seconds in silent if seconds >= DEAD_S),
+        dead_air_s=sum((end - begin) * STEP_S for begin, end in _dead(num)),
         turns=tuple(map(speakers.count, channels)),
         gap_median_s=median(gaps) if gaps else None,
         interruptions=tuple(map(interrupting.count, channels)),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, field, replace
+from importlib import import_module
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any
@@ -19,6 +21,7 @@ from streamer.core.measures.speech_measures import (
     VoicePitch,
     join_measures,
 )
+from streamer.core.readings import card, readings_of
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, Timeline
 
@@ -135,6 +138,9 @@ class Description:
         said = [f"{name}={level.name}" for name, level in self.levels.items() if level is not None]
         return f"Description({', '.join([repr(self.text), *said, f'{self.audio_s:.1f} s'])})"
 
+    def _repr_html_(self) -> str:
+        return card(self)
+
     @property
     def levels(self) -> dict[str, Level | None]:
         """attribute -> its level and the level's names; None where the sentence does not say."""
@@ -164,6 +170,15 @@ class Description:
             return None
         turns = [part for part in parts if part.measures is not None]
         return Timeline(self.file, parts[-1].end_s, Curves.joined(curves), turns, self.channel)
+
+    def to_frame(self) -> Any:
+        """A DataFrame of pandas, or else of polars, with a row for each attribute (`Reading`).
+        Raises ImportError if neither is installed."""
+        rows = [asdict(reading) for reading in readings_of(self)]
+        for name in ("pandas", "polars"):
+            with suppress(ImportError):
+                return import_module(name).DataFrame(rows)
+        raise ImportError("a frame needs pandas or polars; install one of them")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, as in the JSON of `streamer describe`; floats are rounded."""

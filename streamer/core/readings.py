@@ -1,11 +1,13 @@
-"""A description as rows: each attribute's level, name, number with its error, and certainty; and
-for voice agents, as labels and a line for a prompt.
+"""A description as rows: each attribute's level, name, number with its error, and certainty; as
+HTML for notebooks, with the curves; and for voice agents, as labels and a line for a prompt.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, get_args
 
 from streamer.core.attributes import ATTRIBUTES
@@ -90,6 +92,55 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
         unit,
         chance,
         certainty,
+    )
+
+
+POINTS = 640  # of a curve, at most twice as many
+KEY = "the line is pitch, the area loudness"
+
+
+def card(found: Any) -> str:
+    """The sentence, a row with a gauge for each attribute, and curves: HTML without scripts or
+    outside resources."""
+    language, rows = found.language, ""
+    for reading in readings_of(found):
+        gauge = f'<meter min="-1" max="{reading.num_levels - 1}" value="{reading.level}"></meter>'
+        cells = (
+            told(language, reading.attribute),
+            gauge if reading.level is not None else "",
+            escape(reading.name or ABSENT),
+            escape(reading.number(language)),
+            told(language, reading.certainty),
+        )
+        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    warning = f"<p>{escape(found.warning)}</p>" if found.warning else ""
+    text = escape(found.text) or told(language, "no speech")
+    about = [found.file, told(language, "{:.1f} s", found.audio_s)]
+    curves = ""
+    if found.timeline is not None:
+        curves = _curves(found.timeline.curves)
+        about.append(told(language, KEY))
+    about_it = escape(comma(language).join(about))
+    return f"<h4>{text}</h4>{warning}<table>{rows}</table>{curves}<p>{about_it}</p>"
+
+
+def _curves(curves: Any) -> str:
+    """Level from -70 to 0 dBFS as an area, pitch from 60 to 480 Hz as a line. Colours are seen on
+    white and on black."""
+    step = max(1, len(curves) // POINTS)
+    num = len(curves) // step
+    level, pitch_hz = (
+        each[: num * step].reshape(num, step).max(1) for each in (curves.level_dbfs, curves.f0_hz)
+    )
+    area = " ".join(f"{x},{-y:.0f}" for x, y in enumerate(level.clip(-70, 0)))
+    line = "".join(
+        f"M{x},{70 - 70 * math.log2(hz / 60) / 3:.0f}h1" for x, hz in enumerate(pitch_hz) if hz > 0
+    )
+    return (
+        f'<svg viewBox="0 0 {num} 70" preserveAspectRatio="none" width="640" height="90" '
+        f'role="img" aria-label="level and pitch over time">'
+        f'<polygon points="0,70 {area} {num},70" fill="rgba(128,128,128,.3)"/>'
+        f'<path d="{line}" stroke="#0d9488" stroke-width="2"/></svg>'
     )
 
 
