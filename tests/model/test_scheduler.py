@@ -85,7 +85,7 @@ def test_ids_alone_equal_ids_in_company(thinker):
     assert "dropped" not in found
     for listener in listeners.values():
         listener.close()
-    assert thinker.engine.slots.num_free == 6
+    assert thinker.engine.num_free == 6
 
 
 def next_ids(listener, n):

@@ -52,7 +52,7 @@ class Passing:
 
 def slots_free(models):
     """KV slots of each model."""
-    return [thinker.engine.slots.num_free for thinker in models.pair if thinker is not None]
+    return [thinker.engine.num_free for thinker in models.pair if thinker is not None]
 
 
 async def feed_in_pieces(session, data, seed):

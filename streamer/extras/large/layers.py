@@ -19,35 +19,28 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
-from streamer.model.kernels.arithmetic import f4, part
+from streamer.model.kernels.arithmetic import at_address, begin_of, f4, function
 from streamer.model.kernels.attention import (
     COUNT,
     FIRST,
     SLOT,
     START,
     attend_head,
-    attention_room,
     store,
+    work_numbers,
 )
 from streamer.model.kernels.layers import add, gated, normalise, rotate
-from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
-from streamer.model.kernels.simd import at_address
+from streamer.model.kernels.library import QUERIES
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
 APART = 8  # counters of a phase have a cache line of their own: the next share, and those done
 SHARES_EACH = 4  # per thread: one that comes late takes fewer
 PHASES = 10  # of a layer
 PLAIN, NORMED, GATED = range(3)  # what happens to rows before a product
-
-STEPS = f4(127)
-_LEAST = f4(1e-30)
 _SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
-_ZERO = f4(0)
-_NO_SIGN = np.int32(0x7FFFFFFF)
 
 
 @intrinsic
@@ -55,8 +48,8 @@ def add_to(_context: Any, cells: Any, _index: Any, _value: Any) -> Any:
     """cells[index] += value, atomically; what it was before."""
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, b, values[0])
-        return b.atomic_rmw("add", b.gep(array.data, [values[1]]), values[2], "seq_cst")
+        cell = begin_of(context, b, signature.args[0], values[0], values[1])
+        return b.atomic_rmw("add", cell, values[2], "seq_cst")
 
     return types.int64(cells, types.intp, types.int64), codegen
 
@@ -66,8 +59,7 @@ def give_way(_context: Any) -> Any:
     """Let another thread have this core, if one wants it."""
 
     def codegen(context: Any, b: ir.IRBuilder, _signature: Any, _values: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [])
-        b.call(cgutils.get_or_insert_function(b.module, kind, "sched_yield"), [])
+        b.call(function(b, "sched_yield", ir.IntType(32), []), [])
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -87,60 +79,36 @@ def next_share(cells, phase, threads, count):
 
 
 @compiled
-def end_share(cells, phase):
-    add_to(cells, phase * APART + 1, 1)
-
-
-@part
-def _largest(bits):
-    """The largest of floats by their bits: as integers they vectorise; NaN is the largest."""
-    top = np.int32(0)
-    for i in range(len(bits)):
-        top = max(top, bits[i] & _NO_SIGN)
-    return top
-
-
-@part
-def _rounded(x, inverse, q):
-    """x in 8 bits, into q; their sum."""
-    total = np.int32(0)
-    for i in range(len(q)):
-        whole = np.int32((x[i] * inverse + _SHIFT) - _SHIFT)
-        q[i] = whole
-        total += whole
-    return total
-
-
-@compiled
 def to_bytes(x, first, last, inner, room, form):
     """Rows `first` to `last` of x [rows, inner] as `room`: in 8 bits, a group's step, and -middle
     times a group's sum. form: weights of a group, its lines, and the number that stands for 0."""
     group, _, middle = form
     q, steps, starts = room
     groups = (inner + group - 1) // group
-    q_step = groups * group + SPARE
-    bits, top_bits = x.view(np.int32), steps.view(np.int32)
     for r in range(first, last):
         for g in range(groups):
-            # slices begin at 0, so that the loop over one vectorises
-            begin, to, at = r * inner + g * group, r * q_step + g * group, r * groups + g
-            count = min(group, inner - g * group)
-            top_bits[at] = _largest(bits[begin : begin + count])
-            largest = _LEAST if steps[at] < _LEAST else steps[at]
-            steps[at] = largest / STEPS
-            total = _rounded(x[begin : begin + count], STEPS / largest, q[to : to + count])
-            q[to + count : to + group] = 0
+            # slices begin at 0, so that the loops over them vectorise
+            begin, to, at = (
+                r * inner + g * group,
+                r * (groups * group + SPARE) + g * group,
+                r * groups + g,
+            )
+            own = x[begin : begin + min(group, inner - g * group)]
+            whole = q[to : to + group]
+            # as integers, their bits without the sign vectorise; NaN is the largest
+            bits, top = own.view(np.int32), np.int32(0)
+            for i in range(len(bits)):
+                top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+            steps.view(np.int32)[at] = top
+            largest = f4(1e-30) if steps[at] < f4(1e-30) else steps[at]
+            steps[at] = largest / f4(127)
+            inverse, total = f4(127) / largest, np.int32(0)
+            whole[len(own) :] = 0
+            for i in range(len(own)):
+                number = np.int32((own[i] * inverse + _SHIFT) - _SHIFT)
+                whole[i] = number
+                total += number
             starts[at] = -middle * total
-
-
-@part
-def _write(sums, bias, y, rows, width, p):
-    """A panel's columns of y [rows, width], up to the width."""
-    first = p * COLUMNS
-    for r in range(rows):
-        for i in range(min(COLUMNS, width - first)):
-            shift = bias[first + i] if bias.size else _ZERO
-            y[r * width + first + i] = sums[r * COLUMNS + i] + shift
 
 
 @compiled
@@ -161,7 +129,7 @@ def prepare(
         elif what == GATED:
             gated(wide[first * 2 * inner :], 2 * inner, to, last - first, inner)
         to_bytes(given, first, last, inner, room, form)
-        end_share(cells, phase)
+        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
@@ -190,58 +158,43 @@ def product(cells, phase, threads, room, own, of, y, rows, width, inner, form):
                 of_rows = x, r * x_step, x_step, starts, steps, r * groups
                 tile(some, *of_rows, w, w_at, scales, s_at, sums, r * COLUMNS, groups, lines)
                 r += some
-            _write(sums, bias, y, rows, width, p)
-        end_share(cells, phase)
+            for r in range(rows):
+                for i in range(p * COLUMNS, min((p + 1) * COLUMNS, width)):
+                    shift = bias[i] if bias.size else f4(0)
+                    y[r * width + i] = sums[r * COLUMNS + i - p * COLUMNS] + shift
+        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
 def times(cells, threads, x, rows, inner, own, of, y, width, room, form):
     """y [rows, width] = x [rows, inner] times a matrix."""
-    eps = f4(0)
-    prepare(cells, 0, threads, PLAIN, x, x, x, x, x, rows, inner, inner, eps, room, form)
+    prepare(cells, 0, threads, PLAIN, x, x, x, x, x, rows, inner, inner, f4(0), room, form)
     product(cells, 1, threads, room, own, of, y, rows, width, inner, form)
 
 
 @compiled
-def _keep(cells, phase, qkv, spans, sizes, angles, keys, values):
-    """Rotate queries and keys in place, and keep keys and values in their slots."""
-    heads, kv_heads, dim, length = sizes
-    step = (heads + 2 * kv_heads) * dim
-    first, last = next_share(cells, phase, 1, 1)
-    if first < last:
-        rotate(qkv, step, spans, heads + kv_heads, dim, angles[0], angles[1])
-        store(qkv, step, spans, heads, kv_heads, dim, length, keys, values)
-        end_share(cells, phase)
-        next_share(cells, phase, 1, 1)
-
-
-@compiled
-def _attend(cells, phase, threads, qkv, spans, rows, sizes, keys, values, out):
+def _attend(cells, phase, threads, qkv, step, spans, rows, sizes, cache, out):
     """A share is of rows * kv_heads: part h * rows + m is packed row m's of key head h. So one row
     alone has work for as many threads as there are key heads."""
-    heads, kv_heads, dim, length = sizes
-    step, group = (heads + 2 * kv_heads) * dim, heads // kv_heads
+    heads, kv_heads, dim, _ = sizes
+    group, wide = heads // kv_heads, heads * dim
     while True:
         first, last = next_share(cells, phase, threads, rows * kv_heads)
         if first == last:
             break
-        most = min(last - first, rows, QUERIES) * group
-        wide = (dim + PANEL - 1) // PANEL * PANEL
-        work = np.empty(most * (BLOCK + dim + wide + 2), np.float32)
-        room = attention_room(work, most, dim)
+        most = max(group, min(last - first, rows, QUERIES))
+        work = np.empty(most * work_numbers(dim), np.float32)
         for h in range(first // rows, (last - 1) // rows + 1):
             for r in range(len(spans)):
-                begins, n = spans[r, FIRST], spans[r, COUNT]
+                begins = spans[r, FIRST]
                 a = max(first - h * rows, begins)
-                b = min(last - h * rows, begins + n)
-                if a < b:
-                    mine = (a, spans[r, START] + a - begins, b - a)
-                    at = spans[r, SLOT] * kv_heads + h
-                    few, cache = (group, dim, length), (keys, values)
-                    attend_head(
-                        qkv, step, mine, a - a, at, h * group, few, cache, out, heads * dim, room
-                    )
-        end_share(cells, phase)
+                n = min(last - h * rows, begins + spans[r, COUNT]) - a
+                if n > 0:
+                    start, at = spans[r, START] + a - begins, spans[r, SLOT] * kv_heads + h
+                    head = h * group * dim
+                    own, to = qkv[a * step + head :], out[a * wide + head :]
+                    attend_head(own, step, start, n, a - a, at, sizes, cache, to, wide, work)
+        add_to(cells, phase * APART + 1, 1)
 
 
 @compiled
@@ -249,30 +202,29 @@ def feed(cells, threads, x, spans, sizes, eps, table, of, angles, slots, rooms, 
     """All layers' work on x [rows, hidden]; `change` must be added to it afterwards.
 
     table [layers, 14]: addresses of a layer's two norms, and of weights, scales and bias of qkv,
-    out, gate_up and down. of: an array of the weights' type. slots: keys and values of all layers.
+    out, gate_up and down. of: an array of the weights' type. slots: keys and values, [layers, ...].
     rooms: what a product takes, its wide result, what x gets (zeros at first), and for `prepare`.
     """
     heads, kv_heads, dim, hidden, ffn, length = sizes
     given, wide, change, room = rooms
-    layers, rows, inner = len(table), len(x) // hidden, heads * dim
-    of_keys, of_values = len(slots[0]) // layers, len(slots[1]) // layers
-    for i in range(layers):
-        own, at = table[i], i * PHASES
-        keys = slots[0][i * of_keys : (i + 1) * of_keys]
-        values = slots[1][i * of_values : (i + 1) * of_values]
+    rows, inner, both = len(x) // hidden, heads * dim, (heads + 2 * kv_heads) * dim
+    few = heads, kv_heads, dim, length
+    for i in range(len(table)):
+        own, at, cache = table[i], i * PHASES, (slots[0][i], slots[1][i])
         norm_in = carray(at_address(own[0]), hidden, np.float32)
         norm_mlp = carray(at_address(own[1]), hidden, np.float32)
-        rest = x, change, norm_in, wide, given, rows, hidden
-        prepare(cells, at, threads, NORMED, *rest, hidden, eps, room, form)
-        both = inner + 2 * kv_heads * dim
+        rest = wide, given, rows, hidden
+        prepare(cells, at, threads, NORMED, x, change, norm_in, *rest, hidden, eps, room, form)
         product(cells, at + 1, threads, room, own[2:5], of, wide, rows, both, hidden, form)
-        few = heads, kv_heads, dim, length
-        _keep(cells, at + 2, wide, spans, few, angles, keys, values)
-        _attend(cells, at + 3, threads, wide, spans, rows, few, keys, values, given)
-        prepare(cells, at + 4, threads, PLAIN, *rest, inner, eps, room, form)
+        if next_share(cells, at + 2, 1, 1) != (0, 0):  # one thread does it
+            rotate(wide, both, spans, heads + kv_heads, dim, angles)
+            store(wide, both, spans, few, cache)
+            add_to(cells, (at + 2) * APART + 1, 1)
+            next_share(cells, at + 2, 1, 1)
+        _attend(cells, at + 3, threads, wide, both, spans, rows, few, cache, given)
+        prepare(cells, at + 4, threads, PLAIN, x, change, norm_in, *rest, inner, eps, room, form)
         product(cells, at + 5, threads, room, own[5:8], of, change, rows, hidden, inner, form)
-        rest = x, change, norm_mlp, wide, given, rows, hidden
-        prepare(cells, at + 6, threads, NORMED, *rest, hidden, eps, room, form)
+        prepare(cells, at + 6, threads, NORMED, x, change, norm_mlp, *rest, hidden, eps, room, form)
         product(cells, at + 7, threads, room, own[8:11], of, wide, rows, 2 * ffn, hidden, form)
-        prepare(cells, at + 8, threads, GATED, *rest, ffn, eps, room, form)
+        prepare(cells, at + 8, threads, GATED, x, change, norm_in, *rest, ffn, eps, room, form)
         product(cells, at + 9, threads, room, own[11:14], of, change, rows, hidden, ffn, form)

@@ -23,8 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from streamer.extras.large.engine import REST, FewBitsText, FewBitsTower, Part
-from streamer.extras.large.matrix import Matrix, pack
+from streamer.extras.large.engine import REST, FewBitsText, FewBitsTower, Matrix, Part, pack
 from streamer.model.checkpoint.layout import EMBEDDING, Shapes, bits_of, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of
 from streamer.model.engines.engine import Text, Tower, arrays_of
@@ -78,9 +77,21 @@ class Prepared:
         shutil.rmtree(beside, ignore_errors=True)  # of a run that was killed
         try:
             beside.mkdir(parents=True)
-            self._check_disk(home)
+            free = shutil.disk_usage(home).free
+            if free < self.num_bytes + SPARE_BYTES:  # told before any work
+                told_sizes = (
+                    f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+                )
+                way = "make room, or set STREAMER_CACHE to another place"
+                raise ModelError(home, f"{told_sizes}; {way}")
             for i, (name, part) in enumerate(parts_of(*self._made_of)):
-                save_file(flat(part), beside / name)
+                tensors: dict[str, Tensor] = {}  # a matrix as three; `whole` is the way back
+                for key, of in part.items():
+                    fields = of._asdict() if isinstance(of, Matrix) else {"": of}
+                    tensors |= {
+                        f"{key}:{field}".removesuffix(":"): fields[field] for field in fields
+                    }
+                save_file(tensors, beside / name)
                 told(i + 1, len(names_of(self._made_of[1])))
             for old in home.glob(f"{self._name}-*"):
                 shutil.rmtree(old, ignore_errors=True)
@@ -92,13 +103,6 @@ class Prepared:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
-    def _check_disk(self, home: Path) -> None:
-        """Raise ModelError where it will not fit, before any work."""
-        free = shutil.disk_usage(home).free
-        if free < self.num_bytes + SPARE_BYTES:
-            needs = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-            raise ModelError(home, f"{needs}; make room, or set STREAMER_CACHE to another place")
-
 
 def names_of(shapes: Shapes) -> list[str]:
     """Every part, in the order in which they are made."""
@@ -107,42 +111,35 @@ def names_of(shapes: Shapes) -> list[str]:
 
 
 def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str, Part]]:
-    """(name, what it holds). Raises ModelError."""
-    tensors = Tensors(directory)
+    """(name, what it holds), as `names_of` lists them. Raises ModelError."""
+    take = Tensors(directory).take
     for name in names_of(shapes):
-        yield name, part_of(name, tensors, shapes, engine)
+        form = bits_of(engine, name)
+        if name == "head":
+            which = EMBEDDING if shapes.text.tied else "lm_head.weight"
+            yield (
+                name,
+                {"norm": take("model.norm.weight").float(), "head": pack(take(which), *form)},
+            )
+        elif name == REST:
+            ends = {each: take(each).float() for each in shapes.audio.ends()}
+            yield name, ends | {EMBEDDING: take(EMBEDDING).bfloat16()}
+        else:
+            half, _, i = name.partition(".")
+            arrays = arrays_of(take, shapes.text if half == "text" else shapes.audio, int(i))
+            yield (
+                name,
+                {
+                    field: pack(array, *form) if array.ndim == 2 else array.float()
+                    for field, array in arrays
+                },
+            )
         with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def part_of(name: str, tensors: Tensors, shapes: Shapes, engine: str) -> Part:
-    """One of `names_of`."""
-    take, form = tensors.take, bits_of(engine, name)
-    if name == "head":
-        which = EMBEDDING if shapes.text.tied else "lm_head.weight"
-        return {"norm": take("model.norm.weight").float(), "head": pack(take(which), *form)}
-    if name == REST:
-        ends = {each: take(each).float() for each in shapes.audio.ends()}
-        return ends | {EMBEDDING: take(EMBEDDING).bfloat16()}
-    half, i = name.split(".")
-    shape = shapes.text if half == "text" else shapes.audio
-    return {
-        field: pack(array, *form) if array.ndim == 2 else array.float()
-        for field, array in arrays_of(take, shape, int(i))
-    }
-
-
-def flat(part: Part) -> dict[str, Tensor]:
-    """A part as tensors alone, a matrix as three; `whole` is the way back."""
-    found: dict[str, Tensor] = {}
-    for name, of in part.items():
-        fields = of._asdict().items() if isinstance(of, Matrix) else [("", of)]
-        found |= {f"{name}:{field}".removesuffix(":"): tensor for field, tensor in fields}
-    return found
-
-
 def whole(tensors: Mapping[str, Tensor]) -> Part:
-    """The part that `flat` was given."""
+    """The part whose tensors `Prepared.write` kept."""
     names = {key.partition(":")[0] for key in tensors}
     return {
         name: tensors[name]

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from streamer.model.kernels.arithmetic import begin_of, fma_function, function, lanes_of, splat
 from streamer.model.kernels.library import kernel_directory
-from streamer.model.kernels.simd import fma_function, function, lanes_of, splat
 
 COLUMNS = 16  # of a panel
 LINE = 64  # bytes of a panel that lie together: 4 weights of each column, or 8 of 4 bits
@@ -57,10 +57,10 @@ def weights_of(b: ir.IRBuilder, line: ir.Value, part: int, kind: Any) -> Iterato
     at = b.gep(line, [I32(4 * LANES * part)])
     both = b.load(b.bitcast(at, _BYTES.as_pointer()), align=1)
     if kind == types.uint8:
-        yield b.and_(both, ir.Constant(_BYTES, [15] * _BYTES.count))
-        yield b.lshr(both, ir.Constant(_BYTES, [4] * _BYTES.count))
+        yield b.and_(both, _BYTES([15] * _BYTES.count))
+        yield b.lshr(both, _BYTES([4] * _BYTES.count))
     elif _HAS_VNNI:  # which takes them from 0 on
-        yield b.xor(both, ir.Constant(_BYTES, [-128] * _BYTES.count))
+        yield b.xor(both, _BYTES([-128] * _BYTES.count))
     else:
         yield both
 
@@ -72,7 +72,16 @@ def with_fours(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         return b.call(function(b, name, SUMS, [SUMS] * 3), [total, b.bitcast(w, SUMS), x])
     if _HAS_AVX2:
-        return _with_fours_of_avx2(b, total, b.bitcast(x, _BYTES), w, kind)
+        # two products fit in 16 bits: x is 127 at most, and 2 * 127 * 128 is 32,512
+        lengths, x = w, b.bitcast(x, _BYTES)
+        if kind == types.int8:  # one side must have no sign: w gives its own to x
+            abs_of = function(b, f"llvm.abs.v{_BYTES.count}i8", _BYTES, [_BYTES, ir.IntType(1)])
+            lengths = b.call(abs_of, [w, ir.IntType(1)(0)])
+            x = b.call(function(b, "llvm.x86.avx2.psign.b", _BYTES, [_BYTES] * 2), [x, w])
+        products = function(b, "llvm.x86.avx2.pmadd.ub.sw", _PAIRS, [_BYTES] * 2)
+        pairs = [b.call(products, [lengths, x]), _PAIRS([1] * _PAIRS.count)]
+        fours = function(b, "llvm.x86.avx2.pmadd.wd", SUMS, [_PAIRS] * 2)
+        return b.add(total, b.call(fours, pairs))
     wide = ir.VectorType(I32, _BYTES.count)
     widen = b.zext if kind == types.uint8 else b.sext
     product = b.mul(b.sext(b.bitcast(x, _BYTES), wide), widen(w, wide))
@@ -81,47 +90,9 @@ def with_fours(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind:
     )
 
 
-def _with_fours_of_avx2(
-    b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any
-) -> ir.Value:
-    """Two products fit in 16 bits: x is 127 at most, and 2 * 127 * 128 is 32,512. Left to itself
-    LLVM adds sums to each other first, and runs out of registers."""
-    initialize_native_asmparser()
-    lengths = w
-    first = "vpmaddubsw $5, $2, $1"
-    if kind == types.int8:  # one side must have no sign: w gives its own to x
-        abs_of = function(b, f"llvm.abs.v{_BYTES.count}i8", _BYTES, [_BYTES, ir.IntType(1)])
-        lengths = b.call(abs_of, [w, ir.IntType(1)(0)])
-        first = "vpsignb $3, $5, $1\n\tvpmaddubsw $1, $2, $1"
-    code = first + "\n\tvpmaddwd $4, $1, $1\n\tvpaddd $1, $0, $0"
-    ones = ir.Constant(_PAIRS, [1] * _PAIRS.count)
-    gives = ir.LiteralStructType([SUMS, _BYTES])
-    form = ir.FunctionType(gives, [_BYTES, _BYTES, _PAIRS, _BYTES, SUMS])
-    call = ir.InlineAsm(form, code, "=x,=&x,x,x,x,x,0")
-    return b.extract_value(b.call(call, [lengths, w, ones, x, total]), 0)
-
-
-Values = list[ir.Value]
-
-
 @intrinsic
 def tile(
-    _context,
-    rows,
-    x,
-    x_at,
-    x_step,
-    starts,
-    steps,
-    g_at,
-    w,
-    w_at,
-    scales,
-    s_at,
-    y,
-    y_at,
-    groups,
-    lines,
+    _, rows, x, x_at, x_step, starts, steps, g_at, w, w_at, scales, s_at, y, y_at, groups, lines
 ):
     """y[rows, COLUMNS] = x [rows, k] int8 times one panel, group by group; rows: 1 to MOST_ROWS.
 
@@ -134,23 +105,21 @@ def tile(
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
         def begin(i: int, at: int) -> ir.Value:
-            array = context.make_array(signature.args[i])(context, b, values[i])
-            return b.gep(array.data, [values[at]])
+            return begin_of(context, b, signature.args[i], values[i], values[at])
 
-        def rows_of(first: ir.Value, step: ir.Value, count: int) -> Values:
+        def rows_of(first: ir.Value, step: ir.Value, count: int) -> list[ir.Value]:
             return [b.gep(first, [b.mul(step, step.type(r))]) for r in range(count)]
 
-        done = b.append_basic_block()
+        groups, lines, done = values[13], values[14], b.append_basic_block()
         choice = b.switch(values[0], done)
         for count in range(1, MOST_ROWS + 1):
             here = b.append_basic_block()
             choice.add_case(values[0].type(count), here)
             b.position_at_end(here)
-            kind, groups = signature.args[7].dtype, values[13]
-            panel = _Panel(begin(7, 8), begin(9, 10), kind, groups, values[14])
-            starts, steps = (rows_of(begin(i, 6), groups, count) for i in (4, 5))
-            rows = _Rows(rows_of(begin(1, 2), values[3], count), starts, steps)
-            _emit(b, rows, panel, begin(11, 12))
+            of_groups = [rows_of(begin(i, 6), groups, count) for i in (4, 5)]
+            of_rows = rows_of(begin(1, 2), values[3], count), *of_groups
+            panel = begin(7, 8), begin(9, 10), signature.args[7].dtype
+            _emit(b, of_rows, panel, groups, lines, begin(11, 12))
             b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
@@ -158,47 +127,33 @@ def tile(
     return types.void(n, x, n, n, starts, steps, n, w, n, scales, n, y, n, n, n), codegen
 
 
-class _Panel(NamedTuple):
-    w: ir.Value
-    scales: ir.Value
-    kind: Any
-    groups: ir.Value
-    lines: ir.Value  # of a group
-
-
-class _Rows(NamedTuple):
-    x: Values
-    starts: Values
-    steps: Values
-
-
-def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
-    number = panel.groups.type
-    few = len(rows.x) * len(PARTS) <= CHAINED
-    chains = FOURS[panel.kind] if few else 1
+def _emit(
+    b: ir.IRBuilder, rows: Any, panel: Any, groups: ir.Value, lines: ir.Value, y: ir.Value
+) -> None:
+    """rows: where the x, starts and steps of each begin; panel: weights, scales, and their kind."""
+    xs, starts, steps = rows
+    w, scales, kind = panel
+    number = groups.type
+    chains = FOURS[kind] if len(xs) * len(PARTS) <= CHAINED else 1
     # LLVM keeps all these in registers, as far as they suffice
-    cells = [(r, part) for r in range(len(rows.x)) for part in PARTS]
-    totals = {at: cgutils.alloca_once(b, FLOATS) for at in cells}
-    sums = {(*at, i): cgutils.alloca_once(b, SUMS) for at in totals for i in range(chains)}
-    for total in totals.values():
-        b.store(ir.Constant(FLOATS, [0.0] * LANES), total)
-    with cgutils.for_range(b, panel.groups, intp=number) as group:
+    cells = [(r, part) for r in range(len(xs)) for part in PARTS]
+    totals = {at: cgutils.alloca_once_value(b, FLOATS([0.0] * LANES)) for at in cells}
+    sums = {(*at, i): cgutils.alloca_once(b, SUMS) for at in cells for i in range(chains)}
+    with cgutils.for_range(b, groups, intp=number) as group:
         for (r, _, chain), total in sums.items():
-            first: ir.Value = ir.Constant(SUMS, [0] * LANES)
+            first: ir.Value = SUMS([0] * LANES)
             # 8-bit weights are signed; only VNNI needs them unsigned
-            if (panel.kind == types.uint8 or _HAS_VNNI) and not chain:
-                first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), SUMS)
+            if (kind == types.uint8 or _HAS_VNNI) and not chain:
+                first = splat(b, b.load(b.gep(starts[r], [group.index])), SUMS)
             b.store(first, total)
-        with cgutils.for_range(b, panel.lines, intp=number) as line:
-            k = b.add(b.mul(group.index, panel.lines), line.index)
-            _add_line(b, rows.x, panel, k, sums)
+        with cgutils.for_range(b, lines, intp=number) as line:
+            _add_line(b, xs, w, kind, b.add(b.mul(group.index, lines), line.index), sums)
         for part in PARTS:
             at = b.add(b.mul(group.index, number(COLUMNS)), number(LANES * part))
-            here = b.bitcast(b.gep(panel.scales, [at]), FLOATS.as_pointer())
-            scale = b.load(here, align=4)
-            for r, steps in enumerate(rows.steps):
+            scale = b.load(b.bitcast(b.gep(scales, [at]), FLOATS.as_pointer()), align=4)
+            for r, of_row in enumerate(steps):
                 parts = [b.load(sums[r, part, i]) for i in range(chains)]
-                step = splat(b, b.load(b.gep(steps, [group.index])), FLOATS)
+                step = splat(b, b.load(b.gep(of_row, [group.index])), FLOATS)
                 count, total = b.sitofp(reduce(b.add, parts), FLOATS), totals[r, part]
                 fused = [count, b.fmul(scale, step), b.load(total)]
                 b.store(b.call(fma_function(b, FLOATS), fused), total)
@@ -207,17 +162,17 @@ def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
         b.store(b.load(total), b.bitcast(b.gep(y, [at]), FLOATS.as_pointer()), align=4)
 
 
-def _add_line(b: ir.IRBuilder, xs: Values, panel: _Panel, k: ir.Value, sums: Any) -> None:
+def _add_line(b: ir.IRBuilder, xs: Any, w: ir.Value, kind: Any, k: ir.Value, sums: Any) -> None:
     """A line's weights, times the rows."""
     number = k.type
-    line = b.gep(b.bitcast(panel.w, I8.as_pointer()), [b.mul(k, number(LINE))])
+    line = b.gep(b.bitcast(w, I8.as_pointer()), [b.mul(k, number(LINE))])
     prefetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [I8.as_pointer()] + [I32] * 3)
     b.call(prefetch, [b.gep(line, [I32(AHEAD)]), I32(0), I32(3), I32(1)])
     for part in PARTS:
-        for i, weights in enumerate(weights_of(b, line, part, panel.kind)):
-            at = b.add(b.mul(k, number(4 * FOURS[panel.kind])), number(4 * i))
+        for i, weights in enumerate(weights_of(b, line, part, kind)):
+            at = b.add(b.mul(k, number(4 * FOURS[kind])), number(4 * i))
             for r, row in enumerate(xs):
                 four = b.load(b.bitcast(b.gep(row, [at]), I32.as_pointer()), align=4)
                 total = sums.get((r, part, i), sums[r, part, 0])
                 x = splat(b, four, SUMS)
-                b.store(with_fours(b, b.load(total), x, weights, panel.kind), total)
+                b.store(with_fours(b, b.load(total), x, weights, kind), total)

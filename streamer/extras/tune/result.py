@@ -24,7 +24,7 @@ from streamer.extras.tune.learn import OPENING, State, Training, adapted, exampl
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
 from streamer.model.checkpoint.weights import wanted_name, weight_files
-from streamer.model.engines.load import set_torch_threads
+from streamer.model.engines.load import SMALL
 from streamer.progress import Bar
 
 LICENCE = "LICENCE OF THIS MODEL: not chosen yet; look at the base model's and at your recordings'"
@@ -47,7 +47,9 @@ def learn_and_finish(
         directory.mkdir()
     model_of = base.directory, base.card, base.words.attributes, base.shapes.audio_id
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
-    set_torch_threads(base.num_params)
+    # before weights are read: threads that wait for work on small tensors take a second of CPU time
+    if base.num_params <= SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     model = adapted(base.directory, options.device, dtype, RANK, options.seed)
     sides = [examples_of(turns, *model_of) for turns in (learnt, held)]
     state = Training(model, sides[0], sides[1], options, work).run()

@@ -1,7 +1,7 @@
 """One model's step. In: rows (a KV slot, new ids or embeddings). Out: logits where asked for.
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
-to the KV slots. The model's functions come from outside: torch (engines/models.py) or the
+to the KV slots. The model's functions come from outside: torch (load.py) or the
 compiled kernels (model/kernels/models.py). It keeps its own kind of array,
 NumPy's or torch's; logits are NumPy's always.
 """
@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,9 +30,8 @@ def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
     exponents = (np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)).astype(float)
     inverse = np.float32(1.0) / (theta**exponents).astype(np.float32)
     angle = np.arange(length, dtype=np.float32)[:, None] * inverse
-    cos = np.cos(angle, dtype=np.float64)
-    sin = np.sin(angle, dtype=np.float64)
-    return cos.astype(np.float32), sin.astype(np.float32)
+    cos, sin = (each(angle, dtype=np.float64).astype(np.float32) for each in (np.cos, np.sin))
+    return cos, sin
 
 
 def sinusoids(length: int, channels: int) -> Floats:
@@ -48,66 +48,29 @@ class SlotsFull(RuntimeError):
 class KVSlots:
     """The slots that streams hold; bounded by `num_slots` and `max_len`.
 
-    keys, values: arrays of zeros whose sizes `kv_sizes` gives, for the same `panel`. angles: what
-    `rotary` gives for `max_len` positions.
+    values: [layers, slots, kv_heads, max_len, head_dim]; keys: the same. panel: where not 1,
+    max_len and the values' head_dim are padded to multiples of it, and keys are [layers, slots,
+    kv_heads, max_len / panel, head_dim, panel].
     """
 
     def __init__(
         self,
-        keys: Any,
-        values: Any,
-        angles: tuple[Any, Any],
+        shape: TextShape,
         num_slots: int,
         max_len: int,
+        zeros: Callable[[tuple[int, ...]], Any],
+        angles: tuple[Any, Any],
         panel: int = 1,
     ) -> None:
-        self.keys = keys
-        self.values = values
+        """zeros: makes an array of a size; angles: what `rotary` gives for `max_len` positions."""
+        outer = shape.layers, num_slots, shape.kv_heads
+        length, dim = (-(-size // panel) * panel for size in (max_len, shape.head_dim))
+        inner = (length // panel, shape.head_dim, panel) if panel > 1 else (length, dim)
+        self.keys, self.values = zeros((*outer, *inner)), zeros((*outer, length, dim))
         self.angles = angles
         self.num_slots = num_slots
         self.max_len = max_len
-        self._panel = panel
-        self._free = set(range(num_slots))
-        self._lock = threading.Lock()
-
-    @property
-    def num_free(self) -> int:
-        return len(self._free)
-
-    def beginning(self, slot: int, n: int) -> tuple[Any, Any]:
-        """Views of keys and values of the first `n` positions of `slot`, or of their panels."""
-        return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
-
-    def acquire(self) -> int:
-        """Take the lowest free slot. Raises SlotsFull."""
-        with self._lock:
-            if not self._free:
-                told = f"all {self.num_slots} KV slots are taken"
-                raise SlotsFull(f"{told}; end a stream or raise the number of slots")
-            slot = min(self._free)
-            self._free.remove(slot)
-            return slot
-
-    def release(self, slot: int) -> None:
-        """Give `slot` back. Raises KeyError when it was not taken."""
-        with self._lock:
-            if slot in self._free:
-                raise KeyError(slot)
-            self._free.add(slot)
-
-
-def kv_sizes(
-    shape: TextShape, num_slots: int, max_len: int, panel: int = 1
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of keys and values.
-
-    panel: where not 1, max_len and the values' head_dim are padded to multiples of it, and keys are
-    [layers, slots, kv_heads, max_len / panel, head_dim, panel].
-    """
-    outer = (shape.layers, num_slots, shape.kv_heads)
-    length, dim = (-(-size // panel) * panel for size in (max_len, shape.head_dim))
-    inner = (length // panel, shape.head_dim, panel) if panel > 1 else (length, dim)
-    return (*outer, *inner), (*outer, length, dim)
+        self.panel = panel
 
 
 Floats = NDArray[np.float32]
@@ -192,22 +155,42 @@ class Engine:
         self.slots = slots
         self.prompt_ids = tuple(prompt_ids)
         self.tower = tower
+        self._free = set(range(slots.num_slots))
+        self._lock = threading.Lock()
         self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
         # a product is a copy, of either kind of array
-        self._prompt = [1 * part for part in slots.beginning(0, len(self.prompt_ids))]
+        self._prompt = [1 * part for part in self._beginning(0)]
+
+    @property
+    def num_free(self) -> int:
+        """How many slots are free."""
+        return len(self._free)
+
+    def _beginning(self, slot: int) -> tuple[Any, Any]:
+        """Views of the prompt's keys and values, or of their panels, in `slot`."""
+        n, at = len(self.prompt_ids), self.slots
+        return at.keys[:, slot, :, : -(-n // at.panel)], at.values[:, slot, :, :n]
 
     def open(self) -> int:
-        """A slot that holds the prompt already. Raises SlotsFull. The caller must `close` it."""
-        slot = self.slots.acquire()
-        begin = self.slots.beginning(slot, len(self.prompt_ids))
-        for part, kept in zip(begin, self._prompt, strict=True):
+        """The lowest free slot, which holds the prompt already. The caller must `close` it. Raises
+        SlotsFull."""
+        with self._lock:
+            if not self._free:
+                told = f"all {self.slots.num_slots} KV slots are taken"
+                raise SlotsFull(f"{told}; end a stream or raise the number of slots")
+            slot = min(self._free)
+            self._free.remove(slot)
+        for part, kept in zip(self._beginning(slot), self._prompt, strict=True):
             part[...] = kept
         return slot
 
     def close(self, slot: int) -> None:
-        """Give the slot back."""
-        self.slots.release(slot)
+        """Give the slot back. Raises KeyError when it was not taken."""
+        with self._lock:
+            if slot in self._free:
+                raise KeyError(slot)
+            self._free.add(slot)
 
     def encode(self, features: Floats) -> Any:
         """Embeddings [B, n, hidden] of [B, mels, T]."""
@@ -219,28 +202,18 @@ class Engine:
         No slot stands in two rows, and no row is empty. Raises ValueError for one beyond its slot's
         end.
         """
-        ids = rows[0].ids if len(rows) == 1 else [token for row in rows for token in row.ids]
-        with self._one_step:
-            spans = self._spans(rows)
-            audio = [
-                (s.first, row.embeds)
-                for s, row in zip(spans, rows, strict=True)
-                if row.embeds is not None
-            ]
-            logits = self.text.step(ids, audio, spans, self.slots)
-        if len(rows) == 1:
-            return [logits]
-        ends = np.cumsum([row.num_logits for row in rows])
-        return np.split(logits, ends[:-1])
-
-    def _spans(self, rows: Seq[Row]) -> list[Span]:
-        spans = []
-        first = 0
+        ids: list[int] = []
+        audio, spans = [], []
         for row in rows:
             n = len(row.ids)
             if row.start + n > self.slots.max_len:
                 told = f"position {row.start + n} is beyond the slot's {self.slots.max_len}"
                 raise ValueError(told)
-            spans.append(Span(row.slot, row.start, first, n, row.num_logits))
-            first += n
-        return spans
+            if row.embeds is not None:
+                audio.append((len(ids), row.embeds))
+            spans.append(Span(row.slot, row.start, len(ids), n, row.num_logits))
+            ids += row.ids
+        with self._one_step:
+            logits = self.text.step(ids, audio, spans, self.slots)
+        ends = accumulate(row.num_logits for row in rows)
+        return [logits[end - row.num_logits : end] for row, end in zip(rows, ends, strict=True)]

@@ -11,36 +11,37 @@ from streamer.model.kernels.arithmetic import (
     compiled,
     exp,
     f4,
-    fill,
+    make_fold,
     multiply,
     padded_to_panels,
     part,
 )
 from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
-from streamer.model.kernels.simd import keep_apart, make_fold
 
 # Columns of spans [n, 5] int64, one span per row of a step: its KV slot, its first position there,
 # its first packed row, its number of positions, and how many of the last of them want logits.
 SLOT, START, FIRST, COUNT, NUM_LOGITS = range(5)
 _sum = make_fold("sum")
 _max = make_fold("max")
-_ONE = f4(1.0)
-_ZERO = f4(0.0)
-_LEAST_SCORE = f4(-np.inf)
 
 
 @compiled
-def store(qkv, step, spans, heads, kv_heads, dim, length, keys, values):
-    """Keys and values of every packed position go into its row's slot.
+def store(qkv, step, spans, sizes, cache):
+    """Scale the queries of every packed position, and put its keys and values into its row's slot.
 
-    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads
-    weights. values [slots, kv_heads, length, padded dim]. Both flat.
+    sizes: heads, kv_heads, head_dim, positions of a slot. cache: keys [slots, kv_heads, length /
+    PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights; values [slots, kv_heads,
+    length, padded dim]. Both flat.
     """
-    keep_apart()
+    heads, kv_heads, dim, length = sizes
+    keys, values = cache
     wide = padded_to_panels(dim)
+    scale = f4(1) / np.sqrt(f4(dim))
     for r in range(spans.shape[0]):
         for i in range(spans[r, COUNT]):
             row = qkv[(spans[r, FIRST] + i) * step : (spans[r, FIRST] + i + 1) * step]
+            for j in range(heads * dim):
+                row[j] *= scale
             at = spans[r, START] + i
             for h in range(kv_heads):
                 first = (spans[r, SLOT] * kv_heads + h) * length
@@ -54,138 +55,99 @@ def store(qkv, step, spans, heads, kv_heads, dim, length, keys, values):
 
 
 @compiled
-def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):
+def soften(scores, step, rows, first, seen, sums, wide):
     """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros for
     hidden positions.
 
-    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. Its
-    results so far, best [rows], totals [rows] and sums [rows, wide], follow a new largest score. A
-    row that sees nothing stays as it is, and a sum is one of lanes by position: neither later
-    blocks nor zeros change a bit. step: a multiple of PANEL.
+    Row m sees first + m + 1 positions of the block, or `seen` where that is not 0. sums [rows, wide
+    + PANEL]: its results so far, then their total, then the largest score; they follow a new
+    largest. A row that sees nothing stays as it is, and a sum is one of lanes by position: neither
+    later blocks nor zeros change a bit. step: a multiple of PANEL.
     """
-    keep_apart()
     for m in range(rows):
-        limit = seen if seen else first + m % count + 1
+        limit = seen if seen else first + m + 1
         row = scores[m * step : (m + 1) * step]
+        own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
         for i in range(max(limit, 0), step):
             row[i] = -np.inf
+        top = f4(0)
         if limit > 0:
             top = _max(row, 0, step)
-            if top > best[m]:
-                scale = exp(best[m] - top)
-                best[m] = top
-                totals[m] *= scale
-                for i in range(m * wide, (m + 1) * wide):
-                    sums[i] *= scale
-            top = best[m]
-        else:
-            top = _ZERO
+            if top > own[wide + 1] or own[wide] == 0:
+                scale = exp(own[wide + 1] - top)
+                own[wide + 1] = top
+                for i in range(wide + 1):
+                    own[i] *= scale
+            top = own[wide + 1]
         for i in range(step):
             row[i] = exp(row[i] - top)
-        totals[m] += _sum(row, 0, step)
+        own[wide] += _sum(row, 0, step)
 
 
 @compiled
-def fold(qkv, step, first, count, head, group, dim, out):
-    """The queries of one head group as rows [group * count, dim], scaled."""
-    keep_apart()
-    scale = _ONE / np.sqrt(f4(dim))
-    for g in range(group):
-        for i in range(count):
-            at = (first + i) * step + (head + g) * dim
-            q = qkv[at : at + dim]
-            to = out[(g * count + i) * dim : (g * count + i + 1) * dim]
-            for j in range(dim):
-                to[j] = q[j] * scale
-
-
-@compiled
-def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
-    """`fold` the other way: weighted sums [group * count, wide] over their totals."""
-    keep_apart()
-    for g in range(group):
-        for i in range(count):
-            m = g * count + i
-            at = (first + i) * step + (head + g) * dim
-            to = out[at : at + dim]
-            part = sums[m * wide : m * wide + dim]
-            scale = _ONE / totals[m]
-            for j in range(dim):
-                to[j] = part[j] * scale
+def work_numbers(dim):
+    """Of the work memory of attention, per query at once: scores, and what `soften` keeps."""
+    return BLOCK + padded_to_panels(dim) + PANEL
 
 
 @part
-def attention_room(work, queries, dim):
-    """Work memory for `queries` at once, cut from `work`: the scores of a block, folded queries,
-    sums of values, totals, largest scores."""
-    folded = queries * BLOCK
-    sums = folded + queries * dim
-    totals = sums + queries * padded_to_panels(dim)
-    best = totals + queries
-    return work[:folded], work[folded:sums], work[sums:totals], work[totals:best], work[best:]
-
-
-@part
-def weigh(at, start, count, seen, sizes, cache, room):
-    """Folded queries [group * count, dim] over key head `at`: sums of values, their totals."""
-    group, dim, length = sizes
+def attend_rows(queries, step, rows, start, seen, at, sizes, cache, out, out_step, work):
+    """Attention of rows [dim] that lie `step` apart over key head `at` of all slots'. start:
+    position of the first one, with which queries and out begin."""
+    _, _, dim, length = sizes
     keys, values = cache
-    scores, folded, sums, totals, best = room
-    panel = np.int64(PANEL)
-    wide = padded_to_panels(dim)
-    rows = group * count
-    end = seen if seen else start + count
-    fill(sums, rows * wide, _ZERO)
-    fill(totals, rows, _ZERO)
-    fill(best, rows, _LEAST_SCORE)
-    for block in range(0, end, BLOCK):
-        depth = min(BLOCK, end - block)
-        padded = padded_to_panels(depth)
-        first = at * length + block
-        parts = padded // PANEL
-        fill(scores, rows * padded, _ZERO)
-        multiply(
-            folded, dim, keys, first * dim, panel, dim * PANEL, scores, padded, rows, dim, parts
-        )
-        limit = seen - block if seen else 0
-        soften(scores, padded, rows, count, start - block, limit, best, totals, sums, wide)
-        parts = wide // PANEL
-        multiply(scores, padded, values, first * wide, wide, panel, sums, wide, rows, depth, parts)
+    wide, panel = padded_to_panels(dim), np.int64(PANEL)
+    sums = work[len(work) // work_numbers(dim) * BLOCK :]
+    for begin in range(0, rows, QUERIES):
+        n = min(QUERIES, rows - begin)
+        x, here = queries[begin * step :], start + begin
+        end = seen if seen else here + n
+        sums[: n * (wide + PANEL)] = 0
+        for block in range(0, end, BLOCK):
+            depth = min(BLOCK, end - block)
+            padded, first = padded_to_panels(depth), at * length + block
+            num = padded // PANEL
+            work[: n * padded] = 0
+            multiply(x, step, keys, first * dim, panel, dim * PANEL, work, padded, n, dim, num)
+            soften(work, padded, n, here - block, seen - block if seen else 0, sums, wide)
+            y_step, num = wide + PANEL, wide // PANEL
+            multiply(work, padded, values, first * wide, wide, panel, sums, y_step, n, depth, num)
+        for m in range(n):
+            own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
+            to = out[(begin + m) * out_step : (begin + m) * out_step + dim]
+            scale = f4(1) / own[wide]
+            for j in range(dim):
+                to[j] = own[j] * scale
 
 
 @part
-def attend_head(qkv, step, rows, seen, at, head, sizes, cache, out, out_step, room):
-    """Packed rows over key head `at` of all slots': their query heads from `head` on.
+def attend_head(qkv, step, start, rows, seen, at, sizes, cache, out, out_step, work):
+    """Packed rows' query heads over their key head `at`. start: position of the first one, with
+    whose first head qkv and out begin.
 
-    rows: the first packed one, its position, how many. sizes: query heads per key head, head_dim,
-    positions of a slot. cache: keys and values.
+    One row has its heads beside each other: all read the keys at once.
     """
-    first, start, n = rows
-    group, dim, _ = sizes
-    for begin in range(0, n, QUERIES):
-        count = min(QUERIES, n - begin)
-        at_row = first + begin
-        fold(qkv, step, at_row, count, head, group, dim, room[1])
-        weigh(at, start + begin, count, seen, sizes, cache, room)
-        unfold(
-            room[2], padded_to_panels(dim), room[3], at_row, count, head, group, dim, out, out_step
-        )
+    group, dim, at_once = sizes[0] // sizes[1], sizes[2], 1
+    if rows == 1:
+        at_once, rows, step, out_step = group, group, dim, dim
+        seen = seen if seen else start + 1
+    for g in range(0, group, at_once):
+        own, to = qkv[g * dim :], out[g * dim :]
+        attend_rows(own, step, rows, start, seen, at, sizes, cache, to, out_step, work)
 
 
 @compiled
-def attend(qkv, step, spans, seen, heads, kv_heads, dim, length, keys, values, out, out_step, room):
-    """Attention of every row over its own slot, into `out`. The head group is folded into the query
-    rows: no copies.
+def attend(qkv, step, spans, seen, sizes, cache, out, out_step, work):
+    """Attention of every row over its own slot, into `out`, as `store` has prepared it.
 
     Blocks of positions lie where they lie in the slot, so that each query sums in one order however
     its row is cut. seen: 0 where a position sees itself and all before it, else the number of
     positions that all see.
     """
-    keep_apart()
-    group = heads // kv_heads
-    sizes, cache = (group, dim, length), (keys, values)
+    heads, kv_heads, dim, _ = sizes
     for r in range(spans.shape[0]):
-        rows = (spans[r, FIRST], spans[r, START], spans[r, COUNT])
+        first, start, rows = spans[r, FIRST], spans[r, START], spans[r, COUNT]
         for h in range(kv_heads):
-            at = spans[r, SLOT] * kv_heads + h
-            attend_head(qkv, step, rows, seen, at, h * group, sizes, cache, out, out_step, room)
+            at, head = spans[r, SLOT] * kv_heads + h, h * (heads // kv_heads) * dim
+            own, to = qkv[first * step + head :], out[first * out_step + head :]
+            attend_head(own, step, start, rows, seen, at, sizes, cache, to, out_step, work)

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,11 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-SOURCES = Path(__file__).parent
 # Sizes on which compiled code and its callers agree.
 PANEL = 32  # columns of a panel of weights
 QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
 BLOCK = 128
-NUM_CANDIDATES = (
-    4  # F0s of a frame: with 3 medians agree with Praat's a little less, with 8 no more
-)
-MOST_COMPILING_S = 900  # another process may be compiling before this one
-# Nothing is multiplied there, and with too little memory for its threads OpenBLAS loops for ever.
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+NUM_CANDIDATES = 4  # F0s of a frame: with 3 medians agree less with Praat's, with 8 no more
 CHOOSES_PROCESSOR = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")  # kernels are compiled for another one
 SYMBOL = "streamer_kernel"  # the function of an object file
 _FEATURES = llvm.get_host_cpu_features()
@@ -47,22 +41,23 @@ _FEATURES = llvm.get_host_cpu_features()
 # would call a function that this process may not have, and end the process.
 KEEPS_HALVES = any(map(_FEATURES.get, ("f16c", "neon"))) and not os.environ.get("NUMBA_CPU_NAME")
 TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
-_TEXT = "i8 f4 i8,2 i8 f4 {w} f4 f4,2 {w} f4,2 f4,2 f4 f4 f4 f4"
-_TOWER = "f4 i8,2 i8 {w} f4 f4 f4 f4 f4 f4 f4 f4"
+_TEXT = "i8,2 i8 f4 {w},2 f4,2 f4 {w} f4,2 f4,2 f4,2 f4,2 f4 f4 f4 f4 f4"
+_TOWER = "f4 i8,2 i8 {w} {w},2 f4,2 f4 {w} f4 f4 f4 f4 f4 f4 f4 f4 f4"
 # Each kernel: where its function is, and its arrays' types, with their dimensions if more than one.
 KERNELS = {
-    "text": ("layers.run_text", _TEXT.format(w="u2")),
-    "tower": ("layers.run_tower", _TOWER.format(w="u2")),
-    "text of float32": ("layers.run_text", _TEXT.format(w="f4")),
-    "tower of float32": ("layers.run_tower", _TOWER.format(w="f4")),
+    "text uint16": ("layers.run_text", _TEXT.format(w="u2")),
+    "tower uint16": ("layers.run_tower", _TOWER.format(w="u2")),
+    "text float32": ("layers.run_text", _TEXT.format(w="f4")),
+    "tower float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
     "cut stretches": ("pitch.cut_stretches", "f4 i8 f4 f4,2 f4"),
     "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
     "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
-_OTHERS = ("text of float32", "tower of float32") if KEEPS_HALVES else ("text", "tower")
-USUAL = [name for name in KERNELS if name not in _OTHERS]  # of the shipped pair
+_OTHER = "float32" if KEEPS_HALVES else "uint16"
+USUAL = [name for name in KERNELS if _OTHER not in name]  # of the shipped pair
 Array = NDArray[Any]
+Table = ctypes.Array[ctypes.c_int64]
 
 
 class KernelWarning(UserWarning):
@@ -81,9 +76,6 @@ class Kernel:
     """Machine code as a function of NumPy arrays; results are written into them."""
 
     def __init__(self, name: str, code: bytes) -> None:
-        self._types = [
-            (np.dtype(TYPES[kind]), num_dimensions) for kind, num_dimensions in arrays_of(name)
-        ]
         self._name = name
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -95,36 +87,30 @@ class Kernel:
         self._call = kind(self._engine.get_function_address(SYMBOL))
 
     def __call__(self, *arrays: Array) -> None:
-        """Runs without the GIL. Raises TypeError as `numbers_of` does."""
-        self.run(table_of(self.numbers_of(arrays)))
+        """Runs without the GIL. Raises TypeError as `table` does."""
+        self.run(self.table(*arrays))
 
-    def numbers_of(self, arrays: Sequence[Array], first: int = 0) -> list[int]:
-        """The addresses and sizes of some arguments, from number `first` on; the caller keeps the
-        arrays while these are in use.
+    def table(self, *arrays: Array) -> Table:
+        """The addresses and sizes of the arguments, for `run`; the caller keeps the arrays, and may
+        change numbers.
 
         Raises TypeError for an array of another type, number of dimensions or layout than the
         kernel reads.
         """
         numbers: list[int] = []
-        for i, array in enumerate(arrays, first):
-            dtype, num_dimensions = self._types[i]
+        for array, (kind, num_dimensions) in zip(arrays, arrays_of(self._name), strict=True):
+            dtype = TYPES[kind]
             if array.dtype != dtype or array.ndim != num_dimensions or not array.flags.c_contiguous:
-                wanted = f"{num_dimensions} dimensions of {dtype}, one after the other"
+                wanted = f"{num_dimensions} dimensions of {dtype.__name__}, one after the other"
                 raise TypeError(f"{self._name}: {array.dtype} {array.shape} is not {wanted}")
-            numbers.append(array.__array_interface__["data"][0])
-            numbers += array.shape
-        return numbers
+            numbers += array.__array_interface__["data"][0], *array.shape
+        return (ctypes.c_int64 * len(numbers))(*numbers)
 
-    def run(self, table: ctypes.Array[ctypes.c_int64]) -> None:
-        """Runs with the numbers of all arguments, as `numbers_of` gives them, in a table."""
+    def run(self, table: Table) -> None:
+        """Runs with the numbers of all arguments."""
         nothing = ctypes.c_int64()  # a place for a result and one for an exception, which none has
         if self._call(ctypes.addressof(nothing), ctypes.addressof(nothing), table):
             raise KernelError(f"{self._name} failed; report it as a defect")
-
-
-def table_of(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """The numbers as `Kernel.run` takes them; a caller may keep the table and change numbers."""
-    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def arrays_of(name: str) -> Iterator[tuple[str, int]]:
@@ -142,13 +128,18 @@ def kernel(name: str) -> Kernel:
     """
     directory, is_kept = kernel_directory()
     file = directory / file_name(name)
-    if not (code := _read(file)):
+    if not is_there(file):
         on_compiling[-1](is_kept)
         why = _compile(name, directory)
-        if not (code := _read(file)):
+        if not is_there(file):
             way = "make room there, or set NUMBA_CACHE_DIR to another directory"
             raise KernelError(f"kernels cannot be compiled in {directory} ({why}); {way}")
-    return Kernel(name, code)
+    return Kernel(name, file.read_bytes())
+
+
+def is_there(file: Path) -> bool:
+    """An empty file is left where a disk was full."""
+    return file.is_file() and file.stat().st_size > 0
 
 
 def file_name(name: str) -> str:
@@ -156,34 +147,28 @@ def file_name(name: str) -> str:
     return name.replace(" ", "-") + ".o"
 
 
-def _read(file: Path) -> bytes:
-    """An object file's content; empty where there is none."""
-    with suppress(OSError):
-        return file.read_bytes()
-    return b""
-
-
 def _compile(name: str, directory: Path) -> str:
     """Compile `name`, and all USUAL kernels if it is one, and say why it may have failed. One
     process compiles at a time."""
     package = Path(sys.modules["streamer"].__file__ or "").parents[1]
-    absolute = filter(os.path.isabs, sys.path)
     env = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith("NUMBA_") or key in CHOOSES_PROCESSOR
     }
-    path = {"PYTHONPATH": os.pathsep.join([str(package), *absolute])}
+    env["PYTHONPATH"] = os.pathsep.join([str(package), *filter(os.path.isabs, sys.path)])
+    # Nothing is multiplied there; with too little memory for its threads OpenBLAS loops for ever.
+    env["OPENBLAS_NUM_THREADS"] = "1"
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "streamer.model.kernels.build", str(directory), name],
             # numba reads a file of settings in the working directory: in this one there is none
             cwd=directory,
-            env=env | path | ONE_THREAD,
+            env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=MOST_COMPILING_S,
+            timeout=900,  # another process may be compiling before this one
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
@@ -222,7 +207,7 @@ _TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # removed when the proc
 
 def _digest() -> str:
     """16 characters that change with any source of a kernel, and with the processor."""
-    sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.py")))
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     chosen = [os.environ.get(name) for name in CHOOSES_PROCESSOR]
     host = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {sorted(_FEATURES.items())}"
     return hashlib.blake2b(sources + f"{host} {chosen}".encode(), digest_size=8).hexdigest()

@@ -10,10 +10,9 @@ import math
 
 import numpy as np
 
-from streamer.model.kernels.arithmetic import compiled, part
+from streamer.model.kernels.arithmetic import compiled, f4, part
 from streamer.model.kernels.library import NUM_CANDIDATES
 
-f4 = np.float32
 LEAST_STRENGTH = f4(0.225)  # Praat's: half of what makes a frame voiced
 VOICED = f4(0.45)
 SILENT = f4(0.03)  # of the loudest frame
@@ -21,11 +20,6 @@ OCTAVE_COST = f4(0.01)  # per octave: of two periods that fit, the shorter one
 JUMP_COST = f4(0.35)  # per octave from one frame to the next
 VOICING_COST = f4(0.14)  # from voiced to unvoiced, or back
 _NEVER = f4(-1e9)
-_HALF = f4(0.5)
-_QUARTER = f4(0.25)
-_ONE = f4(1.0)
-_TWO = f4(2.0)
-_ZERO = f4(0.0)
 
 
 @part
@@ -37,16 +31,14 @@ def cut_stretches(samples, sizes, window, stretches, peaks):
     stretches [num, >= len(window)].
     """
     first, hop, num, reach, stride = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    size = len(window)
-    half = size // 2
-    near = reach // 2 + 1
+    size, half, near = len(window), len(window) // 2, reach // 2 + 1
     for i in range(num):
         at = first + i * hop
         total = 0.0
         for j in range(at - reach, at + reach):
             total += samples[j]
         mean = f4(total / (2 * reach))
-        highest = _ZERO
+        highest = f4(0)
         for j in range(size):
             value = (samples[at - half + j] - mean) * window[j]
             stretches[i, j] = value
@@ -67,20 +59,19 @@ def find_peaks(curves, scale, limits, sizes, rows):
     first, last, hz_at, strength_at = sizes[0], sizes[1], sizes[2], sizes[3]
     for i in range(len(curves)):
         energy = curves[i, 0]
-        for k in range(NUM_CANDIDATES):
-            rows[i, hz_at + k] = _ZERO
-            rows[i, strength_at + k] = _ZERO
-        if energy <= _ZERO:
+        rows[i, hz_at : hz_at + NUM_CANDIDATES] = f4(0)
+        rows[i, strength_at : strength_at + NUM_CANDIDATES] = f4(0)
+        if energy <= f4(0):
             continue
         before = curves[i, first - 1] * scale[first - 1] / energy
         here = curves[i, first] * scale[first] / energy
         for lag in range(first, last):
             after = curves[i, lag + 1] * scale[lag + 1] / energy
             if here > LEAST_STRENGTH and here > before and here >= after:
-                off = _HALF * (after - before) / (_TWO * here - before - after)
-                strength = here + _QUARTER * (after - before) * off
-                if strength > _ONE:
-                    strength = _ONE / strength
+                off = f4(0.5) * (after - before) / (f4(2) * here - before - after)
+                strength = here + f4(0.25) * (after - before) * off
+                if strength > f4(1):
+                    strength = f4(1) / strength
                 hz = rate_hz / (f4(lag) + off)
                 if low_hz <= hz <= high_hz:
                     keep_best(rows, i, hz_at, strength_at, hz, strength)
@@ -96,7 +87,7 @@ def keep_best(rows, i, hz_at, strength_at, hz, strength):
     while k > 0:
         other = rows[i, hz_at + k - 1]
         mine = rows[i, strength_at + k - 1]
-        if other > _ZERO and value <= mine + OCTAVE_COST * f4(math.log2(other)):
+        if other > f4(0) and value <= mine + OCTAVE_COST * f4(math.log2(other)):
             break
         if k < NUM_CANDIDATES:
             rows[i, hz_at + k] = other
@@ -120,25 +111,22 @@ def find_path(rows, sizes, limits, scores, octaves, back, f0):
     num = len(rows)
     top = f4(math.log2(high_hz))
     for i in range(num):
-        loud = min(rows[i, peak_at] / loudest, _ONE)
-        scores[i, 0] = VOICED + max(_ZERO, _TWO - loud * (_ONE + VOICED) / SILENT)
-        octaves[i, 0] = _ZERO
+        loud = min(rows[i, peak_at] / loudest, f4(1))
+        scores[i, 0] = VOICED + max(f4(0), f4(2) - loud * (f4(1) + VOICED) / SILENT)
+        octaves[i, 0] = f4(0)
         for k in range(NUM_CANDIDATES):
             hz = rows[i, hz_at + k]
             scores[i, k + 1] = _NEVER
-            octaves[i, k + 1] = _ZERO
+            octaves[i, k + 1] = f4(0)
             if low_hz <= hz <= high_hz:
                 octaves[i, k + 1] = f4(math.log2(hz))
                 lower = OCTAVE_COST * (top - octaves[i, k + 1])
                 scores[i, k + 1] = rows[i, strength_at + k] - lower
         if i > 0:
             go_on(i, scores, octaves, back)
-    state = 0
-    for k in range(NUM_CANDIDATES + 1):
-        if num > 0 and scores[num - 1, k] > scores[num - 1, state]:
-            state = k
+    state = np.argmax(scores[num - 1]) if num > 0 else 0
     for i in range(num - 1, -1, -1):
-        f0[i] = rows[i, hz_at + state - 1] if state > 0 else _ZERO
+        f0[i] = rows[i, hz_at + state - 1] if state > 0 else f4(0)
         state = back[i, state]
 
 
@@ -146,7 +134,7 @@ def find_path(rows, sizes, limits, scores, octaves, back, f0):
 def go_on(i, scores, octaves, back):
     """Add to each state of frame i the best way to it from the frame before."""
     for k in range(NUM_CANDIDATES + 1):
-        best = _TWO * _NEVER
+        best = f4(2) * _NEVER
         for j in range(NUM_CANDIDATES + 1):
             way = scores[i - 1, j]
             if (j == 0) != (k == 0):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from streamer.describer import Describer
-from streamer.extras.large import matrix as kernel
-from streamer.extras.large.matrix import pack
+from streamer.extras.large import engine as kernel
+from streamer.extras.large.engine import pack
 from streamer.model.checkpoint.layout import BITS
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load
@@ -24,10 +24,6 @@ def whole_numbers(matrix, form):
     return columns[: int(matrix.size[0])]
 
 
-def scales_of(matrix):
-    return matrix.scales.transpose(1, 2).flatten(0, 1)[: int(matrix.size[0])].numpy()
-
-
 def product(matrix, form, x, bias=0):
     """As the kernel promises: rounded groups, exact sums, one rounding of each group's part."""
     f4, wide = np.float32, np.longdouble
@@ -36,9 +32,9 @@ def product(matrix, form, x, bias=0):
     largest = np.maximum(np.abs(groups).max(-1), f4(1e-30))
     q = np.rint(groups * (f4(127) / largest)[..., np.newaxis]).astype(np.int64)
     sums = np.einsum("rgk,cgk->grc", q, whole_numbers(matrix, form)).astype(f4)
-    total = np.zeros(sums.shape[1:], f4)
+    total, scales = np.zeros(sums.shape[1:], f4), matrix.scales.transpose(1, 2).flatten(0, 1)
     for g, part in enumerate(sums):
-        scale = scales_of(matrix)[:, g] * (largest[:, g] / f4(127))[:, np.newaxis]
+        scale = scales[: int(matrix.size[0]), g].numpy() * (largest[:, g] / f4(127))[:, np.newaxis]
         total = (part.astype(wide) * scale.astype(wide) + total).astype(f4)
     return torch.from_numpy(total) + bias
 

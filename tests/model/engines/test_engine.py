@@ -25,7 +25,7 @@ def test_slots_are_bounded_and_come_back(thinker):
         engine.open()
     for slot in taken:
         engine.close(slot)
-    assert engine.slots.num_free == 3
+    assert engine.num_free == 3
     with pytest.raises(KeyError):
         engine.close(0)
 
