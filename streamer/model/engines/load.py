@@ -59,10 +59,9 @@ def load_torch(
 def check_device(device: str) -> None:
     """Raise ModelError where torch cannot use `device`."""
     if device.startswith("cuda") and not torch.cuda.is_available():
-        reason = f"there is no GPU that torch {torch.__version__} can use"
-        raise ModelError(
-            f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU"
-        )
+        why = f"there is no GPU that torch {torch.__version__} can use"
+        way = "take --device cpu, or a CUDA build of torch and a GPU"
+        raise ModelError(f"device {device}", f"{why}; {way}")
 
 
 class Tensors:

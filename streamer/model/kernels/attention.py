@@ -21,8 +21,7 @@ from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
 # Columns of spans [n, 5] int64, one span per row of a step: its KV slot, its first position there,
 # its first packed row, its number of positions, and how many of the last of them want logits.
 SLOT, START, FIRST, COUNT, NUM_LOGITS = range(5)
-_sum = make_fold("sum")
-_max = make_fold("max")
+_sum, _max = make_fold("sum"), make_fold("max")
 
 
 @compiled
@@ -86,7 +85,7 @@ def soften(scores, step, rows, first, seen, sums, wide):
 
 @compiled
 def work_numbers(dim):
-    """Of the work memory of attention, per query at once: scores, and what `soften` keeps."""
+    """The work memory of attention, per query at once: scores, and what `soften` keeps."""
     return BLOCK + padded_to_panels(dim) + PANEL
 
 

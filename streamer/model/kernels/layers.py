@@ -136,7 +136,7 @@ def run_text(
     """Feed the packed rows x [rows, padded hidden], embeddings, through the language model.
 
     spans [n, 5]: see attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn, positions
-    of a slot, padded vocab. Of each layer, flat: weights in panels and vectors, in the order of
+    of a slot, padded vocab. Each layer has, flat: weights in panels and vectors, in the order of
     use, keys and values. norm: the last one. cos and sin [positions, head_dim / 2]. a, b, c: memory
     for rows, for products, for attention. y: the wanted logits [num_logits, padded vocab], flat.
     """
@@ -205,7 +205,7 @@ def run_tower(
     """One window through the audio tower: y [positions // 2, padded output], flat.
 
     frames [T + 2, mels] and hidden [T + 2, padded width], flat, have zeros at both ends. spans:
-    one, of all positions. sizes: layers, heads, width, ffn, mels, output. Of each layer, flat:
+    one, of all positions. sizes: layers, heads, width, ffn, mels, output. Each layer has, flat:
     weights in panels and vectors, in the order of use; ends: the other vectors. places: sinusoids
     [positions, padded width], flat. keys and values of one layer. a, b, c: see `run_text`.
     """

@@ -151,11 +151,7 @@ def _compile(name: str, directory: Path) -> str:
     """Compile `name`, and all USUAL kernels if it is one, and say why it may have failed. One
     process compiles at a time."""
     package = Path(sys.modules["streamer"].__file__ or "").parents[1]
-    env = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("NUMBA_") or key in CHOOSES_PROCESSOR
-    }
+    env = {k: v for k, v in os.environ.items() if k[:6] != "NUMBA_" or k in CHOOSES_PROCESSOR}
     env["PYTHONPATH"] = os.pathsep.join([str(package), *filter(os.path.isabs, sys.path)])
     # Nothing is multiplied there; with too little memory for its threads OpenBLAS loops for ever.
     env["OPENBLAS_NUM_THREADS"] = "1"

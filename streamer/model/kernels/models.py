@@ -71,8 +71,9 @@ class FastText:
         rows, wide, inner = self._rows, up(s.hidden), s.heads * s.head_dim
         self._where, self._x = np.zeros((rows, 5), np.int64), np.zeros((rows, wide), np.float32)
         widest = max(up(inner + 2 * s.kv_heads * s.head_dim), up(2 * s.ffn))
-        queries = max(min(rows, QUERIES), s.heads // s.kv_heads)
-        work = work_of(rows * max(wide, inner, s.ffn), rows * widest, queries, s.head_dim)
+        queries = max(min(rows, QUERIES), s.heads // s.kv_heads) * (BLOCK + up(s.head_dim) + PANEL)
+        numbers = rows * max(wide, inner, s.ffn), rows * widest, queries
+        work = [np.zeros(n, np.float32) for n in numbers]
         sizes = s.layers, s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3]
         given = self._where, np.array([*sizes, self._columns])
         kept = (array.reshape(s.layers, -1) for array in (slots.keys, slots.values))
@@ -89,15 +90,10 @@ def compiled_slots(shape: TextShape, num_slots: int, max_len: int) -> KVSlots:
     return KVSlots(shape, num_slots, max_len, partial(np.zeros, dtype=np.float32), angles, PANEL)
 
 
-def work_of(a: int, b: int, queries: int, dim: int) -> list[Floats]:
-    """Work memory of layers.py: for products' rows and results, and for `queries` at once."""
-    return [np.zeros(n, np.float32) for n in (a, b, queries * (BLOCK + up(dim) + PANEL))]
-
-
 def tables_of(
     weights: Mapping[str, Any], shape: TextShape | AudioShape
 ) -> tuple[NDArray[Any], Floats]:
-    """Of each layer: its matrices in panels, one after another, and its vectors."""
+    """The matrices of each layer in panels, one after another, and its vectors."""
     matrices, vectors = [], []
     for i in range(shape.layers):
         own = [np.asarray(array) for _, array in arrays_of(weights.__getitem__, shape, i)]
@@ -154,24 +150,17 @@ class FastTower:
         if frames > 2 * s.n_window:
             raise ValueError(f"a window has at most {2 * s.n_window} frames, not {frames}")
         rows, wide, dim = (frames + 1) // 2, up(s.width), s.width // s.heads
-        memory = s.heads * up(rows)
-        heard, hidden, x, keys, values = (  # zeros where nothing is written
-            np.zeros(n, np.float32)
-            for n in (
-                (frames + 2) * mels,
-                (frames + 2) * wide,
-                rows * wide,
-                memory * dim,
-                memory * up(dim),
-            )
-        )
-        both = max(up(3 * s.width), up(s.ffn))
-        work = work_of(rows * wide, rows * both, min(rows, QUERIES), dim)
+        heard, hidden = (frames + 2) * mels, (frames + 2) * wide
+        keys, values = (s.heads * up(rows) * size for size in (dim, up(dim)))
+        widest, queries = max(up(3 * s.width), up(s.ffn)), min(rows, QUERIES)
+        work = rows * wide, rows * widest, queries * (BLOCK + up(dim) + PANEL)
+        # zeros where nothing is written
+        numbers = heard, hidden, keys, values, rows * wide, *work
+        given, *rest = (np.zeros(n, np.float32) for n in numbers)
         sizes = np.array([s.layers, s.heads, s.width, s.ffn, s.num_mels, s.output])
         spans = np.array([(0, 0, 0, rows, 0)])
         out = np.empty((batch, rows // 2, up(s.output)), np.float32)
         for window, embeddings in zip(np.asarray(features), out, strict=True):
-            heard.reshape(-1, mels)[1:-1] = window.T
-            given = heard, spans, sizes, *self._tables, hidden, keys, values, x, *work
-            self._run(*given, embeddings.reshape(-1))
+            given.reshape(-1, mels)[1:-1] = window.T
+            self._run(given, spans, sizes, *self._tables, *rest, embeddings.reshape(-1))
         return out[..., : s.output]

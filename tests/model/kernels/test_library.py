@@ -44,33 +44,26 @@ SPOILERS = {  # what happens to a directory, and why it is not used then
 }
 
 
-@pytest.fixture
-def places(tmp_path, monkeypatch):
-    """The directory in NUMBA_CACHE_DIR and the user's own, as they are when both are good."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    chosen = kernel_directory.__wrapped__()[0]
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    own = kernel_directory.__wrapped__()[0]
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
-    return chosen, own
-
-
 @pytest.mark.parametrize("spoiler", SPOILERS)
-def test_what_others_could_have_written_is_not_used(spoiler, places):
+def test_what_others_could_have_written_is_not_used(spoiler, tmp_path, monkeypatch):
     spoil, why = SPOILERS[spoiler]
-    chosen, own = places
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (chosen, chosen.parent, own)} == {0o700}
     if "given" in spoiler and os.geteuid() != 0:
         pytest.skip("only root gives files away")
+    find = kernel_directory.__wrapped__
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    own = find()[0]
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    chosen = find()[0]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (chosen, chosen.parent, own)} == {0o700}
     spoil(chosen)
     with pytest.warns(KernelWarning, match=why) as told:
-        assert kernel_directory.__wrapped__()[0] == own
+        assert find()[0] == own
     assert len(told) == 1
     assert str(chosen.parent) in str(told[0].message)
     spoil(own)
     with pytest.warns(KernelWarning, match=why):
-        assert not kernel_directory.__wrapped__()[1]
+        assert not find()[1]
 
 
 NUMBERS = """
