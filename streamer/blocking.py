@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from streamer.stages.batcher import CLOSED
 from streamer.stages.ports import cause_of
 
 Result = TypeVar("Result")
-END_S = 5.0  # for each open describer to close at the end of the program
+END_S = 5.0  # for all describers to close at the end of the program
 _lock = threading.Lock()  # one call at a time of the describer that stays open
 _usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
 _open: set[BlockingDescriber] = set()
@@ -209,9 +210,9 @@ def _end() -> None:
     """Close all at the end of the program: a daemon thread that is killed inside a model's native
     code aborts the process."""
     global _is_over
-    _is_over = True
+    _is_over, until = True, time.monotonic() + END_S
     for describer in list(_open):
-        describer.close(END_S)
+        describer.close(max(0.0, until - time.monotonic()))
 
 
 def _forget() -> None:
@@ -221,4 +222,5 @@ def _forget() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)
