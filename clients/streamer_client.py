@@ -46,6 +46,10 @@ class Failed(Exception):
     """The command cannot go on. Its text is one line for the user."""
 
 
+class Gone(Failed):
+    """The server does not know the session any more: it was restarted."""
+
+
 def warn(text):
     print(f"{NAME}: {text}", file=sys.stderr)
 
@@ -101,15 +105,21 @@ class Link:
         detection = {"type": "server_vad"} if self.is_live else None
         heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": detection}
         session = {"type": "transcription", "audio": {"input": heard}, "streamer": extensions}
-        hello = json.dumps({"type": "session.update", "session": session})
-        self.kept = collections.deque([hello])  # the messages from number num_taken on
+        self.hello = json.dumps({"type": "session.update", "session": session})
+        self.kept = collections.deque()  # the messages from number num_taken on
+        self.has_more = asyncio.Event()
+        self.num_tries = 0  # that are left
+        self.is_losing = False  # audio that comes while the link is full
+        self.anew()
+
+    def anew(self):
+        """Begin a new session with the messages that the last one did not take, after Gone."""
+        if not self.kept or self.kept[0] is not self.hello:
+            self.kept.appendleft(self.hello)
         self.num_taken = self.num_sent = self.num_events = 0
         self.num_open = 0  # turns to be answered
         self.is_last_known = False
         self.session_id = None
-        self.has_more = asyncio.Event()
-        self.num_tries = 0  # that are left
-        self.is_losing = False  # audio that comes while the link is full
 
     @property
     def is_full(self):
@@ -132,7 +142,7 @@ class Link:
         self.put(LAST)
 
     async def run(self):
-        """Until all turns are answered after `finish`. Raises Failed."""
+        """Until all turns are answered after `finish`. Raises Failed, and Gone for a recording."""
         while True:
             try:
                 async with connect(self._address(), **self.connecting) as socket:
@@ -222,8 +232,15 @@ class Link:
             raise Failed(self.told + message)
 
     def _refused(self, response):
-        """The reason of a refusal that may pass. Raises Failed for others."""
+        """The reason of a refusal that may pass. Raises Failed for others, and Gone if the session
+        cannot be resumed."""
         status = response.status_code
+        if self.session_id is not None and status in (400, 404):
+            if not self.is_live:
+                raise Gone("the server lost the session")
+            warn("the server started anew; a sentence may miss its beginning")
+            self.anew()
+            return "the server lost the session"
         told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
         reason = f"{self.url}: refused ({told})"
         if status == 401:
@@ -257,7 +274,7 @@ class Player(Link):
         super().__init__(options, self.file.samplerate, path)
 
     async def describe(self):
-        """Raises Failed and soundfile's errors."""
+        """Raises Failed, Gone and soundfile's errors."""
         await asyncio.gather(self.run(), self._play())
         text = "".join(part["text"] for part in self.parts)
         if not text:
@@ -293,11 +310,15 @@ class Player(Link):
 
 
 def describe_files(options):
-    """Describe each file; return the exit status."""
+    """Describe each file, a second time if the server lost the session; return the exit status."""
     status = 0
     for path in options.files:
         try:
-            asyncio.run(Player(path, options).describe())
+            try:
+                asyncio.run(Player(path, options).describe())
+            except Gone:
+                warn(f"{path}: the server started anew; once more from the beginning")
+                asyncio.run(Player(path, options).describe())
         except Failed as failed:
             status = 1
             warn(failed)

@@ -178,6 +178,28 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     assert [part["text"] for part in found["parts"]] == [part["text"] for part in wanted["parts"]]
 
 
+async def test_a_server_that_is_started_anew(listening, tmp_path):
+    """The recording is sent again; the microphone goes on. Each says so in one line."""
+    soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
+    (wanted,) = describe_files([tmp_path / "speech.wav"], "edge")
+    with contextlib.ExitStack() as servers:
+        url, process = servers.enter_context(serving("--mode", "edge"))
+        slowly = ("--speed", 2, "--live-updates", 0.5)
+        one = await start("file", tmp_path / "speech.wav", "--url", url, *slowly)
+        mic = await listening(url)
+        await line(mic.stdout)
+        await line(one.stderr, " s: ")
+        process.kill()
+        process.wait()
+        servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
+        await line(mic.stderr, "the server started anew; a sentence may miss its beginning")
+        assert (await line(mic.stdout)).endswith("。\n"), await mic.stderr.read()
+        out, err = await asyncio.wait_for(one.communicate(), PATIENCE_S)
+    assert one.returncode == 0
+    assert out.decode() == wanted["text"] + "\n"
+    assert err.decode().count("started anew; once more from the beginning") == 1
+
+
 async def test_the_microphone_is_described_until_ctrl_c(server, listening):
     mic = await listening(server)
     assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")
