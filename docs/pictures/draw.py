@@ -194,7 +194,7 @@ def flow() -> str:
             (20, 590, 548, 96),
             "core",
             "core: no torch, no socket, no clock",
-            "decoding/machine.py says DraftMore, Verify, Emit, Wait or Done.",
+            "decoding/machine.py says DraftMore, VerifyRequest, Emit, Wait or Done.",
             "sequence.py owns the length; plan.py and rules/ decide on tokens.",
         ),
     ]
