@@ -245,7 +245,7 @@ def line_of(error: Exception) -> str:
     return " ".join(str(told).split()).rstrip(".")
 
 
-WAV_HEAD_BYTES = 44  # as a rule
+MOST_CHUNKS = 1000  # of a WAV
 PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe state about the largest size
 OGG_TAIL_BYTES = 1 << 17  # two of the largest pages
 LEAST_BYTES = 1024  # after a WAV's end; fewer are padding
@@ -263,15 +263,8 @@ def judged(handle: IO[bytes]) -> tuple[float, str | None]:
         page = tail[max(0, tail.rfind(b"OggS")) :]
         is_whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
         return float(is_whole and page[5] & 4 > 0), None
-    if head[:4] == b"RIFF":
-        promised = 8 + int.from_bytes(head[4:8], "little")
-        if not WAV_HEAD_BYTES < promised < PLACEHOLDER:  # never filled in
-            return 1.0, None
-        rest = os.pread(fd, LEAST_BYTES, promised).strip(b"\0")
-        if size < promised + LEAST_BYTES or not rest or rest.startswith(TAGS):
-            return (size - WAV_HEAD_BYTES) / (promised - WAV_HEAD_BYTES), None
-        left = size - promised
-        return 1.0, f"holds {left} bytes after the end that its header declares; they are not heard"
+    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
+        return _wav_judged(fd, size)
     begin = 0  # of an MP3's first frame, which states the number of bytes; a tag may precede it
     if head[:3] == b"ID3":  # its size has 7 bits in each byte
         begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:10])))
@@ -282,6 +275,27 @@ def judged(handle: IO[bytes]) -> tuple[float, str | None]:
             if flags & 3 == 3 and length > 0:
                 return (size - begin) / length, None
     return 1.0, None
+
+
+def _wav_judged(fd: int, size: int) -> tuple[float, str | None]:
+    """By the chunks, as FFmpeg reads them: the size at the head is often wrong. A size of 0, or
+    about the largest, was never filled in."""
+    at, share = 12, 0.0
+    for _ in range(MOST_CHUNKS):
+        name, length = struct.unpack("<4sI", os.pread(fd, 8, at).ljust(8, b"\0"))
+        end = at + 8 + length
+        if name == b"data" and not share:
+            if not 0 < length < PLACEHOLDER:
+                return 1.0, None
+            share = (size - at - 8) / length
+        elif end > size or name == b"RIFF" or not name.strip().isalnum():
+            break
+        at = end + length % 2
+    rest = os.pread(fd, LEAST_BYTES, at).strip(b"\0")
+    if not share or size - at < LEAST_BYTES or not rest or rest.startswith(TAGS):
+        return share or 1.0, None
+    told = f"holds {size - at} bytes after the end that its header declares"
+    return 1.0, f"{told}; they are not heard"
 
 
 def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:

@@ -225,6 +225,16 @@ def test_a_joined_part_that_is_not_heard_is_told(heard, kind, told):
     assert warning.startswith(told)
 
 
+def test_a_wav_is_judged_by_its_chunks(heard):
+    """Programs state a wrong size at the head, or write chunks after that."""
+    whole = encoded(TONES[0])
+    for size in (36, len(whole) // 2, 0xFFFFFFFF):
+        wrong = whole[:4] + struct.pack("<I", size) + whole[8:]
+        assert heard(wrong)[1] is None
+        assert heard(wrong[: len(wrong) // 2])[1].endswith("of the 2.00 s it promises are there")
+    assert heard(whole + b"LIST" + struct.pack("<I", 5_000) + bytes(range(250)) * 20)[1] is None
+
+
 def test_a_flac_that_is_joined_to_another_is_told(heard):
     parts = [encoded(tone, format="FLAC") for tone in TONES]
     found, warning = heard(b"".join(parts))

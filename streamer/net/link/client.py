@@ -213,7 +213,7 @@ class RemoteCloud:
         if isinstance(error, RemoteFault | WireError):
             self._late.failed(self.clock())
         self._num_tries += is_absent(error)
-        if is_final(error):
+        if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if (why_not := self.why_not) is not None:
             self._settled.set()

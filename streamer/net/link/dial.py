@@ -22,7 +22,9 @@ CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none
 # A pong may wait for the audio before it on a thin link: 2 s of it take 16 s at 32 kbit/s.
 PING_S, PONG_S = 5.0, 20.0
-REFUSED_FOR_GOOD = (400, 401, 403, 404)  # this edge, key or address: no pause makes it another one
+REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
+# A wrong address. Where a connection has been up the address is right, and it may be again.
+REFUSED_AT_FIRST = (400, 404)
 # errors of a dial
 UNREACHABLE = (OSError, WebSocketException)
 
@@ -79,11 +81,13 @@ class VerifierAddress:
         )
 
 
-def is_final(error: Exception) -> bool:
+def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether a new attempt seems useless; it is made all the same, seldom."""
     if isinstance(error, InvalidStatus):
-        return error.response.status_code in REFUSED_FOR_GOOD
-    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+        status = error.response.status_code
+        return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
+    is_wrong = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+    return is_wrong and not was_linked
 
 
 def is_absent(error: Exception) -> bool:

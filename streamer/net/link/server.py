@@ -361,11 +361,12 @@ class VerifierServer(Service):
 
     async def _hold(self, turn: ServedTurn) -> None:
         """Wait for the turn's edge, at most `hold_s`, or to the service's end."""
+        over = turn.hold_over  # it has another one as soon as it is held again
         try:
             with anyio.move_on_after(self._hold_s):
-                await turn.hold_over.wait()
+                await over.wait()
         finally:
-            if not turn.hold_over.is_set():
+            if not over.is_set():
                 self._end(turn)
 
     def _end(self, turn: ServedTurn) -> None:

@@ -38,6 +38,7 @@ PIECE_SAMPLES = SAMPLE_RATE_HZ // 4
 # Sent and not yet heard. A request waits after at most 2 s of audio, on a slow verifier or a thin
 # link; a recording is sent at 2 s per round trip.
 MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
+MAX_MESSAGES = 4_096  # of one connection, down: a turn of 75 s in pieces of 100 ms has 1,000
 STUCK_S = 2.0  # without progress; the verifier reports each piece of audio that it has heard
 Reply = asyncio.Future[Verdict | Refusal]
 REOPEN_S = 1.0  # before a rejected turn is opened again
@@ -203,7 +204,7 @@ class RemoteTarget:
         async with anyio.create_task_group() as group:
             group.start_soon(quietly, self._write, socket)
             try:
-                while True:
+                for _ in range(MAX_MESSAGES):
                     data = await socket.recv()
                     self._num_bytes_down += len(data)
                     message = wire.decode_down(data)
@@ -211,6 +212,8 @@ class RemoteTarget:
                         self._rejected(message)
                         break
                     self.receive(message)
+                else:
+                    raise RemoteFault("the verifier sends more messages than a turn needs")
             except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
                 error = ended
             group.cancel_scope.cancel()

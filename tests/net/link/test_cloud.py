@@ -18,6 +18,7 @@ from far import (
     sound,
     spoken,
 )
+from msgspec.structs import replace
 from patience import PATIENCE_S, until
 
 from bench.proxy import Proxy, Toxics
@@ -79,6 +80,39 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
         target.close()
         await until(lambda: not link.is_up)
         assert link.trouble == "HTTP 503 (full)"
+
+
+async def test_a_door_that_says_404_for_a_moment_ends_no_turn():
+    """As a balancer that is started anew: where a connection has been up, the address is right."""
+    sockets, status = set(), None
+
+    async def handle(websocket):
+        sockets.add(websocket)
+        await be(obliging, websocket)
+
+    async def decide(websocket, request):
+        return websocket.respond(status, "no such path\n") if status else None
+
+    async with answering(handle, decide) as port, linked(port) as link:
+        await until(lambda: link.is_up)
+        target = await spoken(link, 0.1)
+        assert (await target.verify(FIRST)).next_id == 5
+        status = 404
+        for websocket in sockets:
+            websocket.transport.abort()
+        await until(lambda: "404" in link.trouble)
+        status = None
+        with anyio.fail_after(PATIENCE_S):
+            assert (await target.verify(replace(FIRST, number=2))).next_id == 5
+
+
+async def test_a_verifier_that_floods_an_edge_is_left():
+    def flood(message, chance):
+        return [wire.Opened(0, "model"), *[wire.Heard(0, False)] * 5_000]
+
+    async with lying(flood) as port, linked(port) as link:
+        await spoken(link, 0.1)
+        await until(lambda: "more messages than a turn needs" in link.trouble)
 
 
 async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
