@@ -250,6 +250,8 @@ class VerifierServer(Service):
         watch("links", "Websockets of edges", lambda: len(self._links))
         watch("sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
         watch("sessions_held", "Turns whose websocket was cut", lambda: self.num_held)
+        told = "Since the slowest turn last waited for its edge"
+        watch("audio_lag_seconds", told, lambda: self.lag_s)
 
     @property
     def num_held(self) -> int:

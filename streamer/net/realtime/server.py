@@ -81,6 +81,8 @@ class RealtimeServer(Service):
         watch = self.metrics.watch
         watch("sessions", "Sessions with a client", lambda: len(self.sessions) - self.num_held)
         watch("sessions_held", "Sessions that wait for their client", lambda: self.num_held)
+        told = "Audio taken and not yet heard, of the slowest session"
+        watch("audio_lag_seconds", told, lambda: self.lag_s)
 
         def depth(queue: str) -> float:
             return sum(session.backlog.get(queue, 0) for session in self.sessions)

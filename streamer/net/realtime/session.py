@@ -19,6 +19,7 @@ import anyio
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
+from streamer.core.description import TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.conversation import NOTHING, Conversation
 from streamer.net.realtime.journal import Journal
@@ -175,9 +176,11 @@ class ClientSession:
             group.cancel_scope.cancel()
 
     async def _pump(self, stream: LiveSession) -> None:
+        last: TextDelta | None = None
         try:
             async for event in stream.events():
-                self._metrics.heard(event)
+                self._metrics.heard(event, last)
+                last = event if isinstance(event, TextDelta) else last
                 await self.journal.room()
                 self._send(self.conversation.heard(event))
         except anyio.ClosedResourceError:

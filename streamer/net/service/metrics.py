@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
-from streamer.core.description import Description
+from streamer.core.description import Description, TextDelta
 from streamer.core.rules.settings import STOP_REASONS
 from streamer.stages.events import Event, TurnFailed
 
@@ -30,6 +30,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
         count = self._counter
         self.refusals = count("refusals", "Connections refused", "status", STATUSES)
         self.resumed = count("resumed", "Sessions that their client resumed")
@@ -54,6 +55,9 @@ class ServiceMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+    def _seconds(self, name: str, help: str) -> Histogram:
+        return Histogram(f"streamer_{name}", help, buckets=SECONDS, registry=self._registry)
 
     def _counter(
         self, name: str, help: str, label: str = "", values: Iterable[str] = ()
@@ -91,9 +95,8 @@ class Metrics(ServiceMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        told = "First text after a turn's last sample"
-        registry = self._registry
-        self.ttft = Histogram("streamer_ttft_seconds", told, buckets=SECONDS, registry=registry)
+        self.ttft = self._seconds("ttft_seconds", "First text after a turn's last sample")
+        self.itl = self._seconds("itl_seconds", "Between two deltas of one answer")
         count = self._counter
         self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
         self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")
@@ -105,9 +108,11 @@ class Metrics(ServiceMetrics):
         self.slow_readers = count("slow_readers", "Connections cut off because nothing was read")
         self.drops = count("drops", "Connections that ended without a goodbye")
 
-    def heard(self, event: Event) -> None:
-        """Count one event of a session."""
+    def heard(self, event: Event, before: TextDelta | None) -> None:
+        """Count one event of a session. before: its latest delta."""
         match event:
+            case TextDelta() if before is not None and before.turn == event.turn:
+                self.itl.observe((event.at_ms - before.at_ms) / 1000)
             case Description():
                 self.turns.labels(event.stop_reason).inc()
                 self.uploaded.inc(event.n_uploaded)

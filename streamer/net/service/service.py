@@ -45,6 +45,7 @@ MAX_WAITING = 1_024  # connections before their upgrade; one more closes the old
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
 DRAIN_S = 30.0
+LAG_EVERY_S = 0.1
 REALTIME = "realtime"  # a subprotocol
 Query = Mapping[str, Sequence[str]]
 _logger = logging.getLogger("streamer")
@@ -65,8 +66,6 @@ class Service(ABC):
     def __init__(self, admission: Admission, metrics: ServiceMetrics) -> None:
         self.metrics = metrics
         metrics.watch("sessions_limit", "Sessions at most", lambda: admission.max_sessions)
-        told = "Audio taken and not yet heard, of the slowest session"
-        metrics.watch("audio_lag_seconds", told, lambda: self.lag_s)
         self._admission = admission
         # path -> answer, of the page
         self._files: dict[str, Response] = {}
@@ -147,6 +146,7 @@ class Service(ABC):
         try:  # A run that is cancelled ends its sessions first: none waits for a lost client.
             async with anyio.create_task_group() as group:
                 self.start(group)
+                group.start_soon(self._measure_lag)
                 group.start_soon(self._stop_on_signals)
                 await anyio.lowlevel.checkpoint()  # signals are heard from here on
                 ready(server.sockets[0].getsockname()[1])
@@ -222,6 +222,13 @@ class Service(ABC):
         except Exception as error:
             _logger.error("connection.failed", exc_info=error)
             await socket.close(1011, "internal error; the server's log says more")
+
+    async def _measure_lag(self) -> None:
+        """Observe how late the event loop comes back from a sleep."""
+        while True:
+            until = anyio.current_time() + LAG_EVERY_S
+            await anyio.sleep_until(until)
+            self.metrics.loop_lag.observe(max(0.0, anyio.current_time() - until))
 
     async def _stop_on_signals(self) -> None:
         """Only the main thread receives signals; a service elsewhere is stopped by its owner."""

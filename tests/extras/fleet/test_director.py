@@ -152,4 +152,5 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         assert (await fetched(url, "/readyz"))[0] == (await fetched(url, "/healthz"))[0] == 200
         metrics = (await fetched(url, "/metrics"))[1]
         assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
+        assert "audio_lag_seconds" not in metrics, "it hears none"
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import re
 
 import numpy as np
 import openai
@@ -50,6 +51,26 @@ async def test_streamed_over_the_socket_equals_described(server, wanted):
             found = json.loads(await ws.recv())["description"]
             assert found["attributes"] == row["attributes"]
             assert not {"measures", "confidence"} & found.keys(), "they need measures"
+
+
+async def test_prometheus_hears_of_times_between_deltas_and_of_the_loop(server):
+    def counts():
+        told = http(server, "/metrics")[1]
+        names = "ttft", "itl", "loop_lag"
+        return [
+            float(re.search(rf"^streamer_{n}_seconds_count (.+)", told, re.M)[1]) for n in names
+        ]
+
+    before = counts()
+    async with connect(server) as ws:
+        await ws.send(session_update(events=True, binary=True))
+        deltas = 0
+        for seed, file in enumerate(SAMPLES[:2]):
+            events = await describe(ws, samples_of(file), seed)
+            deltas += sum(event["type"] == "streamer.delta" for event in events)
+    firsts, between, loop = np.subtract(counts(), before)
+    assert (firsts, between) == (2, deltas - 2)
+    assert loop > 0
 
 
 @pytest.mark.parametrize("law", ["pcmu", "pcma"])
