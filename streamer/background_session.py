@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+import numpy as np
+import soxr
 
 from streamer.config import Config
+from streamer.core.audio.chunker import QUALITY
 from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
@@ -56,6 +59,8 @@ class BackgroundSession:
         self._before_s = before_s
         self._before = b""
         self._rate = 0  # of the first frame, and of the session
+        self._last_rate = 0  # of the last frame
+        self._resampler: soxr.ResampleStream | None = None  # where these two differ
         self._items: deque[bytes | _End] = deque()  # of turns
         self._came = anyio.Event()
         self._is_over = False
@@ -94,17 +99,19 @@ class BackgroundSession:
         await self._came.wait()
 
     def feed(self, pcm: bytes, sample_rate: int) -> bool:
-        """Take a frame of PCM16 mono. False: it was left out, since 1,000 frames wait or `run` has
-        ended. Raises TypeError and ValueError for what is no such frame, and ValueError for another
-        rate than the first frame's."""
+        """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
+        was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
+        for what is no such frame."""
         if len(memoryview(pcm)) % 2:
             raise ValueError(f"{len(pcm)} bytes are no PCM16: each sample has two")
-        if not sample_rate or sample_rate != self._rate:
+        if not sample_rate or sample_rate != self._last_rate:
             SessionOptions(sample_rate)  # raises ValueError
-            if self._rate:
-                told = f"sample_rate is {sample_rate}, after {self._rate}"
-                raise ValueError(f"{told}; keep one rate, or begin another session")
-            self._rate = sample_rate
+            self._rate, self._last_rate = self._rate or sample_rate, sample_rate
+            rates = sample_rate, self._rate
+            is_same = sample_rate == self._rate
+            self._resampler = None if is_same else soxr.ResampleStream(*rates, 1, "int16", QUALITY)
+        if self._resampler is not None:
+            pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
         if not self._in_turn:  # nothing hears it unless speech begins
             before = self._before + pcm
             self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]

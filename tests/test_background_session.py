@@ -6,6 +6,7 @@ import anyio
 import numpy as np
 import pytest
 import soundfile
+import soxr
 from patience import PATIENCE_S
 from places import SAMPLES
 
@@ -59,6 +60,23 @@ async def test_turn_is_that_of_a_session(spoken):
         assert await voice.end() is None
 
 
+async def test_frames_of_another_rate_are_converted(spoken):
+    """To the rate of the first one, within a turn too, as where a telephone joins."""
+    half = len(spoken) // 2
+    async with running() as voice:
+        found = []
+        for later in (16_000, 8_000, 24_000):
+            assert voice.begin()
+            assert all(say(voice, spoken[:half]))
+            rest = soxr.resample(spoken[half:], 16_000, later)
+            for at in range(0, len(rest), later // 50):
+                assert voice.feed(rest[at : at + later // 50].tobytes(), later)
+            found.append(await voice.end())
+    for other in found[1:]:
+        assert other.audio_s == pytest.approx(found[0].audio_s, abs=0.05)
+        assert other.attributes == found[0].attributes
+
+
 async def test_frames_beyond_the_bound_are_left_out(spoken):
     """Nobody takes them before `run`. Where turns begin and end is kept."""
     voice = BackgroundSession(EDGE)
@@ -81,15 +99,11 @@ async def test_frames_beyond_the_bound_are_left_out(spoken):
         (bytes(2), 0, "sample_rate_hz is 0"),
         (bytes(2), 16_000.0, "give whole Hz"),
         ("abc", 16_000, "bytes-like"),
-        (bytes(2), 8_000, "sample_rate is 8000, after 16000; keep one rate"),
     ],
 )
 async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
-    voice = BackgroundSession(EDGE)
-    if rate == 8_000:
-        assert voice.feed(frame, 16_000)
     with pytest.raises((TypeError, ValueError), match=says):
-        voice.feed(frame, rate)
+        BackgroundSession(EDGE).feed(frame, rate)
 
 
 async def test_a_turn_without_a_frame_is_none(spoken):
