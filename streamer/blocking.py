@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import fields
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -28,6 +30,7 @@ from streamer.stages.batcher import CLOSED
 from streamer.stages.ports import cause_of
 
 Result = TypeVar("Result")
+Called = TypeVar("Called", bound=Callable[..., Any])
 END_S = 5.0  # for all describers to close at the end of the program
 _lock = threading.Lock()  # one call at a time of the describer that stays open
 _usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
@@ -48,6 +51,24 @@ class Keywords(Options, How, total=False):
     """Those of a describer and of its recordings."""
 
 
+def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
+    """The keywords stand in the function's signature, for `help` and completion in notebooks."""
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(Config)}
+    defaults["measures"] = True
+
+    def spell(function: Called) -> Called:
+        told = signature(function)
+        known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        for name, kind in keywords.__annotations__.items():
+            how = {"default": defaults.get(name), "annotation": kind.__forward_arg__}
+            known.append(Parameter(name, Parameter.KEYWORD_ONLY, **how))
+        function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
+        return function
+
+    return spell
+
+
+@_spelled_out(Keywords)
 def describe(
     source: Source, config: Config | str | Path | None = None, **options: Unpack[Keywords]
 ) -> Description:
@@ -62,6 +83,7 @@ def describe(
         return describer.describe(source, **how)
 
 
+@_spelled_out(Keywords)
 def describe_many(
     sources: Iterable[Source],
     config: Config | str | Path | None = None,
@@ -107,6 +129,7 @@ def _usual_of(
         yield _usual[1], how
 
 
+@_spelled_out(Options)
 def open(
     config: Config | str | Path | None = None, /, **options: Unpack[Options]
 ) -> BlockingDescriber:

@@ -1,5 +1,6 @@
 """The API as a script and a notebook meet it: without async, faces, typed options, names."""
 
+import inspect
 import json
 import pickle
 import sys
@@ -186,6 +187,14 @@ def test_a_notebook_shows_sentence_gauges_numbers_and_curves(plain):
 def test_keywords_are_the_fields_of_config():
     hints = get_type_hints(Config)
     assert get_type_hints(Options) == {each.name: hints[each.name] for each in fields(Config)}
+
+
+def test_notebooks_complete_every_option():
+    for function in (streamer.describe, streamer.describe_many, streamer.open):
+        known = inspect.signature(function).parameters
+        assert get_type_hints(Options).keys() <= known.keys()
+        assert known["mode"].default == "gated"
+    assert inspect.signature(streamer.describe).parameters["measures"].default is True
 
 
 def test_a_type_checker_refuses_a_wrong_option(tmp_path):
