@@ -190,7 +190,7 @@ class SessionCoach:
         self._sound = SoundTrack()
         self._activity = VoiceActivity()
         self._bands = Growing(NUM_BANDS)  # one per frame of the track
-        self._filled = RecentFilledPauses()
+        self._filled = RecentFilledPauses() if coach.filled_per_min else None
         self._voice = Voice()
         self._learner = Learner()
         self._nudger = Nudger(coach)
@@ -235,12 +235,14 @@ class SessionCoach:
         """The events of 200 ms more."""
         raw = self._sound.add(samples, self._activity.push(samples))
         self._bands.append(in_bands(raw))
-        self._filled.changes.add(raw)
+        if self._filled is not None:
+            self._filled.changes.add(raw)
         self._num_steps += 1
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         if self._sound.num_frames > MAX_FRAMES:
-            for held in (self._bands, self._filled.changes):
-                held.drop(FORGOTTEN_FRAMES)
+            self._bands.drop(FORGOTTEN_FRAMES)
+            if self._filled is not None:
+                self._filled.changes.drop(FORGOTTEN_FRAMES)
             self._sound.forget(FORGOTTEN_FRAMES)
             self._first += FORGOTTEN_FRAMES
         frames = self._sound.frames()
@@ -294,7 +296,7 @@ class SessionCoach:
             return (pitched if is_pitched else frames).last(seconds).measures()
 
         num_filled = 0
-        if self._coach.filled_per_min:
+        if self._filled is not None:
             num_settled = max(0, self._sound.num_pitched - SETTLED_FRAMES)
             num_filled = self._filled.count(frames.at(slice(num_settled)), self._first)
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
