@@ -197,6 +197,7 @@ def doubts_of(config: Config, card: ModelCard, said: str, cloud: str) -> list[st
         f"temperature {config.temperature}": config.temperature > 0,
         f"draft {config.draft}": config.draft != "incremental",
         f"attributes {said}": said not in [FORMS[profile] for profile in promise.profiles],
+        f"sentences in {card.language}": card.language not in promise.languages,
     }
     lines = []
     if others := [name for name, is_so in is_other.items() if is_so]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace as with_changed
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -46,8 +47,8 @@ class Promise:
     <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that
-    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles:
-    whose sentences it holds for, in the card's language.
+    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles,
+    languages: whose sentences it holds for; without languages, for those of its card's.
     """
 
     risk: Share
@@ -57,6 +58,7 @@ class Promise:
     cloud: Line
     fingerprint: Line = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
+    languages: tuple[Line, ...] = ()
 
 
 class Thresholds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,14 +154,13 @@ def card_of(raw: Any, name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError."""
     card = msgspec.convert(raw, ModelCard)
     prompt = card.prompt.filled(Prompt(PREFIX, SUFFIX))
-    first = replace(card, name=card.name or name, prompt=prompt)
+    first = replace(card, name=card.name or name, prompt=prompt, gate=_proven(card))
     languages = {key: _further(first, own, key) for key, own in card.languages.items()}
     return replace(first, languages=languages)
 
 
 def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
-    """The card of a further language, with the first one's values where it has none; thresholds
-    without a promise, which was made for sentences in the first one."""
+    """The card of a further language, with the first one's values where it has none."""
     prompt = own.prompt.filled(first.prompt)
     if prompt.prefix != first.prompt.prefix:
         why = "audio is prefilled before the language is known"
@@ -168,9 +169,18 @@ def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
     if levels != others:
         told = f"has other attributes or levels than {first.language}"
         raise ValueError(f"language {language} {told}")
-    gate = own.gate or {name: replace(of, promise=None) for name, of in first.gate.items()}
-    shared = {"name": first.name, "max_turn_s": first.max_turn_s}
-    return replace(own, language=language, prompt=prompt, gate=gate, **shared)
+    own = replace(own, name=first.name, language=language, prompt=prompt)
+    return replace(own, max_turn_s=first.max_turn_s, gate=_proven(own) or first.gate)
+
+
+def _proven(card: ModelCard) -> dict[Any, Thresholds]:
+    """Its gate; a promise that names no languages was made for its own sentences."""
+    return {
+        name: replace(of, promise=with_changed(p, languages=p.languages or (card.language,)))
+        if (p := of.promise)
+        else of
+        for name, of in card.gate.items()
+    }
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:
