@@ -63,6 +63,12 @@ def test_known_garbage_of_an_edge(data):
         wire.decode_up(msgspec.msgpack.encode(data) if isinstance(data, list) else data)
 
 
+@pytest.mark.parametrize("verdict", [[1, 0, -1], [1, 0, 1 << 24], [1, -1, 5], [-1, 0, 5]])
+def test_ids_and_numbers_that_cannot_be_are_garbage_of_a_verifier(verdict):
+    with pytest.raises(wire.WireError):
+        wire.decode_down(msgspec.msgpack.encode([3, *verdict]))
+
+
 @pytest.mark.parametrize("told", [[-1.0], [-1.0, 0.5], [-1.0, np.nan], [-np.inf, 0.0], [0.0] * 3])
 def test_log_probabilities_that_cannot_be_are_garbage(told):
     data = msgspec.msgpack.encode([3, 20, 1, 9, np.array(told, "<f2").tobytes()])

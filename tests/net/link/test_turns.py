@@ -134,11 +134,10 @@ def finished(num):
         ("weights of rate", lambda: served_with(0).finish(wire.Finish(0, {"rate": (-3, -2)}))),
         ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
         ("before the turn's end", lambda: served_with(320).check(FIRST)),
-        (
-            "ids that",
-            lambda: finished(320).check(VerifyRequest(1, 0, bytes(8), ((1 << 24) - 1,), ())),
+        *(
+            ("ids that", lambda ids=ids: finished(320).check(VerifyRequest(1, 0, bytes(8), *ids)))
+            for ids in [(((1 << 24) - 1,), ()), ((), (0, VOCABULARY.num_ids)), ((0,) * 300, ())]
         ),
-        ("ids that", lambda: finished(320).check(VerifyRequest(1, 0, bytes(8), (0,) * 300, ()))),
     ],
 )
 def test_what_cannot_be_ends_the_turn(told, give):
