@@ -69,16 +69,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:  # its argument is the signal, none for Ctrl-C
         return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except Exception as error:
-        from streamer.stages.ports import cause_of
-
-        drop_stdout()
-        cause = cause_of(error)
-        if isinstance(cause, BrokenPipeError):  # the reader closed the pipe (| head): no error
-            return 0
-        if (told := told_of(cause)) is None:
+        status = _failed(error)
+        if status is None:
             raise
-        fail(told)
-        return 2 if isinstance(cause, ConfigError) else 1
+        return status
+
+
+def _failed(error: Exception) -> int | None:
+    """Say why the command failed; its exit status. None: it is a defect, and nothing was said."""
+    from streamer.stages.ports import cause_of
+
+    drop_stdout()
+    cause = cause_of(error)
+    if isinstance(cause, BrokenPipeError):  # the reader closed the pipe (| head): no error
+        return 0
+    if (told := told_of(cause)) is None:
+        return None
+    fail(told)
+    return 2 if isinstance(cause, ConfigError) else 1
 
 
 def _run(command: str, **given: Any) -> int:
@@ -103,22 +111,18 @@ def build_parser(
     parser.add_argument("-V", "--version", action="version", version=f"streamer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (help, example) in COMMANDS.items():
-        is_needed = only is None or name in only
-        each = commands.add_parser(
-            name,
-            help=help,
-            description=options_class(name).__doc__ if is_needed else None,
-            epilog=f"example: streamer {example}",
-            allow_abbrev=False,
-        )
+        shown = f"example: streamer {example}"
+        each = commands.add_parser(name, help=help, epilog=shown, allow_abbrev=False)
         each.set_defaults(command=name)
-        if is_needed:
-            add_options(each, options_class(name))
-        if is_needed and name in WITH_CONFIG:
+        if only is not None and name not in only:
+            continue
+        own = options_class(name)
+        each.description = own.__doc__
+        add_options(each, own)
+        if name in WITH_CONFIG:
             add_options(each, Config, () if shows_all else DETAILS)
-            each.add_argument(
-                HELP_ALL, action="help", help="show this and the details of decoding, and exit"
-            )
+            told = "show this and the details of decoding, and exit"
+            each.add_argument(HELP_ALL, action="help", help=told)
     return parser
 
 
@@ -136,8 +140,9 @@ def add_options(parser: argparse.ArgumentParser, owner: type, hidden: Collection
         more: dict[str, Any] = {"help": help, "default": argparse.SUPPRESS}
         is_required = option.default is REQUIRED
         if option.positional:
-            nargs = ("+" if is_required else "*") if option.is_many else None
-            parser.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
+            if option.is_many:
+                more["nargs"] = "+" if is_required else "*"
+            parser.add_argument(option.name, metavar=option.metavar, **more)
         elif option.is_switch:
             names = filter(None, (option.short, option.flag))
             group.add_argument(*names, action="store_true", **more)

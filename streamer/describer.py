@@ -187,7 +187,11 @@ class Describer:
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         if not isinstance(coach, bool) and not isinstance(coach, load("coach")):
             raise TypeError(f"coach is {coach!r}; give True, False or a Coach")
-        detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
+        detection = vad if isinstance(vad, TurnDetection) else None
+        if vad is True:
+            detection = TurnDetection()
+        if isinstance(coach, bool):
+            coach = load("coach")() if coach else None
         options = SessionOptions(
             sample_rate,
             detection,
@@ -195,7 +199,7 @@ class Describer:
             answers_itself,
             measures=measures,
             encoding=encoding,
-            coach=(load("coach")() if coach else None) if isinstance(coach, bool) else coach,
+            coach=coach,
             pitch_reference=pitch_reference,
         )
         async with open_stream(self._saying(await self.load(), attributes, language), options) as s:

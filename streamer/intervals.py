@@ -63,7 +63,9 @@ def measured_with_warning(
 ) -> tuple[list[SpeechMeasures], str | None]:
     """The same, and a line about the recording, or None."""
     spans = [_span(each) for each in intervals]
-    voice, measurer, offset = TurnVoice(MOST_HELD_SAMPLES, silent=0), TurnMeasurer(), OffsetFilter()
+    voice = TurnVoice(MOST_HELD_SAMPLES, silent=0)
+    measurer = TurnMeasurer()
+    offset = OffsetFilter()
     num = 0
     with open_audio(source, track) as audio:
         for samples in map(offset.push, chunks_of(audio, channel)):
@@ -72,7 +74,8 @@ def measured_with_warning(
             measurer.work()
         warning = audio.warning
     measurer.push(*voice.hear(NOTHING, is_last=True))
-    frames, begin_s, num_s = measurer.frames(), voice.begin / SAMPLE_RATE_HZ, num / SAMPLE_RATE_HZ
+    frames = measurer.frames()
+    begin_s, num_s = voice.begin / SAMPLE_RATE_HZ, num / SAMPLE_RATE_HZ
     found = []
     for start, end in spans:
         first, last = (max(0, round((at - begin_s) * FRAMES_PER_S)) for at in (start, end))
@@ -102,17 +105,11 @@ def read_intervals(path: str | Path) -> list[Interval]:
     path = Path(path)
     read = READERS.get(path.suffix.lower())
     if read is None:
-        raise ConfigError(
-            f"intervals {path}: give a file in .srt, .vtt, .TextGrid or whisper's .json"
-        )
+        told = "give a file in .srt, .vtt, .TextGrid or whisper's .json"
+        raise ConfigError(f"intervals {path}: {told}")
+    text = _text_of(path)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"intervals {path}: {error.strerror}") from None
-    # Praat writes UTF-16 by default where a text is not ASCII
-    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    try:
-        found = read(data.decode(encoding, errors="replace").replace("\r\n", "\n"))
+        found = read(text)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
@@ -122,6 +119,17 @@ def read_intervals(path: str | Path) -> list[Interval]:
     except ValueError as error:
         raise ConfigError(f"intervals {path}: {error}; mend it there") from None
     return found
+
+
+def _text_of(path: Path) -> str:
+    """Raises ConfigError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"intervals {path}: {error.strerror}") from None
+    # Praat writes UTF-16 by default where a text is not ASCII
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    return data.decode(encoding, errors="replace").replace("\r\n", "\n")
 
 
 def _of_cues(text: str) -> list[Interval]:
@@ -154,12 +162,11 @@ def _of_whisper(text: str) -> list[Interval]:
     segments: list[dict[str, Any]] = json.loads(text)["segments"]
     words = [word for segment in segments for word in segment.get("words", ())]
     words = [word for word in words if {"start", "end"} <= word.keys()]  # else it was not aligned
-    return [
-        Interval(
-            float(row["start"]), float(row["end"]), row.get("word", row.get("text", "")).strip()
-        )
-        for row in words or segments
-    ]
+    found = []
+    for row in words or segments:
+        said = row.get("word", row.get("text", "")).strip()
+        found.append(Interval(float(row["start"]), float(row["end"]), said))
+    return found
 
 
 READERS = {".srt": _of_cues, ".vtt": _of_cues, ".textgrid": _of_textgrid, ".json": _of_whisper}
@@ -188,7 +195,10 @@ def filled_pauses(
 ) -> FilledPauses:
     """Those of a recording; source, channel, track: as in `Describer.describe`. No model is loaded.
     Raises AudioError."""
-    voice, sound, offset, changes = VoiceActivity(), SoundTrack(), OffsetFilter(), Changes()
+    voice = VoiceActivity()
+    sound = SoundTrack()
+    offset = OffsetFilter()
+    changes = Changes()
     with open_audio(source, track) as audio:
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)

@@ -86,16 +86,7 @@ def textgrid(channels: Sequence[Timeline]) -> str:
     end = max(each.duration_s for each in channels)
     tiers = []
     for each in channels:
-        number = f" {each.channel}" if len(channels) > 1 else ""
-        speech = [(a, b, "speech") for a, b in each.curves.talk_s]
-        speech += [(a, b, "pause") for a, b in each.curves.pauses_s]
-        points = [[f"number = {t:.6f}", 'mark = ""'] for t in each.curves.nuclei_s]
-        turns = [(turn.start_s, turn.end_s, turn.text) for turn in each.turns]
-        tiers += [
-            _tier("IntervalTier", f"speech{number}", end, _intervals(sorted(speech), end)),
-            _tier("TextTier", f"syllables{number}", end, points),
-            _tier("IntervalTier", f"sentence{number}", end, _intervals(turns, end)),
-        ]
+        tiers += _tiers_of(each, f" {each.channel}" if len(channels) > 1 else "", end)
     if len(channels) > 1:
         marks = _intervals(marks_between(channels), end)
         tiers.append(_tier("IntervalTier", "between", end, marks))
@@ -105,6 +96,19 @@ def textgrid(channels: Sequence[Timeline]) -> str:
     for at, tier in enumerate(tiers, 1):
         lines += [f"    item [{at}]:", *(f"        {line}" for line in tier)]
     return "\n".join(lines) + "\n"
+
+
+def _tiers_of(channel: Timeline, number: str, end: float) -> list[list[str]]:
+    """The lines of a channel's three tiers, whose names end with `number`."""
+    speech = [(a, b, "speech") for a, b in channel.curves.talk_s]
+    speech += [(a, b, "pause") for a, b in channel.curves.pauses_s]
+    points = [[f"number = {t:.6f}", 'mark = ""'] for t in channel.curves.nuclei_s]
+    turns = [(turn.start_s, turn.end_s, turn.text) for turn in channel.turns]
+    return [
+        _tier("IntervalTier", f"speech{number}", end, _intervals(sorted(speech), end)),
+        _tier("TextTier", f"syllables{number}", end, points),
+        _tier("IntervalTier", f"sentence{number}", end, _intervals(turns, end)),
+    ]
 
 
 def _tier(kind: str, name: str, end: float, entries: Sequence[Sequence[str]]) -> list[str]:

@@ -100,7 +100,8 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
 
 
 class ModelJudge:
-    """See ports.py's Judge. Makes windows itself: the same samples give those of the edge."""
+    """One turn of an edge elsewhere, on the model that is loaded here; one call at a time. It makes
+    the windows itself: the same samples give those of the edge."""
 
     def __init__(
         self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter

@@ -259,22 +259,38 @@ def judged(handle: IO[bytes]) -> tuple[float, str | None]:
     fd = handle.fileno()
     size, head = os.fstat(fd).st_size, os.pread(fd, 12, 0)
     if head[:4] == b"OggS":
-        tail = os.pread(fd, OGG_TAIL_BYTES, max(0, size - OGG_TAIL_BYTES))
-        page = tail[max(0, tail.rfind(b"OggS")) :]
-        is_whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
-        return float(is_whole and page[5] & 4 > 0), None
+        return float(_has_last_page(fd, size)), None
     if head[:4] == b"RIFF" and head[8:] == b"WAVE":
         return _wav_judged(fd, size)
-    begin = 0  # of an MP3's first frame, which states the number of bytes; a tag may precede it
-    if head[:3] == b"ID3":  # its size has 7 bits in each byte
-        begin = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:10])))
+    return _share_of_mp3(fd, size, head), None
+
+
+def _has_last_page(fd: int, size: int) -> bool:
+    """Whether an Ogg file ends with a whole page that is flagged as the last."""
+    tail = os.pread(fd, OGG_TAIL_BYTES, max(0, size - OGG_TAIL_BYTES))
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) < 27:
+        return False
+    num_segments = page[26]
+    segments = page[27 : 27 + num_segments]  # their sizes
+    return len(page) >= 27 + num_segments + sum(segments) and page[5] & 4 > 0
+
+
+def _share_of_mp3(fd: int, size: int, head: bytes) -> float:
+    """The share of the bytes that the first frame states; 1 if it states none. A tag may precede
+    it."""
+    begin = 0
+    if head[:3] == b"ID3":
+        begin = 10
+        for i, byte in enumerate(reversed(head[6:10])):  # its size, 7 bits in each byte
+            begin += (byte & 0x7F) << 7 * i
     frame = os.pread(fd, 64, begin)
     for place in XING_AT:
         if frame[place : place + 4] in (b"Xing", b"Info") and len(frame) == 64:
             flags, _, length = struct.unpack_from(">3I", frame, place + 4)
             if flags & 3 == 3 and length > 0:
-                return (size - begin) / length, None
-    return 1.0, None
+                return (size - begin) / length
+    return 1.0
 
 
 def _wav_judged(fd: int, size: int) -> tuple[float, str | None]:
@@ -301,10 +317,7 @@ def _wav_judged(fd: int, size: int) -> tuple[float, str | None]:
 def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
     """A file that can seek. Raises AudioError."""
     if path == "-":
-        stdin = getattr(sys.stdin, "buffer", None)  # none in a notebook, or under a test runner
-        if stdin is None or stdin.closed or stdin.isatty():
-            raise AudioError("-", "stdin is closed, text or a terminal; pipe a recording into it")
-        return _spooled("-", stdin, is_over)
+        return _spooled("-", _stdin(), is_over)
     try:
         handle = open(  # noqa: SIM115 - AudioFile closes it
             # without waiting for a named pipe's writer: its reader waits, and can be ended
@@ -328,6 +341,14 @@ def _open_path(path: str, is_over: Callable[[], bool]) -> IO[bytes]:
         handle.close()
         raise AudioError(path, "is empty (0 bytes)")
     return handle
+
+
+def _stdin() -> IO[bytes]:
+    """Raises AudioError if no recording can come from there."""
+    found: IO[bytes] | None = getattr(sys.stdin, "buffer", None)  # none in a notebook
+    if found is None or found.closed or found.isatty():
+        raise AudioError("-", "stdin is closed, text or a terminal; pipe a recording into it")
+    return found
 
 
 def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:

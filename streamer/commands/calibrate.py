@@ -192,10 +192,9 @@ def report(
     for r in results:
         told = f"{r.preset}: threshold {r.threshold:g}, k {r.k}, risk {r.risk:g}, loss {r.loss:.4f}"
         told += f", skipped {r.skipped:.3f} of all blocks"
-        accepted = (
-            "" if r.accepted is None else f", accepted {r.accepted:.3f} of the tokens uploaded"
-        )
-        put(f"{told}{accepted}, {r.num_clips} clips")
+        if r.accepted is not None:
+            told += f", accepted {r.accepted:.3f} of the tokens uploaded"
+        put(f"{told}, {r.num_clips} clips")
     sure = results[0].confidence
     more = f"; with confidence {sure:g} so is the mean over all such clips" if sure else ""
     put(f"{PROMISE}{more}")

@@ -169,21 +169,27 @@ async def _describe_all(files: Sequence[str], config: Config, options: DescribeO
                     takes = await anyio.to_thread.run_sync(takes_of, file, options)
                     num_takes = max(len(files), len(takes))
                     screens = [Screen(take, options, num_takes, bar) for take in takes]
-                    found = [await _describe(describer, screen, options) for screen in screens]
-                    channels = [each for each in found if each is not None]
-                    is_whole = len(channels) == len(takes)
-                    is_cut = any(each.is_cut for each in channels)
-                    if is_whole and not await anyio.to_thread.run_sync(
-                        _show_together, channels, options
-                    ):
-                        is_whole = False
-                    has_failed |= is_cut or not is_whole
+                    if not await _describe_file(describer, screens, options):
+                        has_failed = True
                     num_done += 1
 
             async with anyio.create_task_group() as group:
                 for _ in range(min(options.jobs, len(files))):
                     group.start_soon(work)
     return 1 if has_failed else 0
+
+
+async def _describe_file(
+    describer: Describer, screens: Sequence[Screen], options: DescribeOptions
+) -> bool:
+    """All takes of a recording, one after the other. False if something of it failed, or it is cut
+    short."""
+    found = [await _describe(describer, screen, options) for screen in screens]
+    channels = [each for each in found if each is not None]
+    if len(channels) < len(screens):
+        return False
+    is_shown = await anyio.to_thread.run_sync(_show_together, channels, options)
+    return is_shown and not any(each.is_cut for each in channels)
 
 
 async def _describe(
@@ -282,20 +288,14 @@ def takes_of(file: str, options: DescribeOptions) -> list[Take]:
 def table_of(result: Description) -> str:
     """One line for each attribute: its word, its number with the error to expect, how sure the word
     is; then details and warnings, all in the sentence's language. Needs measures."""
-    m, language, lines, warnings = result.measures, result.language, [], []
+    m, language = result.measures, result.language
     assert m is not None
+    rows: list[tuple[str, ...]] = []
+    warnings: list[str] = []
     if result.stop_reason != "no_speech":
-        lines = aligned(
-            [
-                (
-                    told(language, reading.attribute),
-                    reading.name or ABSENT,
-                    reading.number(language),
-                    told(language, reading.certainty),
-                )
-                for reading in readings_of(result)
-            ]
-        )
+        for reading in readings_of(result):
+            title, certainty = told(language, reading.attribute), told(language, reading.certainty)
+            rows.append((title, reading.name or ABSENT, reading.number(language), certainty))
         warnings = [f"  ! {warning}" for warning in m.warnings_in(language)]
     # the recording, and measures that no attribute is a level of
     details = [
@@ -309,7 +309,7 @@ def table_of(result: Description) -> str:
     ]
     known = [told(language, "{:.1f} s of speech in {:.1f} s", m.speech_s, m.audio_s)]
     known += [told(language, form, value) for form, value in details if value is not None]
-    return "\n".join([*lines, f"  {comma(language).join(known)}", *warnings])
+    return "\n".join([*aligned(rows), f"  {comma(language).join(known)}", *warnings])
 
 
 def summary(result: Description) -> str:

@@ -261,13 +261,7 @@ class Rows:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
         try:
-            try:  # until it is closed, which the end of a process does too, however it dies
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                told = f"{self.path} is written by another run; wait for its end"
-                raise ConfigError(f"{told}, or give another --out") from None
-            except OSError:  # the file system knows no locks
-                pass
+            self._lock()
             whole = self.path.read_bytes()
             whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
             self.done = _read(whole, self.path)
@@ -275,6 +269,16 @@ class Rows:
         except BaseException:
             self._file.close()
             raise
+
+    def _lock(self) -> None:
+        """Until the file is closed, which the end of a process does too, however it dies."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = f"{self.path} is written by another run; wait for its end"
+            raise ConfigError(f"{told}, or give another --out") from None
+        except OSError:  # the file system knows no locks
+            pass
 
     def add(self, *rows: Row) -> None:
         """All rows of one recording. Raises OSError if the disk is full."""
@@ -303,9 +307,8 @@ class Rows:
         if self._kind == ".parquet":
             import pyarrow.parquet
 
-            schema = pyarrow.schema(
-                [(name, pyarrow.type_for_alias(_type_of(name))) for name in names]
-            )
+            types = [(name, pyarrow.type_for_alias(_type_of(name))) for name in names]
+            schema = pyarrow.schema(types)
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), new)
         else:
             with new.open("w", newline="", **TEXT) as file:

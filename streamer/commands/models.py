@@ -19,7 +19,7 @@ from streamer.commands.process import Failed, fail, loading, put, put_json
 from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
-from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.card import ModelCard, read_card
 from streamer.model.checkpoint.layout import check_layout, shapes_of
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.devices import devices
@@ -42,22 +42,27 @@ def run(options: ModelsOptions) -> int:
         put_json({"models": rows, "devices": devices()}, indent=2)
         return status
     for row in rows:
-        put(f"{row['spec']} ({row['role']})")
-        size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
-        put(f"  {size}, fingerprint {row['fingerprint']}")
-        put(f"  engine on the CPU: {row['engine']}")
-        for name, preset in row["presets"].items():
-            gate = f"  gate {name} entropy {preset['entropy']:g}, k {preset['k']}"
-            if p := preset["promise"]:
-                sure = f" at {p['confidence']:g}" if p["confidence"] else ""
-                gate += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"
-            put(gate)
-        if not row["calibrated"]:
-            put("  gate: these are defaults; streamer calibrate finds this model's own")
+        _show(row)
     for device in devices():
         what = device["what"] or f"none ({device['why_not']})"
         put(f"device {device['name']}: {what}")
     return status
+
+
+def _show(row: dict[str, Any]) -> None:
+    """The lines of one model. row: of `describe_model`."""
+    put(f"{row['spec']} ({row['role']})")
+    size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
+    put(f"  {size}, fingerprint {row['fingerprint']}")
+    put(f"  engine on the CPU: {row['engine']}")
+    for name, preset in row["presets"].items():
+        gate = f"  gate {name} entropy {preset['entropy']:g}, k {preset['k']}"
+        if p := preset["promise"]:
+            sure = f" at {p['confidence']:g}" if p["confidence"] else ""
+            gate += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"
+        put(gate)
+    if not row["calibrated"]:
+        put("  gate: these are defaults; streamer calibrate finds this model's own")
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
@@ -69,11 +74,6 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     shapes = shapes_of(directory)
     num_params, num_bytes = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
-    presets = {}  # thresholds, k, and the certified promise, None without one
-    for preset, of in card.presets.items():
-        promise = card.promises.get(preset)
-        how = {"entropy": of.threshold, "k": of.k, "promise": promise and asdict(promise)}
-        presets[preset] = how
     return {
         "spec": spec,
         "role": role,
@@ -85,12 +85,25 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": bool(card.gate),
-        "presets": presets,
+        "presets": _presets(card),
         "levels": levels,
         "languages": list(card.spoken),
         "level_names": level_names({each: card.speaking(each).attributes for each in card.spoken}),
         "num_levels": {name: len(names) for name, names in levels.items()},
     }
+
+
+def _presets(card: ModelCard) -> dict[str, dict[str, Any]]:
+    """Preset -> threshold, k, and the certified promise, None without one."""
+    found = {}
+    for name, preset in card.presets.items():
+        promise = card.promises.get(name)
+        found[name] = {
+            "entropy": preset.threshold,
+            "k": preset.k,
+            "promise": promise and asdict(promise),
+        }
+    return found
 
 
 def _candidates() -> Iterator[tuple[str, str, Path]]:

@@ -1,4 +1,4 @@
-"""Start, output and end of a command, only for a process of its own; and its worker processes."""
+"""How a command starts, writes and ends, in a process of its own; and its worker processes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ chance that each level is right.
 Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest,
 calmest. The chance is by the measures and the model together. A phrase begins with tokens that name
 its attribute; the tokens after them say its level. The mass of a level, among the phrases that
-begin so, is the product of those tokens' probabilities, so it costs no step.
+begin so, is the product of those tokens' probabilities, so it costs no step of a model.
 """
 
 from __future__ import annotations
@@ -113,21 +113,19 @@ def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
     if unknown := sorted(set(phrases) - set(ATTRIBUTES)):
         known = ", ".join(ATTRIBUTES)
         raise ValueError(f"unknown attributes {', '.join(unknown)}: known are {known}")
-    spoken = [
-        (phrase, attribute, i)
-        for attribute in ATTRIBUTES
-        for i, level in enumerate(phrases.get(attribute, ()))
-        for phrase in level["phrases"]
-    ]
+    spoken: list[tuple[str, str, int]] = []
+    for attribute in ATTRIBUTES:
+        for i, level in enumerate(phrases.get(attribute, ())):
+            spoken += [(phrase, attribute, i) for phrase in level["phrases"]]
     found: dict[str, tuple[int, str, int]] = {}
-    for phrase, attribute, level in sorted(spoken, key=lambda entry: -len(entry[0])):
+    for phrase, attribute, number in sorted(spoken, key=lambda entry: -len(entry[0])):
         end = 0
         while (at := text.find(phrase, end)) >= 0:
             end = at + len(phrase)
             if _is_one_word(text[at - 1 : at + 1]) or _is_one_word(text[end - 1 : end + 1]):
                 end = at + 1
                 continue
-            found.setdefault(attribute, (at, phrase, level))
+            found.setdefault(attribute, (at, phrase, number))
             text = text[:at] + TAKEN * len(phrase) + text[end:]
     return found
 
@@ -185,15 +183,14 @@ def masses_of(pieces: Sequence[SaidToken], phrases: Phrases) -> dict[str, float]
     stops = list(accumulate(len(piece.text) for piece in pieces))
     found = {}
     for name, (begin, phrase, _) in _matches(text, phrases).items():
-        # a phrase tells its level from where one of another level, that begins as it does, goes on
-        # otherwise; all of it does if none begins so
-        same = [
-            num_same(phrase, other)
-            for level in phrases[name]
-            if phrase not in level["phrases"]
-            for other in level["phrases"]
-        ]
-        first, end = begin + min(filter(None, same), default=0), begin + len(phrase)
+        # a phrase tells its level from the place where one of another level, that begins as it
+        # does, goes on otherwise; all of it does if none begins so
+        same: list[int] = []
+        for level in phrases[name]:
+            if phrase not in level["phrases"]:
+                same += [num_same(phrase, other) for other in level["phrases"]]
+        first = begin + min(filter(None, same), default=0)
+        end = begin + len(phrase)
         own = [
             piece.log_prob
             for piece, stop in zip(pieces, stops, strict=True)

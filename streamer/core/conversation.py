@@ -25,6 +25,7 @@ STEP_S = 0.01
 MERGE_S = 0.7
 DEAD_S = 2.0  # nobody speaks for so long
 BACKCHANNEL_S = 1.0  # shorter talk during another's ("yes", "mhm") interrupts nobody
+Stretch = tuple[float, float, int]  # of talk: begin and end in s, channel
 
 
 @dataclass(frozen=True)
@@ -98,28 +99,42 @@ def _speech(channels: Sequence[Timeline]) -> NDArray[np.bool_]:
     return np.array([np.pad(each, (0, longest - len(each))) for each in speech])
 
 
-def _of(flags: NDArray[np.bool_]) -> Conversation:
-    """flags: as `_speech` gives them."""
-    stretches = sorted(
-        (begin * STEP_S, end * STEP_S, channel)
-        for channel, each in enumerate(flags)
-        for begin, end in runs(without_gaps(each, round(MERGE_S / STEP_S)))
-    )
-    # Stretches of one speaker are a turn until another takes the floor. Talk that lies within
-    # another's takes no floor.
-    turns: list[tuple[float, float, int]] = []
+def _stretches(flags: NDArray[np.bool_]) -> list[Stretch]:
+    """The stretches of talk of all channels, in order. flags: as `_speech` gives them."""
+    least = round(MERGE_S / STEP_S)
+    found: list[Stretch] = []
+    for channel, each in enumerate(flags):
+        talk = runs(without_gaps(each, least))
+        found += [(begin * STEP_S, end * STEP_S, channel) for begin, end in talk]
+    return sorted(found)
+
+
+def _turns(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Stretches of one speaker are a turn until another takes the floor. Talk that lies within
+    another's takes no floor."""
+    turns: list[Stretch] = []
     for begin, end, channel in stretches:
         if turns and turns[-1][2] == channel:
             turns[-1] = (turns[-1][0], max(end, turns[-1][1]), channel)
         elif not turns or end > turns[-1][1]:
             turns.append((begin, end, channel))
+    return turns
+
+
+def _interrupts(stretch: Stretch, stretches: Sequence[Stretch]) -> bool:
+    """Whether it begins during another's talk, which stops first, and is long enough."""
+    begin, end, own = stretch
+    if end - begin < BACKCHANNEL_S:
+        return False
+    return any(other != own and a < begin < b < end for a, b, other in stretches)
+
+
+def _of(flags: NDArray[np.bool_]) -> Conversation:
+    """flags: as `_speech` gives them."""
+    stretches = _stretches(flags)
+    turns = _turns(stretches)
     gaps = [b[0] - a[1] for a, b in itertools.pairwise(turns) if a[1] <= b[0]]
-    interrupting = [
-        own
-        for begin, end, own in stretches
-        if end - begin >= BACKCHANNEL_S
-        and any(other != own and a < begin < b < end for a, b, other in stretches)
-    ]
+    interrupting = [each[2] for each in stretches if _interrupts(each, stretches)]
     num, talk = flags.sum(0), flags.sum(1)
     speakers = [turn[2] for turn in turns]
     channels = range(len(flags))

@@ -93,8 +93,11 @@ class Option:
         """The name of the value in `--help`."""
         if self.choices:
             return "{" + ",".join(self.choices) + "}"
-        kind = "N" if self.type is int else "S" if self.name.endswith("_s") else "X"
-        return str(self.metavar or kind)
+        if self.metavar:
+            return str(self.metavar)
+        if self.type is int:
+            return "N"
+        return "S" if self.name.endswith("_s") else "X"
 
     def checked(self, value: Any, name: str, is_typed: bool = False) -> Any:
         """The value, in its type. Raises ConfigError, which calls the option `name`, for a wrong
@@ -131,9 +134,18 @@ def options_of(owner: Any) -> tuple[Option, ...]:
         kind = hints[each.name]
         if NoneType in get_args(kind):
             (kind,) = (arg for arg in get_args(kind) if arg is not NoneType)
-        flag, origin = "--" + each.name.replace("_", "-"), get_origin(kind)
-        told = (flag, get_args(kind) if origin is Literal else (), origin is tuple, kind is bool)
-        found.append(Option(owner, each.name, kind, each.default, each.metadata, *told))
+        option = Option(
+            owner,
+            each.name,
+            kind,
+            each.default,
+            each.metadata,
+            flag="--" + each.name.replace("_", "-"),
+            choices=get_args(kind) if get_origin(kind) is Literal else (),
+            is_many=get_origin(kind) is tuple,
+            is_switch=kind is bool,
+        )
+        found.append(option)
     return tuple(found)
 
 

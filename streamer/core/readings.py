@@ -78,10 +78,7 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
     num_levels = len(names) if names else NUM_LEVELS[name]
     is_other = level is not None and value is not None and level.level != measured
     is_doubted = measured is None or (is_other and num_levels == NUM_LEVELS[name])
-    certainty, chance = "", (found.confidence or {}).get(name)
-    if chance is not None:
-        is_likely = chance >= LIKELY and not is_doubted
-        certainty = ("sure" if chance >= SURE else "likely") if is_likely else "unsure"
+    chance = (found.confidence or {}).get(name)
     return Reading(
         name,
         None if level is None else level.level,
@@ -91,8 +88,16 @@ def _reading(found: Any, name: str, error: float | None, measured: int | None) -
         None if value is None or error is None else times * error,
         unit,
         chance,
-        certainty,
+        _certainty(chance, is_doubted),
     )
+
+
+def _certainty(chance: float | None, is_doubted: bool) -> str:
+    if chance is None:
+        return ""
+    if is_doubted or chance < LIKELY:
+        return "unsure"
+    return "sure" if chance >= SURE else "likely"
 
 
 POINTS = 640  # of a curve, at most twice as many

@@ -125,7 +125,7 @@ class Timeline:
     duration_s: float
     curves: Curves
     turns: Sequence[Any]  # Descriptions with measures
-    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
+    channel: int | None = None  # of the recording, from 0; None: the loudest at each time
 
     def as_json(self) -> dict[str, Any]:
         """Plain types; the field names have the units. None: unvoiced, or a pause."""
@@ -144,19 +144,21 @@ class Timeline:
                 rate if rate is None else round(rate, 2) for _, rate in curves.rates()
             ],
             "pauses": [{"start_s": round(a, 3), "end_s": round(b, 3)} for a, b in curves.pauses_s],
-            "turns": [
-                {
-                    "start_s": round(turn.start_s, 3),
-                    "end_s": round(turn.end_s, 3),
-                    "text": turn.text,
-                    "language": turn.language,
-                    "attributes": turn.attributes,
-                    "levels": turn.levels,
-                    "measures": turn.measures.as_json(),
-                }
-                for turn in self.turns
-            ],
+            "turns": [_row_of(turn) for turn in self.turns],
         }
+
+
+def _row_of(turn: Any) -> dict[str, Any]:
+    """A turn of the JSON. turn: a Description with measures."""
+    return {
+        "start_s": round(turn.start_s, 3),
+        "end_s": round(turn.end_s, 3),
+        "text": turn.text,
+        "language": turn.language,
+        "attributes": turn.attributes,
+        "levels": turn.levels,
+        "measures": turn.measures.as_json(),
+    }
 
 
 def captions(channels: Sequence[Timeline]) -> str:

@@ -27,9 +27,10 @@ def devices() -> list[dict[str, str]]:
 
 def num_cores() -> int:
     """Cores that this process may use, by its affinity and, on Linux, its control group's share."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
             quota, period = file.read().split()

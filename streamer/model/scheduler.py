@@ -66,10 +66,10 @@ class StepScheduler:
     """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
 
     Every stream that waits for its next ids is in every step; beside them a step feeds at most
-    PREFILL_IDS ids of longer rows, first come, first served, those that end a turn first, and a
-    round encodes at most as many windows as the tower likes at once. So no stream waits longer for
-    its next id. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
-    others of its round are fed all the same.
+    PREFILL_IDS ids of longer rows: first those that end a turn, then the others in the order in
+    which they came. A round encodes at most as many windows as the tower likes at once. So no
+    stream waits longer for its next id. How a row is cut changes no bit of it. A stream whose steps
+    fail ends alone; the others of its round are fed all the same.
     """
 
     def __init__(self, engine: Engine) -> None:

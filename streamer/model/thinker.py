@@ -94,9 +94,9 @@ def load(
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
-    engine "stable": what the compiled kernels do for small models, a row's bits depend on its own
-    ids alone, for large ones too, where it costs time; "int8", "int4": so, too, with 8 or 4 bits
-    per weight. told: hears how far it is.
+    engine "stable": a row's bits depend on its own ids alone. For small models the compiled kernels
+    always keep to this; for large ones it costs time. "int8", "int4": the same with 8 or 4 bits per
+    weight. told: called with the number of parts that are done, and of all.
     """
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     directory = resolve(spec, role)
@@ -170,11 +170,10 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
         marks = marks_of(card.language)
         form = SentenceForm(thinker.vocabulary, card.attributes, said, card.openings, marks)
         if not form.can_be_said:
-            why = (
-                "its tokenizer spells no phrase of some attribute, so sentences have no fixed form"
-            )
+            why = "its tokenizer spells no phrase of some attribute"
             way = f"give {FILE} phrases and openings of characters that are tokens"
-            warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
+            told = f"{thinker.directory}: {why}, so sentences have no fixed form; {way}"
+            warnings.warn(told, ModelWarning, stacklevel=2)
         return form
 
     key = ("form", card.language, card.phrases, *said)

@@ -166,7 +166,9 @@ class SessionOptions:
     @property
     def sample_bytes(self) -> int:
         """Bytes of one sample as it is fed."""
-        return 4 if self.is_recording else 2 if self.encoding == "pcm16" else 1
+        if self.is_recording:
+            return 4
+        return 2 if self.encoding == "pcm16" else 1
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:

@@ -1,4 +1,4 @@
-"""Samples before any model: cutting PCM into chunks, and what hearing hands on.
+"""Samples before any model: PCM into chunks, the sound of a turn, and the items of hearing.
 
-Imports nothing else of ours.
+Imports core.measures.frames alone.
 """

@@ -85,19 +85,23 @@ class Chunker:
             raise ValueError(
                 f"expected frames of {self.channels} channels, got shape {frames.shape}"
             )
-        good = np.abs(frames) <= pcm.MAX_MAGNITUDE  # false for NaN, too
-        if not good.all():
-            row, column = np.argwhere(~good)[0]
-            at_seconds = (self._num_frames + int(row)) / self.sample_rate
-            where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0
-            what = f"sample value {frames[row, column]}{where}; give finite ones"
-            raise BadAudio(f"bad audio at {at_seconds:.3f} s: {what}")
+        self._check(frames)
         self._num_frames += len(frames)
         mono = self._mixer.push(frames.astype(np.float32, copy=False))
         if self._resampler is None:
             return mono
         found: Samples = self._resampler.resample_chunk(mono)
         return found if self._high_band is None else self._high_band.push(found)
+
+    def _check(self, frames: NDArray[np.floating]) -> None:
+        good = np.abs(frames) <= pcm.MAX_MAGNITUDE  # false for NaN, too
+        if good.all():
+            return
+        row, column = np.argwhere(~good)[0]
+        at_seconds = (self._num_frames + int(row)) / self.sample_rate
+        where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0
+        what = f"sample value {frames[row, column]}{where}; give finite ones"
+        raise BadAudio(f"bad audio at {at_seconds:.3f} s: {what}")
 
     def finish(self) -> Samples:
         """Ends the clip: returns what was still held, samples [n], and starts afresh.
@@ -156,9 +160,8 @@ class Mixer:
     def _mix(self, block: Samples) -> Samples:
         """One block [n, channels]; where the channel changes, it fades into the other. Silence as
         long as every channel is silent."""
-        exact = block.T.astype(
-            np.float64, order="C"
-        )  # sums along channels take a tenth of the time
+        # one channel after the other: sums along channels take a tenth of the time
+        exact = block.T.astype(np.float64, order="C")
         exact -= exact.mean(1, keepdims=True)  # a DC offset is no sound
         energies = np.square(exact).sum(1)
         self._energies = KEPT * self._energies + energies

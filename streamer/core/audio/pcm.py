@@ -1,4 +1,4 @@
-"""Audio's numbers, for all rooms. In: nothing. Out: rates, lengths and scales, and PCM16 as floats.
+"""Audio's numbers for all rooms: rates, lengths and scales; PCM16 and G.711 as floats.
 
 Inside streamer audio is float32 mono at SAMPLE_RATE_HZ with full scale 1.0.
 """

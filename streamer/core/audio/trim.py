@@ -118,9 +118,8 @@ class Trim:
     def push(self, samples: Samples, is_last: bool = False) -> Samples:
         """The samples that are heard for certain now. is_last: silence is pushed after the turn. It
         is judged as if the last sample went on, without a step, and no landmark is waited for."""
-        levels, enough = self._levels(
-            np.repeat(self._before[-1:], len(samples)) if is_last else samples
-        )
+        judged = np.repeat(self._before[-1:], len(samples)) if is_last else samples
+        levels, enough = self._levels(judged)
         sounds = np.flatnonzero(levels >= enough)
         ends = np.concatenate([self._ends, self._turn.end + sounds + 1])
         self._turn.add(samples)

@@ -219,10 +219,13 @@ class Speculator:
         n, mode, begin = min(self._size, n), self.plan.mode, self._begin
         if not self._must_be_verified:
             self.counts.blocks += n if mode == "edge" else 1  # there each id is a block of its own
-            answer, first = self.sequence.answer, begin - self.sequence.n_committed
-            block = answer[begin : begin + n], self._signals[first : first + n]
-            given = self.plan.threshold, self.vocabulary, answer[:begin], *block
-            self._must_be_verified = mode == "exact" or (mode == "gated" and fires(*given))
+            if mode == "gated":
+                answer, first = self.sequence.answer, begin - self.sequence.n_committed
+                ids, signals = answer[begin : begin + n], self._signals[first : first + n]
+                threshold, before = self.plan.threshold, answer[:begin]
+                self._must_be_verified = fires(threshold, self.vocabulary, before, ids, signals)
+            else:
+                self._must_be_verified = mode == "exact"
         if not (self._must_be_verified and may_ask):
             self._pass_on(n, is_unverified=self._must_be_verified and n > 0)
         elif self.num_in_flight == self.plan.credits:

@@ -1,5 +1,5 @@
-"""How one answer is decoded: the plan, the actions of the state machine, what the answer cost; and
-how a block is judged, by the gate and by the target (docs/decoding.md).
+"""How one answer is decoded: the plan, the actions of the state machine and the counts of its cost;
+and how a block is judged, by the gate and by the target (docs/decoding.md).
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Preset(NamedTuple):
     k: int
 
 
-# Fix report 5, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may
-# carry others.
+# For Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may carry others.
 PRESETS = {"fluent": Preset(5.75, k=4), "quality": Preset(3.25, k=6)}
-MAX_DENSITY = 0.4  # punctuation per character of a block (report 5)
+MAX_DENSITY = 0.4  # punctuation per character of a block
 
 
 def fires(

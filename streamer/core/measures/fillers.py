@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
-from streamer.core.measures.frames import FRAMES_PER_S, Floats, Growing, runs, without_gaps
+from streamer.core.measures.frames import FRAMES_PER_S, Flags, Floats, Growing, runs, without_gaps
 from streamer.core.measures.track import Frames
 
 # Chosen on read speech of 60 people in English and Mandarin, with filled pauses inserted; the fall
@@ -84,11 +85,9 @@ def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
     usual = float(np.median(semitones[is_voiced]))
     loud_db = float(np.percentile(frames.level_db[frames.speech], 90))
     is_silent = (frames.level_db < loud_db - SILENT_DB) | ~frames.speech
-    steady = is_voiced & frames.speech & (change < MOST_CHANGE)
-    steady &= frames.level_db > loud_db - VOICED_DB
-    steady[:LAG] = False
-    is_near = np.abs(semitones[LAG:] - semitones[:-LAG]) < MOST_SLOPE
-    steady[LAG:] &= is_near & is_voiced[:-LAG]
+    is_loud = frames.level_db > loud_db - VOICED_DB
+    likely = is_voiced & frames.speech & is_loud & (change < MOST_CHANGE)
+    steady = _steady(likely, is_voiced, semitones)
     found = []
     for first, end in runs(without_gaps(steady, MAX_GAP + 1)):
         begin = first - LAG
@@ -98,14 +97,32 @@ def find(frames: Frames, change: Floats) -> list[tuple[int, int]]:
         pitch = semitones[begin + at]
         is_low = np.median(pitch) <= usual + MOST_ABOVE
         num = frames.density[max(0, begin - 6) : end + 6].sum()
-        # silence, or the recording's edge, lies near on both sides
-        before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
-        after = is_silent[end : end + MAX_EDGE + 1]
-        is_apart = (begin <= MAX_EDGE or before.any()) and (len(after) <= MAX_EDGE or after.any())
-        # the pitch moves along a line that falls gently
-        slope, start = np.polyfit(at, pitch, 1)
-        low, high = np.percentile(pitch - (start + slope * at), (5, 95))
-        is_even = high - low <= MOST_RANGE and -MOST_FALL <= slope * (at[-1] - at[0]) <= MOST_RISE
-        if is_low and num <= MAX_SYLLABLES and is_apart and is_even:
+        is_short = num <= MAX_SYLLABLES
+        if is_low and is_short and _is_apart(is_silent, begin, end) and _is_even(at, pitch):
             found.append((begin, end))
     return found
+
+
+def _steady(likely: Flags, is_voiced: Flags, semitones: Floats) -> Flags:
+    """Those of the likely frames whose pitch is near that of LAG frames before."""
+    steady = likely.copy()
+    steady[:LAG] = False
+    is_near = np.abs(semitones[LAG:] - semitones[:-LAG]) < MOST_SLOPE
+    steady[LAG:] &= is_near & is_voiced[:-LAG]
+    return steady
+
+
+def _is_apart(is_silent: Flags, begin: int, end: int) -> bool:
+    """Whether silence, or the recording's edge, lies near on both sides."""
+    before = is_silent[max(0, begin - MAX_EDGE - 1) : begin]
+    after = is_silent[end : end + MAX_EDGE + 1]
+    is_begun = begin <= MAX_EDGE or bool(before.any())
+    return is_begun and (len(after) <= MAX_EDGE or bool(after.any()))
+
+
+def _is_even(at: NDArray[np.int64], pitch: Floats) -> bool:
+    """Whether the pitch moves along a line that falls gently. at: frames; pitch: in semitones."""
+    slope, start = np.polyfit(at, pitch, 1)
+    low, high = np.percentile(pitch - (start + slope * at), (5, 95))
+    change = slope * (at[-1] - at[0])
+    return bool(high - low <= MOST_RANGE and -MOST_FALL <= change <= MOST_RISE)

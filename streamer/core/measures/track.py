@@ -130,10 +130,8 @@ class Frames(NamedTuple):
         whole, low, high = (float(p[heard].mean()) for p in self[:3])
         # in each band, without the noise: the quietest frames tell it
         noises = [NOISE_OVER_BAND * float(np.percentile(p[span_of], QUIETEST)) for p in self[1:3]]
-        dark, bright = (
-            max(low - noises[0], LEAST_VOICE * low),
-            max(high - noises[1], LEAST_VOICE * high),
-        )
+        dark = max(low - noises[0], LEAST_VOICE * low)
+        bright = max(high - noises[1], LEAST_VOICE * high)
         outside = max(whole - low - high, LEAST_OUTSIDE * whole) / whole
         return SpeechMeasures(
             rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,

@@ -31,7 +31,7 @@ from streamer.core.text.vocabulary import (
     last_word,
 )
 
-# The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
+# Words of the chat template; a program without this rule leaked them in 29 to 33 % of its outputs.
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
 _MARKUP = re.compile(r"^[\W_]+")

@@ -97,13 +97,11 @@ class SentenceForm:
 
         self._ids_of, self._spells = ids_of, spells
         # the text of a clause -> its phrase, and the bit of the phrase's attribute
-        self._later = {
-            marks.gap + phrase: (phrase, 1 << i)
-            for i, levels in enumerate(self._named.values())
-            for level in levels
-            for phrase in level["phrases"]
-            if marks.comma not in phrase and marks.end not in phrase
-        }
+        self._later: dict[str, tuple[str, int]] = {}
+        for i, levels in enumerate(self._named.values()):
+            for phrase in (phrase for level in levels for phrase in level["phrases"]):
+                if marks.comma not in phrase and marks.end not in phrase:
+                    self._later[marks.gap + phrase] = (phrase, 1 << i)
         spelled = [opening for opening in openings if spells(opening)]
         self._begins = begins = spelled if openings else [""]
         self._first = {begin + text: of for begin in begins for text, of in self._later.items()}
@@ -127,14 +125,13 @@ class SentenceForm:
 
         Weights of an attribute that has another number of levels here are ignored.
         """
-        weight_of = {
-            phrase: weight
-            for name, levels in self._named.items()
-            if len(weights.get(name, ())) == len(levels)
-            for level, weight in zip(levels, weights[name], strict=True)
-            for phrase in level["phrases"]
-            if weight
-        }
+        weight_of: dict[str, int] = {}
+        for name, levels in self._named.items():
+            if len(weights.get(name, ())) != len(levels):
+                continue
+            for level, weight in zip(levels, weights[name], strict=True):
+                if weight:
+                    weight_of |= dict.fromkeys(level["phrases"], weight)
         found = copy.copy(self)
         found._weigh(weight_of)
         return found

@@ -97,16 +97,20 @@ def plan_of(config: FleetConfig, key: str | None, director: str, kind: str, numb
         keys["STREAMER_CLOUD_KEY"] = given.pop("cloud_key")
     given |= {"host": door.host, "port": port, "name": name, "cert": door.cert, "key": door.key}
     host = "{}" if door.host in ANYWHERE else shown_host(door.host)
-    flags = [
-        f"--{key.replace('_', '-')}={one}"
-        for key, value in given.items()
-        for one in (value if isinstance(value, list) else [value])
-        if one is not None
-    ]
     return Plan(
         name,
-        ["serve" if kind == "server" else kind, *flags],
+        ["serve" if kind == "server" else kind, *_flags(given)],
         {name: value for name, value in keys.items() if value},
         f"ws{'s' if door.cert else ''}://{host}:{port}",
         int(given.get("device") == "cuda"),
     )
+
+
+def _flags(given: Mapping[str, Any]) -> list[str]:
+    """Options as they are typed; one with several values is repeated."""
+    flags = []
+    for key, value in given.items():
+        flag = f"--{key.replace('_', '-')}"
+        several = value if isinstance(value, list) else [value]
+        flags += [f"{flag}={one}" for one in several if one is not None]
+    return flags

@@ -228,9 +228,7 @@ class Director(Service):
         if path == LIST:  # for people
             names = ("address", "is_leaving", "answers", "status")
             return answer_json([{name: getattr(k, name) for name in names} for k in known])
-        if (
-            path == TARGETS
-        ):  # Prometheus' HTTP service discovery, with replicas that are gone for now
+        if path == TARGETS:  # for Prometheus, with replicas that are gone for now
             return answer_json([_target(k.address, k.status) for k in known if k.status])
         if path == "/" and (page := choose(answering, SERVER)) is not None:
             where = f"{page.address.replace('ws', 'http', 1)}/"

@@ -138,9 +138,9 @@ def _rounded(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
         whole = (groups * torch.where(tried == 0, 0, 1 / tried)).round_().clamp_(-end, end - 1)
         error = (whole * tried - groups).square_().sum(-1, keepdim=True)
         better = error < best
-        best, scales, q = (
-            torch.where(better, a, b) for a, b in ((error, best), (tried, scales), (whole, q))
-        )
+        best = torch.where(better, error, best)
+        scales = torch.where(better, tried, scales)
+        q = torch.where(better, whole, q)
     return q.to(torch.int8), scales[..., 0]
 
 
@@ -153,14 +153,14 @@ class FewBitsText(TextModel):
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
         self.layers = [parts[f"text.{i}"] for i in range(shape.layers)]
         # it holds addresses: `layers` keeps the arrays alive
-        self._table = np.array(
-            [
-                [of["norm_in"].data_ptr(), of["norm_mlp"].data_ptr()]
-                + of["qkv"].addresses(of["qkv_bias"])
-                + [at for name in ("out", "gate_up", "down") for at in of[name].addresses()]
-                for of in self.layers
-            ]
-        )
+        rows = []
+        for of in self.layers:
+            row = [of["norm_in"].data_ptr(), of["norm_mlp"].data_ptr()]
+            row += of["qkv"].addresses(of["qkv_bias"])
+            for name in ("out", "gate_up", "down"):
+                row += of[name].addresses()
+            rows.append(row)
+        self._table = np.array(rows)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in float32, as the compiled attention reads it."""

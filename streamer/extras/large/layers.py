@@ -88,11 +88,9 @@ def to_bytes(x, first, last, inner, room, form):
     for r in range(first, last):
         for g in range(groups):
             # slices begin at 0, so that the loops over them vectorise
-            begin, to, at = (
-                r * inner + g * group,
-                r * (groups * group + SPARE) + g * group,
-                r * groups + g,
-            )
+            begin = r * inner + g * group
+            to = r * (groups * group + SPARE) + g * group
+            at = r * groups + g
             own = x[begin : begin + min(group, inner - g * group)]
             whole = q[to : to + group]
             # as integers, their bits without the sign vectorise; NaN is the largest

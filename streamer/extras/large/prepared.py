@@ -79,19 +79,11 @@ class Prepared:
             beside.mkdir(parents=True)
             free = shutil.disk_usage(home).free
             if free < self.num_bytes + SPARE_BYTES:  # told before any work
-                told_sizes = (
-                    f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-                )
+                sizes = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
                 way = "make room, or set STREAMER_CACHE to another place"
-                raise ModelError(home, f"{told_sizes}; {way}")
+                raise ModelError(home, f"{sizes}; {way}")
             for i, (name, part) in enumerate(parts_of(*self._made_of)):
-                tensors: dict[str, Tensor] = {}  # a matrix as three; `whole` is the way back
-                for key, of in part.items():
-                    fields = of._asdict() if isinstance(of, Matrix) else {"": of}
-                    tensors |= {
-                        f"{key}:{field}".removesuffix(":"): fields[field] for field in fields
-                    }
-                save_file(tensors, beside / name)
+                save_file(_tensors_of(part), beside / name)
                 told(i + 1, len(names_of(self._made_of[1])))
             for old in home.glob(f"{self._name}-*"):
                 shutil.rmtree(old, ignore_errors=True)
@@ -117,33 +109,39 @@ def parts_of(directory: Path, shapes: Shapes, engine: str) -> Iterator[tuple[str
         form = bits_of(engine, name)
         if name == "head":
             which = EMBEDDING if shapes.text.tied else "lm_head.weight"
-            yield (
-                name,
-                {"norm": take("model.norm.weight").float(), "head": pack(take(which), *form)},
-            )
+            norm = take("model.norm.weight").float()
+            yield name, {"norm": norm, "head": pack(take(which), *form)}
         elif name == REST:
             ends = {each: take(each).float() for each in shapes.audio.ends()}
             yield name, ends | {EMBEDDING: take(EMBEDDING).bfloat16()}
         else:
             half, _, i = name.partition(".")
-            arrays = arrays_of(take, shapes.text if half == "text" else shapes.audio, int(i))
-            yield (
-                name,
-                {
-                    field: pack(array, *form) if array.ndim == 2 else array.float()
-                    for field, array in arrays
-                },
-            )
+            part: dict[str, Tensor | Matrix] = {}
+            shape = shapes.text if half == "text" else shapes.audio
+            for field, array in arrays_of(take, shape, int(i)):
+                part[field] = pack(array, *form) if array.ndim == 2 else array.float()
+            yield name, part
         with suppress(AttributeError, OSError):  # glibc keeps what was freed between matrices
             ctypes.CDLL(None).malloc_trim(0)
 
 
+def _tensors_of(part: Part) -> dict[str, Tensor]:
+    """The tensors of a part, a matrix as three; `whole` is the way back."""
+    tensors: dict[str, Tensor] = {}
+    for key, of in part.items():
+        if isinstance(of, Matrix):
+            tensors |= {f"{key}:{field}": tensor for field, tensor in of._asdict().items()}
+        else:
+            tensors[key] = of
+    return tensors
+
+
 def whole(tensors: Mapping[str, Tensor]) -> Part:
     """The part whose tensors `Prepared.write` kept."""
-    names = {key.partition(":")[0] for key in tensors}
-    return {
-        name: tensors[name]
-        if name in tensors
-        else Matrix(*(tensors[f"{name}:{field}"] for field in Matrix._fields))
-        for name in names
-    }
+    part: dict[str, Tensor | Matrix] = {}
+    for name in {key.partition(":")[0] for key in tensors}:
+        if name in tensors:
+            part[name] = tensors[name]
+        else:
+            part[name] = Matrix(*(tensors[f"{name}:{field}"] for field in Matrix._fields))
+    return part

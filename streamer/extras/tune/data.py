@@ -72,18 +72,8 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
     kept = work / "turns.json"
     if kept.exists():
         return [Turn(**turn) for turn in json.loads(kept.read_text("ascii"))]
-    heard: dict[str, list[Turn | None] | str] = {}
     (work / "turns").mkdir(exist_ok=True)
-    hear = partial(listen, folder=work / "turns")
-    done = closing(each_done(min(num_cores(), len(files)), hear, iter(files), {}))
-    try:
-        with Bar("listening", len(files)) as bar, done as results:
-            for file, found in results:
-                heard[file] = found
-                bar.show(len(heard), f"{len(heard)} of {len(files)}")
-    except BrokenProcessPool:
-        told = "a listening process ended (too little memory?); run it again"
-        raise Failed(told) from None
+    heard = _heard(files, work / "turns")
     if broken := [f"{file}: {heard[file]}" for file in files if isinstance(heard[file], str)]:
         told = f"{len(broken)} of {len(files)} recordings cannot be read and are left out"
         fail(f"{told}; the first is {broken[0]}")
@@ -96,6 +86,22 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
         raise Failed(f"{told}: {LEAST} are needed, some hundred are useful; give more")
     replace_text(kept, json.dumps([asdict(turn) for turn in spoken]))
     return spoken
+
+
+def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | str]:
+    """file -> as `listen` gives it, by a process for each core. Raises Failed, OSError."""
+    heard: dict[str, list[Turn | None] | str] = {}
+    hear = partial(listen, folder=folder)
+    done = closing(each_done(min(num_cores(), len(files)), hear, iter(files), {}))
+    try:
+        with Bar("listening", len(files)) as bar, done as results:
+            for file, found in results:
+                heard[file] = found
+                bar.show(len(heard), f"{len(heard)} of {len(files)}")
+    except BrokenProcessPool:
+        told = "a listening process ended (too little memory?); run it again"
+        raise Failed(told) from None
+    return heard
 
 
 def listen(file: str, folder: Path, turn_s: float = TURN_S) -> tuple[str, list[Turn | None] | str]:

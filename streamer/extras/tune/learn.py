@@ -73,10 +73,10 @@ def examples_of(
     for turn in turns:
         text, unknown = sentence_of(turn, phrases)
         said = tokenizer.encode(text, add_special_tokens=False)
-        answer = [
-            IGNORED if any(begin < last and first < stop for begin, stop in unknown) else each
-            for each, (first, last) in zip(said.ids, said.offsets, strict=True)
-        ]
+        answer = []
+        for each, (first, last) in zip(said.ids, said.offsets, strict=True):
+            is_unknown = any(begin < last and first < stop for begin, stop in unknown)
+            answer.append(IGNORED if is_unknown else each)
         before = [*prefix, *[audio_id] * turn.num_embeddings, *suffix]
         labels = (*[IGNORED] * len(before), *answer, end)
         found.append(Example(turn.sound, (*before, *said.ids, end), labels))

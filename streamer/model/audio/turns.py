@@ -177,7 +177,7 @@ class TurnCutter:
         coach: Any = None,
     ) -> None:
         """rule: stages/events.py's TurnDetection. coach: takes all samples of the session, also
-        between turns; see LiveCoach there."""
+        between turns; the entry point `coach.live` makes it."""
         self.coach = coach
         self.num_turns = 0  # turns opened in this session
         self._chunker = Chunker(sample_rate_hz)

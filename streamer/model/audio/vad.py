@@ -122,13 +122,12 @@ class VoiceActivity:
             self._cell = stays * self._cell + enters * gates[2]
             self._hidden = shown * np.tanh(self._cell)
             found[i] = np.maximum(self._hidden, 0) @ out
-        chances: list[float] = (
-            np.tanh((found + weights["out_bias"]) * _HALF) * _HALF + _HALF
-        ).tolist()
+        found = np.tanh((found + weights["out_bias"]) * _HALF) * _HALF + _HALF
+        chances: list[float] = found.tolist()
         return chances
 
     def count(self, frame: Frame) -> None:
-        """Take the next frame of the clip, judged here or by another: has anybody spoken?"""
+        """Take the next frame of the clip, which `push` or another VoiceActivity has judged."""
         if frame.probability < SPEECH:
             self._gap += 1
             if self._gap > MAX_GAP_FRAMES:
@@ -194,7 +193,7 @@ class TurnDetector:
         self.restart(0)
 
     def restart(self, at_ms: int) -> None:
-        """Someone else ended the turn, if there is one; speech that goes on begins another."""
+        """The turn in hand, if any, was ended by its caller; speech that goes on begins another."""
         self._is_speaking = False
         self._run_ms = 0  # unbroken speech before a turn begins
         self._speech_end_ms = 0

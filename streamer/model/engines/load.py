@@ -161,16 +161,8 @@ class TextModel:
         s = self.shape
         at = torch.cat([torch.arange(span.start, span.start + span.n) for span in spans])
         cos, sin = (table[at.to(table.device)] for table in slots.angles)
-        # added to the scores of [group * n, start + n]: 0 where kv_index <= position, else -inf.
-        # Once per step, and not boolean: the attention would turn that into this in every layer.
-        masks = [
-            x.new_full((span.n, span.start + span.n), -torch.inf)
-            .triu(span.start + 1)
-            .repeat(s.heads // s.kv_heads, 1)
-            if span.n > 1
-            else None
-            for span in spans
-        ]
+        # once per step, and not boolean: the attention would turn that into this in every layer
+        masks = [self._mask(x, span) if span.n > 1 else None for span in spans]
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer["norm_in"])
             qkv = self._linear(normed, layer["qkv"], layer["qkv_bias"])
@@ -190,6 +182,13 @@ class TextModel:
             gate, up = mixed.chunk(2, dim=-1)
             x = x + self._linear(F.silu(gate) * up, layer["down"])
         return x
+
+    def _mask(self, x: Tensor, span: Span) -> Tensor:
+        """What is added to the scores of [group * n, start + n]: 0 where kv_index <= position, else
+        -inf."""
+        shape = (span.n, span.start + span.n)
+        hidden = x.new_full(shape, -torch.inf).triu(span.start + 1)
+        return hidden.repeat(self.shape.heads // self.shape.kv_heads, 1)
 
     def _linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
@@ -273,7 +272,7 @@ class AudioTower:
 
     @torch.inference_mode()
     def encode(self, features: Floats) -> Tensor:
-        """[B, mels, T] float32, T <= window_frames -> [B, n, output], on the model's device."""
+        """[B, mels, T] float32, T <= 2 * n_window -> [B, n, output], on the model's device."""
         w = self._ends
         x = torch.as_tensor(features).to(w["conv1.weight"])
         x = F.gelu(F.conv1d(x, w["conv1.weight"], w["conv1.bias"], padding=1))

@@ -73,8 +73,8 @@ class Backoff:
 
 
 class RemoteCloud:
-    """A cloud, as LocalCloud of stages/batcher.py is one, by tasks of `group`, until that is
-    cancelled.
+    """The cloud of a verifier elsewhere, with the methods of LocalCloud (stages/batcher.py). Tasks
+    of `group` keep its connections, until that is cancelled.
 
     on_model: called with the fingerprint of a verifier's model, if it is another one than before.
     """

@@ -63,7 +63,7 @@ class RemoteFault(RuntimeError):
 
 
 class RemoteTarget:
-    """A target, as LocalTarget of stages/batcher.py is one.
+    """A target elsewhere, with the methods of LocalTarget (stages/batcher.py).
 
     `run` holds the turn's connections, one after another, until the turn is over. On each websocket
     it sends the Open of `connect`, then each `next_message` until it is None, and gives `receive`

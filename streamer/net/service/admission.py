@@ -99,16 +99,21 @@ class Admission:
             tenant = self._redeem(query["ticket"][0])
         if tenant is None:
             raise HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
-        # Our own page, or a named one. A foreign name may point here (DNS rebinding): without a
-        # key, our own page must be at a loopback address.
-        if origin is not None and origin not in self.allowed_origins:
-            is_own = bool(host) and origin.partition("://")[2] == host
-            if not is_own or not (self.keys or is_loopback(host.rpartition(":")[0] or host)):
-                told = "this Origin is not allowed; start the server with --allow-origin"
-                raise HttpRefusal(403, told)
+        if origin is not None and not self._may_come(origin, host):
+            told = "this Origin is not allowed; start the server with --allow-origin"
+            raise HttpRefusal(403, told)
         if self.is_draining:
             raise busy("the server is going down; try again in a moment")
         return tenant
+
+    def _may_come(self, origin: str, host: str) -> bool:
+        """Whether pages of this Origin may connect: our own page, or a named one. A foreign name
+        may point here (DNS rebinding), so without a key our own page must be at a loopback
+        address."""
+        if origin in self.allowed_origins:
+            return True
+        is_own = bool(host) and origin.partition("://")[2] == host
+        return is_own and (bool(self.keys) or is_loopback(host.rpartition(":")[0] or host))
 
     def check_room(self, tenant: str = NO_TENANT) -> None:
         """Raises HttpRefusal if there is no place for a new session."""
