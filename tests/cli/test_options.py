@@ -129,7 +129,7 @@ CALLS = [
     ("label a.wav --out labels.txt", 2, "give a name in .jsonl, .csv or .parquet"),
     ("label - --out labels.csv", 2, "label reads files"),
     ("label here.wav --out nowhere/labels.csv", 2, "give a file that can be written"),
-    ("mcp /nowhere", 2, "/nowhere is no folder"),
+    ("mcp ./nowhere", 2, "nowhere is no folder"),
     ("serve --host 0.0.0.0", 2, "set --api-key"),
     ("serve --cert x.pem", 2, "needs both"),
     ("serve --cert x.pem --key y.pem", 2, "cannot be used"),
