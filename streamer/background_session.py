@@ -106,10 +106,11 @@ class BackgroundSession:
             raise ValueError(f"{len(pcm)} bytes are no PCM16: each sample has two")
         if not sample_rate or sample_rate != self._last_rate:
             SessionOptions(sample_rate)  # raises ValueError
-            self._rate, self._last_rate = self._rate or sample_rate, sample_rate
-            rates = sample_rate, self._rate
-            is_same = sample_rate == self._rate
-            self._resampler = None if is_same else soxr.ResampleStream(*rates, 1, "int16", QUALITY)
+            self._rate = self._rate or sample_rate
+            self._last_rate = sample_rate
+            self._resampler = None
+            if sample_rate != self._rate:
+                self._resampler = soxr.ResampleStream(sample_rate, self._rate, 1, "int16", QUALITY)
         if self._resampler is not None:
             pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
         if not self._in_turn:  # nothing hears it unless speech begins

@@ -70,7 +70,8 @@ async def describe_recording(
         except ExceptionGroup as errors:
             raise cause_of(errors) from None
         if not found:  # the recording has no sample
-            found = [parts.describe(Closed(0, (), 0.0, 0, False, None), "no_speech", Counts())]
+            nothing = Closed(0, (), 0.0, 0, has_speech=False, last_speech=None)
+            found = [parts.describe(nothing, "no_speech", Counts())]
         described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
         return join_parts(audio.path, described, audio.warning, audio.cut is not None)
 

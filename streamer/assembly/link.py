@@ -127,7 +127,8 @@ class ModelJudge:
     async def finish(self) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
-        closed = Closed(0, rest, mel.maximum, mel.num_samples, True, None)
+        num = mel.num_samples
+        closed = Closed(0, rest, mel.maximum, num, has_speech=True, last_speech=None)
         await self._target.finish(closed, self._turn.weights)
 
     async def judge(self, request: VerifyRequest) -> AsyncGenerator[Verdict | Refusal, None]:

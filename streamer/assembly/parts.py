@@ -107,11 +107,11 @@ def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCut
     return TurnCutter(
         options.sample_rate_hz,
         max_turn_s,
-        options.turn_detection,
-        options.live_update_s,
-        options.is_recording,
-        options.measures or weighs,
-        options.measures,
-        options.encoding,
-        load("coach.live")(options.coach) if options.coach is not None else None,
+        rule=options.turn_detection,
+        live_update_s=options.live_update_s,
+        is_recording=options.is_recording,
+        measures=options.measures or weighs,
+        shows_measures=options.measures,
+        encoding=options.encoding,
+        coach=load("coach.live")(options.coach) if options.coach is not None else None,
     )

@@ -123,13 +123,12 @@ def made_with(config: Config) -> str:
     address of a verifier is left out: it may be a secret."""
     if config.is_away:
         config = replace(config, cloud="elsewhere")
-    named = [
-        f"{each.name} {value}"
-        for each in fields(config)
-        if each.name not in ("mode", *FREE)
-        and (value := getattr(config, each.name)) != each.default
-    ]
-    return ", ".join([f"mode {config.mode}", *named])
+    told = [f"mode {config.mode}"]
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if each.name not in ("mode", *FREE) and value != each.default:
+            told.append(f"{each.name} {value}")
+    return ", ".join(told)
 
 
 def _label_all(
@@ -346,5 +345,6 @@ def _read(whole: bytes, path: Path) -> dict[str, list[Row]]:
             told = f"line {number} of {path} is no row of ours; give another --out, or move it away"
             raise ConfigError(told) from None
         if row.get("error") is None:
-            found[file] = [*(found.get(file, ()) if row.get("interval") else ()), row]
+            earlier = found.get(file, []) if row.get("interval") else []
+            found[file] = [*earlier, row]
     return {f: had for f, had in found.items() if len(had) == (had[0].get("num_intervals") or 1)}

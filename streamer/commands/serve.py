@@ -99,11 +99,11 @@ async def open_server(
     tracing = tracing_of_turns()
     async with opened(config, is_service=True) as describer:
         terms = ServerTerms(
-            options.resume_s,
-            options.live_updates,
-            {each: describer.attributes_in(each) for each in describer.languages},
-            describer.said,
-            coach,
+            hold_s=options.resume_s,
+            live_update_s=options.live_updates,
+            spoken={each: describer.attributes_in(each) for each in describer.languages},
+            may_say=describer.said,
+            coach=coach,
         )
         server = RealtimeServer(tracing(describer.stream), admission, terms)
         server.metrics.build(__version__)

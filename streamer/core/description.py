@@ -214,14 +214,16 @@ def join_parts(
     warning: of the file, such as one that is cut short.
     """
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
-    warnings = [p.warning for p in spoken or parts if p.warning]
-    more = f" (so in {len(warnings)} of {len(parts)} parts)" if len(parts) > 1 else ""
-    told = [warning, *(first + more for first in warnings[:1])]
-    warning = "; ".join(filter(None, told)) or None
+    told = [warning] if warning else []
+    if warnings := [p.warning for p in spoken or parts if p.warning]:
+        more = f" (so in {len(warnings)} of {len(parts)} parts)" if len(parts) > 1 else ""
+        told.append(warnings[0] + more)
+    warning = "; ".join(told) or None
     if len(parts) == 1:
         return replace(parts[0], warning=warning, is_cut=is_cut)
     last = _last_spoken(parts)
     begins = accumulate((p.audio_s for p in parts), initial=0.0)
+    counts = zip(*(astuple(p.counts) for p in parts), strict=True)
     attributes: dict[str, int | None] = {}
     for name in last.attributes:
         said = [level for p in spoken if (level := p.attributes[name]) is not None]
@@ -232,7 +234,7 @@ def join_parts(
         channel=None,
         turn=0,
         text=marks_of(last.language).gap.join(p.text for p in parts if p.text),
-        counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
+        counts=Counts(*map(sum, counts)),
         audio_s=sum(p.audio_s for p in parts),
         attributes=attributes,
         ids=tuple(i for p in parts for i in p.ids),

@@ -135,6 +135,14 @@ class ReplicaHost:
                 print(self._last, file=sys.stderr, flush=True)
 
 
+def _set_environment(is_local: bool) -> None:
+    """Ray reads its settings there when it is imported."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if not is_local and (Path.home() / ".ray" / "auth_token").exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` asks for
+
+
 class RayPlacement:
     """`start`, `restart` and `stop` replicas by name."""
 
@@ -142,10 +150,7 @@ class RayPlacement:
         """Start a local Ray, or join a cluster's. address: local, auto or HOST:PORT. Raises
         ConfigError if there is none, or Ray is not installed."""
         self.is_local = address == LOCAL
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
-        if not self.is_local and (Path.home() / ".ray" / "auth_token").exists():
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` asks for
+        _set_environment(self.is_local)
         if (why := missing("streamer fleet", "ray")) is not None:
             raise ConfigError(why)
         import ray

@@ -68,11 +68,20 @@ class Matrix(NamedTuple):
         rows, inner = x.shape
         y = torch.empty(rows, int(self.size[0]))
         threads = min(num_threads(), max(1, y.numel() * inner // WORTH))
-        own, of = np.array(self.addresses(bias)), self.data.numpy().reshape(-1)[:0]
-        flat, width = x.contiguous().numpy().reshape(-1), y.shape[1]
-        room = room_for(rows, [inner], self.form[0])
-        given = flat, rows, inner, own, of, y.numpy().reshape(-1), width, room, self.form
-        by_all(times, 2, threads, *given)
+        by_all(
+            times,
+            2,
+            threads,
+            x.contiguous().numpy().reshape(-1),
+            rows,
+            inner,
+            np.array(self.addresses(bias)),
+            self.data.numpy().reshape(-1)[:0],
+            y.numpy().reshape(-1),
+            y.shape[1],
+            room_for(rows, [inner], self.form[0]),
+            self.form,
+        )
         return y
 
 
@@ -179,12 +188,22 @@ class FewBitsText(TextModel):
         given = np.empty(rows * max(s.hidden, inner, s.ffn), np.float32)
         wide, change = np.empty(rows * widest, np.float32), np.zeros(rows * s.hidden, np.float32)
         rooms = given, wide, change, room_for(rows, (s.hidden, inner, s.ffn), first.form[0])
-        sizes = s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3]
-        own, of = x.numpy(), first.data.numpy().reshape(-1)[:0]
-        kept = slots.keys.reshape(s.layers, -1), slots.values.reshape(s.layers, -1)
-        rest = self._table, of, slots.angles, kept, rooms, first.form
-        given_x = own.reshape(-1), where, sizes, np.float32(s.eps)
-        by_all(feed, len(self.layers) * PHASES, num_threads(), *given_x, *rest)
+        own = x.numpy()
+        by_all(
+            feed,
+            len(self.layers) * PHASES,
+            num_threads(),
+            own.reshape(-1),
+            where,
+            (s.heads, s.kv_heads, s.head_dim, s.hidden, s.ffn, slots.values.shape[3]),
+            np.float32(s.eps),
+            self._table,
+            first.data.numpy().reshape(-1)[:0],
+            slots.angles,
+            (slots.keys.reshape(s.layers, -1), slots.values.reshape(s.layers, -1)),
+            rooms,
+            first.form,
+        )
         own += change.reshape(own.shape)
         return x
 

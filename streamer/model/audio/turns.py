@@ -113,14 +113,14 @@ class Part:
             self._turn,
             rest,
             maximum,
-            num_taken,
-            has_speech,
-            last_speech,
-            stopped_ms,
-            last_speech_ms,
-            goes_on,
-            partial(measurer.finish, has_speech) if measurer else None,
-            measurer.curves if measurer and shows_measures else None,
+            num_samples=num_taken,
+            has_speech=has_speech,
+            last_speech=last_speech,
+            stopped_ms=stopped_ms,
+            last_speech_ms=last_speech_ms,
+            goes_on=goes_on,
+            measures=partial(measurer.finish, has_speech) if measurer else None,
+            curves=measurer.curves if measurer and shows_measures else None,
             is_quiet=self._has_sound and self._num_loud < LOUD_SAMPLES,
         )
         return [heard, closed] if len(samples) else [closed]
@@ -195,7 +195,8 @@ class TurnCutter:
         padding_ms = rule.prefix_padding_ms + MIN_START_MS + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._part: Part | None = None
-        self._of_part = self._frames if rule else None, measures, live_update_s
+        self._measures = measures
+        self._live_update_s = live_update_s
         self._shows_measures = shows_measures
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
@@ -308,7 +309,8 @@ class TurnCutter:
         """Begin a turn, if none is open, at the session's sample `begin`."""
         if self._part is not None:
             return []
-        self._part = Part(self.num_turns, begin, *self._of_part)
+        frames = None if self._detector is None else self._frames
+        self._part = Part(self.num_turns, begin, frames, self._measures, self._live_update_s)
         self.num_turns += 1
         return [TurnOpened(self.num_turns - 1, at_ms)]
 

@@ -175,12 +175,13 @@ def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
 
 def _proven(card: ModelCard) -> dict[Any, Thresholds]:
     """Its gate; a promise that names no languages was made for its own sentences."""
-    return {
-        name: replace(of, promise=with_changed(p, languages=p.languages or (card.language,)))
-        if (p := of.promise)
-        else of
-        for name, of in card.gate.items()
-    }
+    gate: dict[Any, Thresholds] = {}
+    for name, thresholds in card.gate.items():
+        promise = thresholds.promise
+        if promise is not None:
+            promise = with_changed(promise, languages=promise.languages or (card.language,))
+        gate[name] = replace(thresholds, promise=promise)
+    return gate
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:

@@ -327,9 +327,7 @@ def _extended(
         raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
     if asked.pitch_reference is not None and not asked.events:
         raise ValueError("pitch_reference needs events; set events to true as well")
-    coach: CoachOptions | None = None
-    if asked.coach is not False:
-        coach = load("coach").of({} if asked.coach is True else asked.coach, terms.coach)
+    coach = _coach_of(asked.coach, terms)
     language = asked.language and _one_of("language", asked.language, terms.spoken)
     options = replace(
         options,
@@ -342,6 +340,13 @@ def _extended(
     )
     # the coach's thresholds are in the options
     return options, msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)
+
+
+def _coach_of(asked: bool | dict[str, Any], terms: ServerTerms) -> CoachOptions | None:
+    """None: no coach. Raises ValueError."""
+    if asked is False:
+        return None
+    return load("coach").of({} if asked is True else asked, terms.coach)
 
 
 def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions:

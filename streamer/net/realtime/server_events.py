@@ -39,8 +39,13 @@ def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Exte
     rate, found = options.sample_rate_hz, options.turn_detection
     vad = None
     if found is not None:
-        numbers = (found.threshold, found.prefix_padding_ms, found.silence_ms)
-        vad = c.Vad("server_vad", *numbers, options.answers_itself, interrupt_response=False)
+        vad = c.Vad(
+            threshold=found.threshold,
+            prefix_padding_ms=found.prefix_padding_ms,
+            silence_duration_ms=found.silence_ms,
+            create_response=options.answers_itself,
+            interrupt_response=False,
+        )
     # The client's strict types allow 24000 alone, so any other rate stands in our extension.
     format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)
     heard = c.AudioConfig(c.AudioInput(format, vad))

@@ -206,9 +206,16 @@ class Service(ABC):
             case "/readyz":
                 return answer(503, "draining\n") if a.is_draining else answer(200, "ready\n")
             case "/statusz":
-                taken, limit = a.num_sessions, a.max_sessions
-                who = a.replica, self.kind, os.getpid()
-                return answer_json(ReplicaStatus(*who, a.is_draining, taken, limit, self.lag_s))
+                status = ReplicaStatus(
+                    name=a.replica,
+                    kind=self.kind,
+                    pid=os.getpid(),
+                    is_draining=a.is_draining,
+                    taken=a.num_sessions,
+                    limit=a.max_sessions,
+                    lag_s=self.lag_s,
+                )
+                return answer_json(status)
             case "/metrics":
                 return answer(200, self.metrics.text())
         return self._files.get(path)
