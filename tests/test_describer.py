@@ -1,14 +1,13 @@
 """The public API on real files: live audio, parts of long recordings, measures."""
 
-import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
-from processes import run_here
-from speech import RATE_HZ, pcm, recording, speech, wav
+from sessions import turn_of
+from speech import RATE_HZ, recording, speech, wav
 
 from streamer import Describer, Description, SpeechMeasures, TextDelta
 from streamer.audio.file import AudioError
@@ -34,9 +33,7 @@ async def test_deltas_are_the_text_and_grow_however_fast_it_is_drafted(
     async with Describer.open(mode=mode, k=4, **tiny_models) as describer:
         result = await describer.describe(samples[0], deltas.append)
         async with describer.session(16_000) as session:
-            await session.feed(pcm(speech(4, 1)))
-            await session.commit()
-            live = [event async for event in session if isinstance(event, TextDelta)]
+            live = [e for e in await turn_of(session, speech(4, 1)) if isinstance(e, TextDelta)]
     assert result.text == "".join(delta.text for delta in deltas)
     assert result.ids == tuple(token for delta in deltas for token in delta.ids)
     assert max(len(delta.ids) for delta in [*deltas, *live]) <= most
@@ -87,9 +84,7 @@ async def test_the_attributes_that_a_recording_and_a_session_ask_for(samples):
             assert d.said == ATTRIBUTES[:-1]
             found = [await d.describe(samples[0]), await d.describe(samples[0], attributes="rate")]
             async with d.session(attributes="timbre, pitch") as session:
-                await session.feed(pcm(recording(0)))
-                await session.commit()
-                found += [event async for event in session if isinstance(event, Description)]
+                found.append((await turn_of(session, recording(0)))[-1])
             named = [[n for n, level in r.attributes.items() if level is not None] for r in found]
             assert named == [list(d.said), ["rate"], ["pitch", "timbre"]]
             assert [one.stop_reason for one in found] == ["sentence"] * 3
@@ -123,20 +118,6 @@ async def test_a_long_recording_is_described_in_parts(edge, tmp_path):
     assert [of_s for _, of_s in heard] == [pytest.approx(130, abs=0.01)] * len(heard)
     steps = np.diff([0.0, *(heard_s for heard_s, _ in heard), 130.0])
     assert (steps < 7).all()
-
-
-def test_a_clipped_recording_says_so_once_with_and_without_its_numbers(tmp_path):
-    clipped = wav(tmp_path / "clipped.wav", np.clip(30 * recording(1), -1, 1))
-    words = ("describe", clipped, "--mode", "edge", "--language", "en")
-    said = f"streamer: {clipped}: clipped: "
-    for more in ((), ("--timeline", tmp_path / "curves.json")):
-        _, out, err = run_here(*words, *more)
-        assert ("clipped" in out, err.count(said), err.count("\n")) == (False, 1, 1)
-    assert run_here(*words, "--quiet")[2] == ""
-    _, out, err = run_here(*words, "--measures")
-    assert (out.count("! clipped: "), err) == (1, "")
-    row = json.loads(run_here(*words, "--json")[1])
-    assert (row["measures"], row["warning"].startswith("clipped: ")) == (None, True)
 
 
 def test_a_table_has_words_units_errors_dashes_and_warnings():

@@ -68,8 +68,6 @@ def test_impossible_calls_raise(options, samples, tmp_path):
     for name in ("channel", "track"):
         with pytest.raises(AudioError, match=f"there is no {name} '0'"):
             streamer.describe(samples[0], **options, **{name: "0"})
-    with pytest.raises(ConfigError, match="not both"):
-        streamer.describe("a.wav", Config(), mode="edge")
     with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):
         streamer.describe_many(["a.wav"], jobs=0)
     with pytest.raises(streamer.ModelError, match=r"config\.json"):
@@ -153,6 +151,8 @@ def test_no_word_is_sure_beside_a_warning_that_its_measure_is_wrong(plain):
         ({"clipped_share": 0.1}, {"loudness", "timbre", "arousal"}),
         ({"snr_db": 5.0}, {"rate", "variation", "pauses", "timbre", "arousal"}),
         ({"level_dbfs": -60.0}, {"loudness"}),  # a number of another level
+        ({"rate_syllables_per_s": 1.2}, {"rate", "arousal"}),
+        ({"snr_db": None}, set()),
     ):
         found = replace(plain, measures=replace(plain.measures, **changed))
         readings = readings_of(found)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 from patience import until
-from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free
+from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free, turn_of
 from speech import pcm, recording, speech
 
 from bench.arms import models_of, opened
@@ -82,10 +82,12 @@ async def test_voice_activity_makes_turns(options):
         mine = [event for event in events if getattr(event, "turn", None) == turn]
         for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta):
             assert any(isinstance(event, kind) for event in mine), kind
-    stopped = next(event for event in events if isinstance(event, SpeechStopped))
-    description = next(event for event in events if isinstance(event, Description))
-    assert description.ttft_from_speech_ms > 500 - 32
+    firsts = (SpeechStarted, SpeechStopped, Description)
+    started, stopped, said = (next(e for e in events if isinstance(e, kind)) for kind in firsts)
+    assert said.ttft_from_speech_ms > 500 - 32
     assert stopped.at_ms - stopped.last_speech_ms == 500
+    # with its padding, and the silence that ended it
+    assert said.audio_s == pytest.approx((stopped.at_ms - started.at_ms) / 1000)
 
 
 async def one_more_event(session):
@@ -129,16 +131,12 @@ async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options
     ):
         await silent.feed(pcm(speech(0.5, 1)))
         await until(lambda: not slots_free(describer._models)[0])
-        await session.feed(pcm(speech(2, 1)))
-        await session.commit()
-        failed = [event async for event in session][-1]
+        failed = (await turn_of(session, speech(2, 1)))[-1]
         assert isinstance(failed, TurnFailed)
         assert "other streams have held every KV slot" in failed.message
         await silent.commit()
         [event async for event in silent]
-        await session.feed(pcm(speech(2, 1)))
-        await session.commit()
-        assert isinstance([event async for event in session][-1], Description)
+        assert isinstance((await turn_of(session, speech(2, 1)))[-1], Description)
         assert set(slots_free(describer._models)) == {1}
 
 
@@ -169,9 +167,8 @@ async def test_nothing_to_commit_and_clear(options):
             with pytest.raises(NothingToCommit):
                 await session.commit()
             await session.feed(b"")
-            await session.feed(pcm(np.zeros(8_000, np.float32)))
-            await session.commit()
-            assert [event async for event in session][-1].stop_reason == "no_speech"
+            (*_, silent) = await turn_of(session, np.zeros(8_000, np.float32))
+            assert silent.stop_reason == "no_speech"
             await session.end()
             assert [event async for event in session] == []
             late = [partial(session.feed, b"\0\0"), session.commit, session.answer, session.clear]
@@ -206,14 +203,10 @@ async def test_one_turns_failure_is_its_own(options):
     async with opened(models) as parts:
         fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))
         async with open_stream(fails, SessionOptions()) as session:
-            kinds = []
-            for _ in range(2):
-                await session.feed(pcm(speech(2, 1)))
-                await session.commit()
-                kinds.append([event async for event in session][-1])
-        assert isinstance(kinds[0], TurnFailed)
-        assert kinds[0].message == "RuntimeError: the drafter fell over"
-        assert isinstance(kinds[1], Description)
+            failed, again = [(await turn_of(session, speech(2, 1)))[-1] for _ in range(2)]
+        assert isinstance(failed, TurnFailed)
+        assert failed.message == "RuntimeError: the drafter fell over"
+        assert isinstance(again, Description)
         assert set(slots_free(models)) == {4}
 
 

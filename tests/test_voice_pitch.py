@@ -6,9 +6,10 @@ import soundfile
 import soxr
 from places import SAMPLES
 from processes import run_here
+from sessions import turn_of
 
 import streamer
-from streamer import Describer, Description
+from streamer import Describer
 
 RATE_HZ = 16_000
 
@@ -52,29 +53,20 @@ def test_auto_is_the_median_of_a_recording_s_turns(usual, higher):
     assert single.voice_pitch is None
 
 
-async def turns_of(session, turns):
-    found = []
-    for samples in turns:
-        await session.feed((samples * 32_767).astype("<i2").tobytes())
-        await session.commit()
-        found += [event async for event in session if isinstance(event, Description)]
-    return [each.voice_pitch for each in found]
-
-
 async def test_a_session_learns_the_voice_from_its_turns_or_its_coach(usual, higher):
     samples, hz = usual
     known = streamer.Baseline(4.8, hz * 1.3, 2.5, -21, 0.1, 30, -27, 1.75, 0.25, 0.2, -0.1, 0.22)
     async with Describer.open(mode="edge") as d:
         async with d.session(RATE_HZ, measures=True, pitch_reference="auto") as session:
-            first, second, third = await turns_of(session, [samples, samples, higher])
+            turns = [(await turn_of(session, each))[-1] for each in (samples, samples, higher)]
         coach = streamer.Coach(baseline=known)
-        async with d.session(
-            RATE_HZ, measures=True, pitch_reference="auto", coach=coach
-        ) as session:
-            (coached,) = await turns_of(session, [samples])
+        options = {"measures": True, "pitch_reference": "auto", "coach": coach}
+        async with d.session(RATE_HZ, **options) as session:
+            coached = (await turn_of(session, samples))[-1].voice_pitch
         with pytest.raises(ValueError, match="needs measures"):
             async with d.session(RATE_HZ, pitch_reference=180.0):
                 pass
+    first, second, third = (each.voice_pitch for each in turns)
     assert first is None
     assert (second.level, third.level) == (2, 3)
     assert (coached.reference, coached.level) == ("baseline", 0)

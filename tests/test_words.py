@@ -23,18 +23,18 @@ from streamer.recording import chunks_of
 FAST, SLOW = (str(ROOT / "samples" / f"{name}.wav") for name in ("fast_loud", "slow_soft"))
 
 
-async def said(mode, measures=True, **options):
-    async with Describer.open(mode=mode, **options) as describer:
-        return await describer.describe(SLOW, measures=measures)
+async def described(file, measures=True, **options):
+    async with Describer.open(**options) as describer:
+        return await describer.describe(file, measures=measures)
 
 
 async def test_measures_that_are_sure_decide_in_each_mode():
     """The models miss the short pause of this recording."""
-    free = await said("exact", words="models")
+    free = await described(SLOW, mode="exact", words="models")
     texts = {}
     for mode in ("edge", "gated", "exact", "cloud"):
-        found = await said(mode)
-        unshown = await said(mode, measures=False)
+        found = await described(SLOW, mode=mode)
+        unshown = await described(SLOW, mode=mode, measures=False)
         assert (unshown.text, unshown.measures) == (found.text, None)
         assert unshown.confidence == found.confidence
         levels = {n: level for n, level in levels_of(found.measures).items() if n != "arousal"}
@@ -58,7 +58,7 @@ async def pauses_so_far(**options):
 
 
 async def test_live_updates_are_held_to_the_measures_too():
-    levels = levels_of((await said("edge")).measures)
+    levels = levels_of((await described(SLOW, mode="edge")).measures)
     assert await pauses_so_far() == levels["pauses"]
     assert await pauses_so_far(words="models") < levels["pauses"]
 
@@ -149,11 +149,6 @@ async def test_a_recording_too_soft_to_be_heard_is_told():
         long = np.concatenate([voice] * 16 + [1e-3 * np.tile(samples, 25)]).astype(np.float32)
         found = await describer.describe((long, RATE_HZ))
         assert (len(found.parts) > 1, found.parts[-1].text, found.warning) == (True, "", None)
-
-
-async def described(file, **options):
-    async with Describer.open(**options) as describer:
-        return await describer.describe(file, measures=True)
 
 
 def by_hand(file, ids, role, measures):

@@ -26,16 +26,6 @@ def another_cloud(tmp_path):
     return directory
 
 
-def warned(**options):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        models = Models(Config(**options))
-        models.load()
-        for _ in range(2):
-            models.check_promise(models.plan.rules)
-    return [str(one.message) for one in caught if one.category is PromiseWarning]
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -49,7 +39,13 @@ def warned(**options):
     ],
 )
 def test_what_the_promise_was_not_made_for_warns_once(options, told):
-    found = warned(**options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        models = Models(Config(**options))
+        models.load()
+        for _ in range(2):
+            models.check_promise(models.plan.rules)
+    found = [str(one.message) for one in caught if one.category is PromiseWarning]
     assert len(found) == (told is not None)
     assert all(f"was not made for {told}; leave that out" in line for line in found)
 

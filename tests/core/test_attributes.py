@@ -1,6 +1,8 @@
-"""Sentences read back into levels, and how sure each level is."""
+"""Sentences read back into levels, how sure each level is; forms of text in both languages."""
 
 import math
+import re
+from string import Formatter
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from streamer.core.attributes import (
     parse,
 )
 from streamer.core.rules.settings import ALL
+from streamer.core.text.chinese import texts
 
 PHRASES = {
     "rate": [
@@ -129,3 +132,20 @@ def test_what_is_not_known_is_not_told():
     assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
     assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
     assert masses_of([], SPOKEN) == {}
+
+
+FORMS = texts()["words"] | texts()["warnings"]
+ENGLISH = re.compile("[A-Za-z]{2,}")
+
+
+def slots(form):
+    """(number, format) of each value that a form takes, in the order of the values."""
+    fields = [(name, spec) for _, name, spec, _ in Formatter().parse(form) if name is not None]
+    return sorted((int(name or i), spec) for i, (name, spec) in enumerate(fields))
+
+
+@pytest.mark.parametrize("english", FORMS)
+def test_a_form_takes_the_same_values_in_both_languages(english):
+    chinese = FORMS[english]
+    assert slots(english) == slots(chinese)
+    assert not ENGLISH.search(re.sub(r"auto|HZ|--\w+|\.\w+|gated|\{.*?\}", "", chinese))

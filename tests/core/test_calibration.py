@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.calibration import (
-    Block,
-    Path,
-    at,
-    certify,
-    losses_of,
-    num_needed,
-    paths_of,
-    safe_index,
-)
+from streamer.core import calibration
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Plan, Signal, Verdict, VerifyRequest, fires
 from streamer.core.decoding.sequence import Sequence
@@ -40,7 +31,7 @@ def realised(risk, confidence, n, trials, seed):
     truth = clips(np.random.default_rng(0), 50_000).mean(axis=0)
     fresh, means = [], []
     for _ in range(trials):
-        index = safe_index(clips(chance, n), risk, confidence)
+        index = calibration.safe_index(clips(chance, n), risk, confidence)
         fresh.append(0.0 if index is None else clips(chance, 1)[0, index])
         means.append(0.0 if index is None else truth[index])
     return np.array(fresh), np.array(means)
@@ -68,22 +59,26 @@ def test_with_confidence_few_calibrations_are_above_the_risk():
 
 
 def test_num_needed_is_what_is_needed():
-    assert num_needed(0.02) == 49
-    assert num_needed(0.5) == 1
+    assert calibration.num_needed(0.02) == 49
+    assert calibration.num_needed(0.5) == 1
     for risk in (0.01, 0.04, 0.2):
         for confidence in (0.0, 0.9):
-            n = num_needed(risk, confidence)
-            assert safe_index(np.zeros((n, 1)), risk, confidence) == 0
+            n = calibration.num_needed(risk, confidence)
+            assert calibration.safe_index(np.zeros((n, 1)), risk, confidence) == 0
             if n < 400:  # beyond, it is found in steps of half a percent
-                assert n == 1 or safe_index(np.zeros((n - 1, 1)), risk, confidence) is None
-    assert num_needed(0.04, 0.9) > num_needed(0.04)
+                assert (
+                    n == 1 or calibration.safe_index(np.zeros((n - 1, 1)), risk, confidence) is None
+                )
+    assert calibration.num_needed(0.04, 0.9) > calibration.num_needed(0.04)
 
 
 def test_no_threshold_is_better_than_a_broken_promise():
-    assert safe_index(np.ones((200, 3)), 0.05) is None
-    assert safe_index(np.zeros((10, 3)), 0.05) is None, "ten clips cannot promise a twentieth"
-    assert safe_index(np.zeros((200, 3)), 0.05) == 2
-    assert safe_index(np.repeat([[0.0, 0.04, 0.06]], 500, axis=0), 0.05) == 1
+    assert calibration.safe_index(np.ones((200, 3)), 0.05) is None
+    assert calibration.safe_index(np.zeros((10, 3)), 0.05) is None, (
+        "ten clips cannot promise a twentieth"
+    )
+    assert calibration.safe_index(np.zeros((200, 3)), 0.05) == 2
+    assert calibration.safe_index(np.repeat([[0.0, 0.04, 0.06]], 500, axis=0), 0.05) == 1
 
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "高", "低"]
@@ -128,7 +123,7 @@ class Toy:
         ids, signals = self.block(prefix)
         is_forced = fires(math.inf, VOCABULARY, prefix, ids, signals)
         doubt = math.inf if is_forced else max(signal.entropy for signal in signals)
-        return Block(tuple(ids), doubt, *self.verdict(prefix, ids))
+        return calibration.Block(tuple(ids), doubt, *self.verdict(prefix, ids))
 
 
 def really(toy, threshold):
@@ -157,7 +152,7 @@ def really(toy, threshold):
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(3, 9))
 def test_every_path_is_what_gated_mode_does(seed, k, agreement):
     toy = Toy(seed, k, agreement)
-    paths = paths_of(toy.block_at, VOCABULARY, RULES)
+    paths = calibration.paths_of(toy.block_at, VOCABULARY, RULES)
     leasts = [path.least for path in paths]
     assert leasts == sorted(set(leasts), reverse=True)
     assert leasts[-1] == -math.inf
@@ -174,15 +169,15 @@ def test_every_path_is_what_gated_mode_does(seed, k, agreement):
 
 def turn(*blocks):
     """A turn of independent blocks (doubt, changed), at every threshold, falling."""
-    made = [Block((1, 2), doubt, 1 if changed else 2, 3) for doubt, changed in blocks]
+    made = [calibration.Block((1, 2), doubt, 1 if changed else 2, 3) for doubt, changed in blocks]
     levels = sorted({doubt for doubt, _ in blocks}, reverse=True)
-    return [Path(least, (), tuple(made)) for least in [*levels, -math.inf]]
+    return [calibration.Path(least, (), tuple(made)) for least in [*levels, -math.inf]]
 
 
 def test_a_clips_loss_is_over_all_blocks_of_all_its_turns():
     long = [turn((0.1, False), (0.3, True)), turn((0.2, True), (0.9, True), (0.4, False))]
     np.testing.assert_allclose(
-        losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
+        calibration.losses_of([long], np.array([0.05, 0.2, 0.35, 1.0])), [[0.0, 0.2, 0.4, 0.6]]
     )
-    assert certify([long], "fluent", 4, 0.65, 0.0).skipped == pytest.approx(0.4)
-    assert len(at(long[0], 0.25).uploaded) == 1
+    assert calibration.certify([long], "fluent", 4, 0.65, 0.0).skipped == pytest.approx(0.4)
+    assert len(calibration.at(long[0], 0.25).uploaded) == 1

@@ -1,4 +1,4 @@
-"""The whole recipe in miniature; phones of a text for the syllable network."""
+"""The whole recipe in miniature."""
 
 import importlib
 import json
@@ -11,9 +11,7 @@ from people import FILTERS, clone_into
 
 from pipelines.embedded import people, recordings, synthesis, train
 from pipelines.embedded.people_held import half
-from pipelines.embedded.phones import NUM_NUCLEI, phones
 from pipelines.embedded.rate_fit import is_apart
-from pipelines.embedded.syllables import count
 from streamer.core.measures.density import WEIGHTS
 from streamer.model.thinker import load
 
@@ -92,22 +90,3 @@ def test_the_recipe_from_nothing(clones, done, tmp_path):
     train.train(args)
     assert len(done) < 2 * len(first), "finished stages are skipped"
     assert {file: file.stat().st_mtime_ns for file in kept} == kept, "finished work is kept"
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("The little boy could not hear every bottle of water.", "en"),
-        ("快点，比赛马上就要开始了", "zh-CN"),
-        ("Wir haben keine neue Idee.", "de"),
-        ("Я считаю", "ru"),
-        ("Una storia di noi, ma che paura!", "it"),
-        ("Võimalus kaitseb head meest.", "et"),
-        ("Có khi nào nó theo thật", "vi"),
-        ("muli mutya ssebo", "lg"),
-    ],
-)
-def test_phones_have_a_nucleus_for_each_syllable(text, language):
-    found = phones(text, language)
-    assert sum(index <= NUM_NUCLEI for index in found) == count(text, language)
-    assert 0 not in found

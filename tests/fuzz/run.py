@@ -14,8 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(ROOT)]
 with atheris.instrument_imports(include=["streamer", "tomllib", "json", "targets"]):
-    from targets import CORPUS, TARGETS
-from mutate import mutate  # noqa: E402
+    from targets import CORPUS, TARGETS, mutate
 
 CACHE = ROOT / ".cache" / "fuzz"
 WHOLE = 0.7  # of mutations that keep an input's form, where its kind is known

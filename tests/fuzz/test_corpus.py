@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from mutate import KINDS, mutate
 from processes import ended
-from targets import CORPUS, TARGETS
+from targets import CORPUS, KINDS, TARGETS, mutate
 
 RUN = Path(__file__).parent / "run.py"
 

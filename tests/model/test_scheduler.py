@@ -9,7 +9,7 @@ from speech import recording
 
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.decoding import IncrementalDrafter
-from streamer.model.engines.engine import Row
+from streamer.model.engines.engine import Row, SlotsFull
 from streamer.model.listener import Listener
 from streamer.model.offline import items_of
 from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
@@ -48,15 +48,12 @@ def sentence(thinker, seed, listener):
     return listener.sequence.answer
 
 
-def alone(thinker, seed):
-    listener = Listener(thinker)
-    ids = drive(thinker.engine, sentence(thinker, seed, listener))
-    listener.close()
-    return ids
-
-
 def test_ids_alone_equal_ids_in_company(thinker):
-    wanted = {seed: alone(thinker, seed) for seed in range(4)}
+    wanted = {}
+    for seed in range(4):
+        listener = Listener(thinker)
+        wanted[seed] = drive(thinker.engine, sentence(thinker, seed, listener))
+        listener.close()
     rounds, listeners, jobs, found, number = StepScheduler(thinker.engine), {}, {}, {}, 0
     comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}
 
@@ -86,6 +83,18 @@ def test_ids_alone_equal_ids_in_company(thinker):
     for listener in listeners.values():
         listener.close()
     assert thinker.engine.num_free == 6
+
+
+def test_slots_are_bounded_and_come_back(thinker):
+    engine = thinker.engine
+    taken = [engine.open() for _ in range(6)]
+    with pytest.raises(SlotsFull, match="6 KV slots"):
+        engine.open()
+    for slot in taken:
+        engine.close(slot)
+    assert engine.num_free == 6
+    with pytest.raises(KeyError):
+        engine.close(0)
 
 
 def next_ids(listener, n):

@@ -1,11 +1,11 @@
-"""Whole turns on real architecture: streamed == whole, edge == transformers' generate()."""
+"""Whole turns on real architecture: streamed == whole == transformers; generate() drafts."""
 
 import numpy as np
 import pytest
 import torch
 from answers import answer
 from speech import cuts, recording, speech
-from stock import generated, inputs_of
+from stock import inputs_of
 
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Rules, Sampling
@@ -21,17 +21,6 @@ from streamer.model.thinker import load
 @pytest.fixture(scope="module")
 def pair(tiny_pair):
     return load(str(tiny_pair[0]), "edge"), load(str(tiny_pair[1]), "cloud")
-
-
-@pytest.fixture(scope="module")
-def stock_edge(tiny_pair):
-    return load_stock(tiny_pair[0])
-
-
-def told(*arguments, **more):
-    """(ids, stop reason, the Description with its counts) of one turn."""
-    found = answer(*arguments, **more)
-    return list(found.ids), found.stop_reason, found
 
 
 def heard(thinker, samples, pieces, provisional=False):
@@ -70,32 +59,15 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     many.close()
 
 
-SETTINGS = [
-    (Rules(), Sampling()),
-    (Rules.off(max_new_tokens=40), Sampling()),
-    (Rules(), Sampling(temperature=1.0, seed=5)),
-    (Rules(ngram=2, min_new_tokens=4), Sampling(temperature=0.8, top_p=0.9, seed=6)),
-]
-
-
-@pytest.mark.parametrize(("rules", "sampling"), SETTINGS)
-def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampling):
-    edge, samples = pair[0], recording(2)
-    ours, reason, _ = told(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
-    out = generated(stock_edge, edge, samples, rules, sampling)
-    if reason in ("eos", "loop"):
-        out = out[:-1]  # generate() keeps the id that stopped it
-    assert ours == out
-
-
-def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
+def test_the_generate_drafter_keeps_exact_mode_exact(pair, tiny_pair):
     edge, cloud = pair
-    samples, plan = recording(3)[: 16_000 * 3], Plan(mode="exact", k=3)
-    wanted, *_ = told(None, cloud, Plan(mode="cloud"), Sampling(), samples)
+    samples, stock = recording(3)[: 16_000 * 3], load_stock(tiny_pair[0])
+    wanted = answer(None, cloud, Plan(mode="cloud"), Sampling(), samples)
 
     def generating(drafter):
-        return GenerateDrafter(drafter.listener, stock_edge)
+        return GenerateDrafter(drafter.listener, stock)
 
-    got, _, counts = told(edge, cloud, plan, Sampling(), samples, before=generating)
-    assert got == wanted
-    assert counts.n_drafted > 0
+    plan = Plan(mode="exact", k=3)
+    found = answer(edge, cloud, plan, Sampling(), samples, before=generating)
+    assert found.ids == wanted.ids
+    assert found.counts.n_drafted > 0

@@ -13,15 +13,11 @@ class CountingRounds:
     """Steps are (number of rounds, result); a round takes a moment, as an engine step does."""
 
     def __init__(self):
-        self.left, self.widths, self.dropped = {}, [], []
+        self.left, self.widths = {}, []
         self.threads = set()
 
     def add(self, job):
         self.left[job] = list(job.steps)
-
-    def drop(self, job):
-        self.dropped.append(job)
-        self.left.pop(job, None)
 
     def __len__(self):
         return len(self.left)
@@ -63,14 +59,3 @@ def test_many_callers_share_rounds_and_get_their_own_results(backend):
     assert max(rounds.widths) > 4, "ready rows of many streams go into one round"
     assert len(rounds.threads) == 1
     assert rounds.threads != {threading.get_ident()}
-
-
-async def test_a_cancelled_caller_waits_until_its_steps_are_let_go():
-    rounds = CountingRounds()
-    async with Batcher(rounds, "test") as batcher:
-        async with anyio.create_task_group() as group:
-            group.start_soon(batcher.submit, (10**9, "never"))
-            assert await batcher.submit((3, "other")) == "other"
-            group.cancel_scope.cancel()
-        assert (len(rounds.dropped), len(rounds)) == (1, 0)
-        assert await batcher.submit((1, "lives")) == "lives"

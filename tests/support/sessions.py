@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from speech import RATE_HZ
+from speech import RATE_HZ, pcm
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 
@@ -53,6 +53,13 @@ class Passing:
 def slots_free(models):
     """KV slots of each model."""
     return [thinker.engine.num_free for thinker in models.pair if thinker is not None]
+
+
+async def turn_of(session, samples):
+    """The events of one turn: these samples [n], then a commit."""
+    await session.feed(pcm(samples))
+    await session.commit()
+    return [event async for event in session]
 
 
 async def feed_in_pieces(session, data, seed):

@@ -19,30 +19,6 @@ PROMPT = {"prefix": words.PREFIX, "suffix": words.SUFFIXES["zh"]}
 CARD = {"version": 1, "name": "tiny", "prompt": PROMPT, "max_turn_s": 60}
 
 
-def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:
-    """A small config; `seed_size` scales the widths, `vocab` pads the vocabulary."""
-    found = config(Size(32, 2, 2, 32 * seed_size, 2, 2 * seed_size, 48, (2, 3, 3)))
-    if vocab is not None:
-        found.text_config.vocab_size = vocab
-    return found
-
-
-def random_thinker(config: Any, seed: int) -> Any:
-    """Weights wide enough that logits differ clearly: no near ties."""
-    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
-
-    torch.manual_seed(seed)
-    model = Stock(config).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() > 1:
-                is_table = "embed_tokens" in name
-                weight.normal_(0.0, 0.3 if is_table else 1.0 / weight[0].numel() ** 0.5)
-            elif name.endswith("bias"):
-                weight.normal_(0.0, 0.1)
-    return model
-
-
 def save_tiny(
     directory: Path,
     seed: int,
@@ -50,9 +26,26 @@ def save_tiny(
     vocab: int | None = None,
     card: Mapping[str, Any] = CARD,
 ) -> Path:
-    """A thinker alone, one shard, with its tokenizer and card."""
+    """A thinker alone, one shard, with its tokenizer and card.
+
+    seed_size scales the widths, vocab pads the vocabulary. Weights are wide enough that logits
+    differ clearly: no near ties.
+    """
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
+
     directory.mkdir(parents=True, exist_ok=True)
-    random_thinker(thinker_config(seed_size, vocab), seed).save_pretrained(directory)
+    sizes = config(Size(32, 2, 2, 32 * seed_size, 2, 2 * seed_size, 48, (2, 3, 3)))
+    sizes.text_config.vocab_size = vocab or sizes.text_config.vocab_size
+    torch.manual_seed(seed)
+    model = Stock(sizes).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1:
+                is_table = "embed_tokens" in name
+                weight.normal_(0.0, 0.3 if is_table else 1.0 / weight[0].numel() ** 0.5)
+            elif name.endswith("bias"):
+                weight.normal_(0.0, 0.1)
+    model.save_pretrained(directory)
     words.save(directory)
     (directory / "streamer.json").write_text(json.dumps(card, ensure_ascii=False), encoding="utf-8")
     return directory

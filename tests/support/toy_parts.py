@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import anyio
 import numpy as np
@@ -104,24 +105,18 @@ class ToyHearer:
         pass
 
 
-class ToySteps:
-    """A ToyDrafter's work as steps."""
-
-    def __init__(self, drafter):
-        self._drafter = drafter
-
-    def draft(self, n, most=0):
-        yield
-        return self._drafter.draft(n)
-
-
 def toy_parts(decoding, cloud):
     """cloud: a link to a verifier elsewhere, or None."""
     plan, sampling = decoding.plan, decoding.sampling
 
     def drafter(edge, rules, sampling, weights):
-        chance = random.Random(0)
-        return ToySteps(ToyDrafter(edge.stream, VOCABULARY, rules, sampling, "model", chance))
+        toy = ToyDrafter(edge.stream, VOCABULARY, rules, sampling, "model", random.Random(0))
+
+        def draft(n, most=0):  # as steps
+            yield
+            return toy.draft(n)
+
+        return SimpleNamespace(draft=draft)
 
     edge = Side(AtOnce(), lambda language: ToyHearer()) if plan.mode != "cloud" else None
     nothing = {"updates": None, "phrases": {}, "level_names": {}, "is_measured": False}

@@ -1,4 +1,6 @@
-"""Telephone codes, the filter of 0 Hz, and the high band that is guessed at a low rate."""
+"""Telephone codes, the filter of 0 Hz, the high band that is guessed at a low rate; what is heard
+of a turn depends on its sound alone: not on the cut, nor on what is around it.
+"""
 
 import io
 
@@ -10,7 +12,8 @@ import speech
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SILENT_SAMPLES, OffsetFilter, from_g711, on_grid
+from streamer.core.audio import trim
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, from_g711, on_grid
 from streamer.core.audio.telephone import TELEPHONE_HZ, HighBand
 
 SECOND = SAMPLE_RATE_HZ
@@ -34,24 +37,6 @@ def test_no_cut_changes_a_bit(cuts, offset):
     assert np.array_equal(np.concatenate(pieces), OffsetFilter().push(whole))
 
 
-@pytest.mark.parametrize("offset", [0.5, 0.01, -0.003])
-def test_an_offset_from_the_first_sample_on_leaves_nothing(offset):
-    constant = np.full(SECOND, offset, np.float32)
-    assert np.abs(OffsetFilter().push(constant)).max() <= 1 / 32768
-    shifted = OffsetFilter().push(on_grid(NOISE + np.float32(offset)))
-    assert np.abs(shifted - OffsetFilter().push(NOISE)).max() <= 2 / 32768
-
-
-@pytest.mark.parametrize("offset", [0.0, 0.01])
-def test_digital_silence_stays_so_and_changes_nothing_after_it(offset):
-    sound, silence = on_grid(NOISE + np.float32(offset)), np.zeros(5 * SECOND + 219, np.float32)
-    found = OffsetFilter().push(np.concatenate([silence, sound, silence]))
-    begin, end = len(silence), len(silence) + len(sound)
-    assert np.array_equal(found[begin:end], OffsetFilter().push(sound))
-    assert not found[:begin].any()
-    assert not found[end + SILENT_SAMPLES :].any()
-
-
 @pytest.mark.parametrize("hz", [60, 83, 100, 250, 1000])
 def test_a_voice_keeps_its_level(hz):
     tone = np.sin(2 * np.pi * hz * np.arange(2 * SECOND) / SECOND).astype(np.float32) / 2
@@ -59,28 +44,96 @@ def test_a_voice_keeps_its_level(hz):
     assert 20 * np.log10(found.std() / tone[SECOND:].std()) == pytest.approx(0, abs=0.2)
 
 
-RATE_HZ = 16_000
-
-
-def narrow(samples):
-    """As 8 kHz sound."""
-    low = soxr.resample(samples, RATE_HZ, TELEPHONE_HZ)
-    return soxr.resample(low, TELEPHONE_HZ, RATE_HZ, "MQ")
-
-
-def level_db(samples, low_hz, high_hz):
-    power = np.abs(np.fft.rfft(samples)) ** 2
-    hz = np.fft.rfftfreq(len(samples), 1 / RATE_HZ)
-    return 10 * np.log10(power[(hz >= low_hz) & (hz < high_hz)].mean())
-
-
 def test_a_voice_is_nearly_as_bright_as_it_was():
     """In each second of recordings, above what a telephone lets pass."""
-    off = []
+    off, high = [], np.fft.rfftfreq(SECOND, 1 / SECOND) >= 3_800
     for index in range(4):
         samples = speech.recording(index)
-        both = HighBand().push(narrow(samples), is_last=True), samples
-        for at in range(0, len(samples) - RATE_HZ, RATE_HZ):
-            found, was = (level_db(x[at : at + RATE_HZ], 3_800, 8_000) for x in both)
+        narrow = soxr.resample(samples, SECOND, TELEPHONE_HZ)
+        narrow = soxr.resample(narrow, TELEPHONE_HZ, SECOND, "MQ")
+        both = HighBand().push(narrow, is_last=True), samples
+        for at in range(0, len(samples) - SECOND, SECOND):
+            powers = [np.abs(np.fft.rfft(x[at : at + SECOND])) ** 2 for x in both]
+            found, was = (10 * np.log10(power[high].mean()) for power in powers)
             off.append(found - was)
     assert np.sqrt(np.mean(np.square(off))) < 12
+
+
+LEAD = trim.LEAD_SAMPLES + trim.STEP_SAMPLES  # at most
+
+
+def sound(seconds, seed=0):
+    noise = np.random.default_rng(seed).standard_normal(int(seconds * SECOND))
+    return on_grid((0.05 * noise).astype(np.float32))
+
+
+def silence(num_samples):
+    return np.zeros(num_samples, np.float32)
+
+
+@given(cuts=st.lists(st.integers(0, 4 * SECOND), max_size=12), noise=st.sampled_from([-90, -45]))
+def test_no_cut_changes_what_is_heard(cuts, noise):
+    """Half a second of a room at -74 dBFS, sound, a pause in the room, sound, the room."""
+    room = on_grid((0.0002 * np.random.default_rng(1).standard_normal(4 * SECOND)).astype("f4"))
+    room[SECOND // 2 : SECOND] += sound(0.5)
+    room[2 * SECOND : 3 * SECOND] += sound(1, 2)
+    louder = 10 ** (noise / 20) * np.random.default_rng(5).standard_normal(len(room))
+    whole, one = on_grid((on_grid(room) + louder).astype(np.float32)), trim.Trim()
+    heard = [*map(one.push, np.split(whole, sorted(cuts))), one.finish()]
+    assert np.array_equal(np.concatenate(heard), trim.trimmed(whole))
+
+
+@pytest.mark.parametrize("begin", [0, 7_001])
+@pytest.mark.parametrize("pause", [1, 9])
+@pytest.mark.parametrize("piece", [160, 30_000])
+def test_a_span_is_what_is_heard_with_its_pauses_whole(begin, pause, piece):
+    voice = np.concatenate([sound(1), silence(pause * SECOND), sound(1, 3)])
+    turn = np.concatenate([silence(begin), voice, silence(3 * SECOND)])
+    one, given = trim.Trim(), []
+    for at in range(0, len(turn), piece):
+        one.push(turn[at : at + piece])
+        given.append(one.span())
+    one.finish()
+    found = np.concatenate([*given, one.span(is_last=True)])
+    assert holds(found[trim.MARGIN_SAMPLES : -trim.MARGIN_SAMPLES], voice)
+    assert one.span_begin == begin - int(np.flatnonzero(found)[0])
+
+
+def test_a_pause_inside_is_heard_up_to_two_seconds():
+    short = np.concatenate([sound(1), silence(2 * SECOND), sound(1, 3)])
+    assert holds(trim.trimmed(short), short)
+    for seconds in (3, 7, 70):
+        long = np.concatenate([sound(1), silence(seconds * SECOND), sound(1, 3)])
+        heard = np.concatenate(
+            [sound(1), silence(trim.TAIL_SAMPLES + trim.MAX_PAUSE_SAMPLES), sound(1, 3)]
+        )
+        assert abs(len(trim.trimmed(long)) - len(trim.trimmed(heard))) <= 640
+
+
+@pytest.mark.parametrize("room", [silence(30 * SECOND), sound(30) * np.float32(0.1)])
+def test_without_any_sound_the_last_two_seconds_are_heard(room):
+    one, room = trim.Trim(), on_grid(room)
+    one.push(room)
+    assert not len(one.span())
+    heard = one.finish()
+    assert np.array_equal(one.span(is_last=True), heard)
+    assert len(heard) == trim.KEPT_SAMPLES
+    assert [len(trim.trimmed(room[:num])) for num in (200, 0)] == [200, 0]
+
+
+def holds(heard, whole):
+    """Whether it is all of it, with silence where the turn has no lead and no tail."""
+    at = int(np.flatnonzero(heard)[0] - np.flatnonzero(whole)[0])
+    lead, speech, tail = np.split(heard, [at, at + len(whole)])
+    is_silent = not lead.any() and not tail.any()
+    num_more = len(tail) - trim.TAIL_SAMPLES
+    is_placed = len(lead) <= LEAD and 0 <= num_more <= trim.SOUND_SAMPLES
+    return is_silent and is_placed and np.array_equal(speech, whole)
+
+
+@pytest.mark.parametrize("hz", [3, 11])
+def test_a_rumble_is_no_sound(hz):
+    rumble = np.cos(2 * np.pi * hz * np.arange(SECOND) / SECOND).astype(np.float32) / 70
+    voice = sound(2)
+    lone = trim.trimmed(on_grid(np.concatenate([silence(SECOND), voice])))
+    assert abs(len(trim.trimmed(on_grid(np.concatenate([rumble, voice])))) - len(lone)) <= 2560

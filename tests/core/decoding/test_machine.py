@@ -1,28 +1,19 @@
-"""The state machine on given blocks and verdicts: stops, corrections, credits, counts, pace."""
+"""The state machine on given blocks and verdicts, the gate, the ledger, the owner of length."""
 
 import pytest
 from fakes import toy_vocabulary
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import (
-    AT_ONCE_S,
-    Done,
-    DraftMore,
-    Emit,
-    Pace,
-    Plan,
-    Refusal,
-    Signal,
-    Verdict,
-    VerifyRequest,
-    Wait,
-)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Rules
+from streamer.core.text.vocabulary import Vocabulary
 
 VOCABULARY = toy_vocabulary()
 RELAXED = Rules.off(max_new_tokens=30)
-CALM = Signal(0.0, -0.1)
+CALM = plan.Signal(0.0, -0.1)
 
 
 def started():
@@ -33,31 +24,31 @@ def started():
 
 @pytest.mark.parametrize("mode", ["exact", "gated"])
 def test_a_verdict_that_does_not_come_ends_the_answer_or_is_done_without(mode):
-    plan = Plan(mode=mode, k=1, threshold=0.0, rules=RELAXED, verify_budget_s=2.0)
+    how = plan.Plan(mode=mode, k=1, threshold=0.0, rules=RELAXED, verify_budget_s=2.0)
     goes_on = mode == "gated"
-    machine = Speculator(plan, VOCABULARY, started())
-    assert machine.next(0.0) == DraftMore(1)
+    machine = Speculator(how, VOCABULARY, started())
+    assert machine.next(0.0) == plan.DraftMore(1)
     machine.sequence.extend([4])
-    machine.drafted([4], [Signal(1.0, -0.1)])
+    machine.drafted([4], [plan.Signal(1.0, -0.1)])
     asked = machine.next(1.0)
-    assert isinstance(asked, VerifyRequest)
-    machine.replied(Refusal(asked.number, "prefix"))
-    assert isinstance(machine.next(1.2), VerifyRequest)
-    assert machine.next(1.5) == Wait(3.0)
-    assert machine.next(3.0) == (Emit((4,), verified=False) if goes_on else Done("error"))
+    assert isinstance(asked, plan.VerifyRequest)
+    machine.replied(plan.Refusal(asked.number, "prefix"))
+    assert isinstance(machine.next(1.2), plan.VerifyRequest)
+    assert machine.next(1.5) == plan.Wait(3.0)
+    assert machine.next(3.0) == (plan.Emit((4,), verified=False) if goes_on else plan.Done("error"))
     assert machine.sequence.answer == [4] * goes_on
     assert (machine.num_failures, machine.counts.blocks_unverified) == (1, goes_on)
 
 
 def test_time_with_nothing_to_do_is_counted_and_no_other():
-    plan = Plan("exact", 2, rules=Rules.off())
-    machine = Speculator(plan, VOCABULARY, started(), Pace(1e-3))
-    assert machine.next(1.0) == DraftMore(2)
+    how = plan.Plan("exact", 2, rules=Rules.off())
+    machine = Speculator(how, VOCABULARY, started(), plan.Pace(1e-3))
+    assert machine.next(1.0) == plan.DraftMore(2)
     machine.sequence.extend([0, 1])
     machine.drafted([0, 1], [CALM] * 2, 2.0)
-    assert isinstance(machine.next(2.0), VerifyRequest)
-    assert isinstance(machine.next(2.5), Wait)
-    assert isinstance(machine.next(2.75), Wait)
+    assert isinstance(machine.next(2.0), plan.VerifyRequest)
+    assert isinstance(machine.next(2.5), plan.Wait)
+    assert isinstance(machine.next(2.75), plan.Wait)
     machine.next(3.0)
     assert machine.counts.stall_ms == 500
 
@@ -65,17 +56,138 @@ def test_time_with_nothing_to_do_is_counted_and_no_other():
 def test_drafts_after_the_first_one_grow_where_they_may():
     """The answer's first id is asked for alone, and a draft of k after it."""
     for grows, size in ((False, 2), (True, 8)):
-        plan = Plan("exact", 2, rules=Rules.off(), ahead=48, credits=2, grows=grows)
-        machine = Speculator(plan, VOCABULARY, started(), Pace(AT_ONCE_S / 8.5))
+        how = plan.Plan("exact", 2, rules=Rules.off(), ahead=48, credits=2, grows=grows)
+        machine = Speculator(how, VOCABULARY, started(), plan.Pace(plan.AT_ONCE_S / 8.5))
         sizes = []
         while len(sizes) < 2:
             match machine.next(0.0):
-                case DraftMore(n):
+                case plan.DraftMore(n):
                     ids = [0, 1, 3, 5, 6, 2, 7, 4][:n]
                     machine.sequence.extend(ids)
                     machine.drafted(ids, [CALM] * n)
-                case VerifyRequest() as request if request.draft:
+                case plan.VerifyRequest() as request if request.draft:
                     sizes.append(len(request.draft))
-                case VerifyRequest() as request:
-                    machine.replied(Verdict(request.number, 0, 0))
+                case plan.VerifyRequest() as request:
+                    machine.replied(plan.Verdict(request.number, 0, 0))
         assert sizes == [2, size]
+
+
+TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
+SIGNS = Vocabulary([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])
+ANSWER = (0, 1, 2, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("is_wanted", "block", "answer"),
+    [
+        (False, [0, 1, 2, 3], ()),
+        (False, [], ()),
+        (True, [0, 3, 6], ()),
+        (True, [0, 1, 7], ()),  # an id of two signs counts twice
+        (False, [0, 1, 2, 3, 3], ()),  # exactly 0.4
+        (False, [5], ()),  # the sentence's end alone is no flood
+        (True, [1, 2], ANSWER),  # it shows across blocks only
+        (False, [1, 2], ()),
+    ],
+)
+def test_what_the_text_of_a_block_says(is_wanted, block, answer):
+    assert (
+        plan.fires(2.0, SIGNS, answer, block, [plan.Signal(0.1, -0.05)] * len(block)) is is_wanted
+    )
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=6), st.floats(0, 9))
+def test_a_gate_fires_iff_the_entropy_of_an_id_is_above_its_threshold(numbers, limit):
+    """A threshold that was certified on a block's doubt then means the same at run time."""
+    ids, signals = [0, 1, 2, 4, 0, 5][: len(numbers)], [plan.Signal(n, -1.0) for n in numbers]
+    assert plan.fires(limit, SIGNS, [], ids, signals) == (max(numbers) > limit)
+
+
+def ledger():
+    sequence = Sequence([1, 2])
+    sequence.start_answer()
+    return plan.TargetLedger(sequence)
+
+
+def ask(number, base=0, unverified=(), draft=(), known=()):
+    return plan.VerifyRequest(
+        number, base, plan.prefix_hash(known[:base]), tuple(unverified), tuple(draft)
+    )
+
+
+def test_accept_is_the_longest_equal_prefix():
+    assert plan.accept([4, 5, 6], [4, 5, 6, 7]) == (3, 7)
+    assert plan.accept([4, 5, 6], [4, 9, 6, 7]) == (1, 9)
+    assert plan.accept([], [3]) == (0, 3)
+    with pytest.raises(ValueError, match="need 2"):
+        plan.accept([1], [1])
+
+
+def test_a_repeat_gets_the_same_verdict_without_a_step():
+    book = ledger()
+    request = ask(1, draft=[4, 5])
+    book.begin(request)
+    verdict = book.conclude(request, [4, 8, 6], [-0.5, -1.0, -2.0])
+    assert (verdict.n_accepted, verdict.next_id, verdict.log_probs) == (1, 8, (-0.5, -1.0))
+    before = book.sequence.ids, book.sequence.n_cached
+    assert book.begin(request) == verdict
+    assert (book.sequence.ids, book.sequence.n_cached) == before
+
+
+def test_older_and_foreign_requests_are_refused():
+    book = ledger()
+    request = ask(2, draft=[4])
+    book.begin(request)
+    book.conclude(request, [4, 7])
+    assert book.begin(ask(1, draft=[4])) == plan.Refusal(1, "stale")
+    assert book.begin(ask(3, base=2, draft=[5], known=[4, 9])) == plan.Refusal(3, "prefix")
+    assert book.begin(ask(4, base=9, draft=[5], known=range(9))) == plan.Refusal(4, "prefix")
+    assert book.sequence.answer == [4, 7], "a refusal changes nothing"
+
+
+KINDS = st.sampled_from(["extend", "feed", "cut", "commit"])
+OPERATIONS = st.lists(st.tuples(KINDS, st.integers(0, 6), st.integers(0, 6)), max_size=60)
+
+
+@given(OPERATIONS)
+def test_any_operations_keep_ids_and_cache_true(operations):
+    """The cache never holds an id that is not there, and one id at least stays to be fed."""
+    sequence, model = Sequence([1, 2, 3]), [1, 2, 3]
+    sequence.start_answer()
+    committed, cached = 0, model[:0]
+    for i, (kind, a, b) in enumerate(operations):
+        if kind == "extend":
+            new = [100 * i + j for j in range(a)]
+            sequence.extend(new)
+            model += new
+        elif kind == "feed":
+            n = min(a, len(model) - sequence.n_cached - 1)
+            cached = cached[: sequence.n_cached] + sequence.pending[: max(0, n)]
+            sequence.mark_fed(max(0, n))
+        elif kind == "cut":
+            n = max(3 + committed, len(model) - a)
+            new = [-100 * i - j for j in range(b)]
+            sequence.replace_tail(n, new)
+            model[n:] = new
+        else:
+            n = min(a, len(model) - 3 - committed)
+            sequence.commit(n)
+            committed += n
+        assert list(sequence.ids) == model
+        assert sequence.n_cached <= len(model) - 1
+        assert cached[: sequence.n_cached] == model[: sequence.n_cached], (
+            "the slot holds what the ids say"
+        )
+        assert sequence.pending == model[sequence.n_cached :]
+        assert sequence.n_committed == committed
+
+
+def test_a_committed_id_is_never_cut():
+    sequence = Sequence([1])
+    sequence.start_answer()
+    sequence.extend([5, 6, 7])
+    sequence.commit(2)
+    with pytest.raises(ValueError, match="kept for good"):
+        sequence.replace_tail(2)
+    sequence.replace_tail(3, [8])
+    assert sequence.answer == [5, 6, 8]

@@ -9,17 +9,8 @@ import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
 from oracles import in_form, target_alone
 
+from streamer.core.decoding import plan
 from streamer.core.decoding.machine import Speculator
-from streamer.core.decoding.plan import (
-    Done,
-    DraftMore,
-    Emit,
-    Pace,
-    Plan,
-    Refusal,
-    VerifyRequest,
-    Wait,
-)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.settings import Rules, Sampling
@@ -55,9 +46,14 @@ class House:
 
     def __init__(self, seed, faults=FAULTS, kind="model", mode=None, form=None):
         self.chance = chance = random.Random(seed)
-        self.plan, self.sampling = plan_of(chance), Sampling(chance.choice([0.0, 1.0]), 0.9, seed)
-        self.plan = replace(self.plan, mode=mode or self.plan.mode)
-        self.form = form
+        few, none = Rules(max_new_tokens=40), Rules.off(max_new_tokens=25)
+        rules = chance.choice([few, none, Rules(ngram=2, comma_gap=0)])
+        threshold = chance.choice([0.6, 1.2, math.inf])
+        drawn_mode = chance.choice(["gated", "gated", "gated", "exact"])
+        k, budget_s = chance.randint(1, 7), chance.choice([0.05, 0.5])
+        ahead, credits = chance.choice([0, 1, 2, 3, 24]), chance.randint(1, 4)
+        self.plan = plan.Plan(mode or drawn_mode, k, threshold, rules, budget_s, ahead, credits)
+        self.sampling, self.form = Sampling(chance.choice([0.0, 1.0]), 0.9, seed), form
         drawn = {fault: chance.choice([0.0, 0.02, 0.2]) for fault in FAULTS}
         self.faults = {fault: share * (fault in faults) for fault, share in drawn.items()}
         if faults != FAULTS:  # no deadline is missed
@@ -69,7 +65,7 @@ class House:
         model = ToyModel(VOCABULARY.num_ids, seed + (not self.is_twin), sharpness=sharpness)
         edge, told = ToyStream(model, self.sequence), (self.plan.rules, self.sampling)
         self.drafter = ToyDrafter(edge, VOCABULARY, *told, kind, chance, form)
-        self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s))
+        self.machine = Speculator(self.plan, VOCABULARY, self.sequence, plan.Pace(self.edge_s))
         self.now, self.is_up = 0.0, True
         self.due = []
         self.numbers = []
@@ -110,7 +106,7 @@ class House:
         assert request.number not in self.numbers
         self.numbers.append(request.number)
         reply = self.verifier.verify(request)
-        reply = Refusal(request.number, "prefix") if self.happens("refusal") else reply
+        reply = plan.Refusal(request.number, "prefix") if self.happens("refusal") else reply
         if self.happens("gone"):
             reply = None
         for copy in range((not self.happens("loss")) + self.happens("twice")):
@@ -124,17 +120,6 @@ class House:
         rules = self.plan.rules
         constraint = constrain(VOCABULARY, rules, answer)
         return choose(logits, constraint, VOCABULARY, self.sampling, rules)
-
-
-def plan_of(chance):
-    rules = chance.choice(
-        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
-    )
-    threshold = chance.choice([0.6, 1.2, math.inf])
-    mode = chance.choice(["gated", "gated", "gated", "exact"])
-    k, budget_s = chance.randint(1, 7), chance.choice([0.05, 0.5])
-    ahead = chance.choice([0, 1, 2, 3, 24])
-    return Plan(mode, k, threshold, rules, budget_s, ahead, chance.randint(1, 4))
 
 
 def assert_in_step(*streams):
@@ -152,23 +137,23 @@ def answered(house):
         house.disturb()
         assert_in_step(house.drafter.stream, house.verifier.stream)
         match machine.next(house.now, house.is_up):
-            case DraftMore(n):
+            case plan.DraftMore(n):
                 num_open = len(house.sequence.answer) - house.sequence.n_committed
                 most = house.plan.k + house.plan.ahead
                 assert not machine.num_in_flight or num_open + n <= most
                 house.draft(n)
-            case VerifyRequest() as request:
+            case plan.VerifyRequest() as request:
                 assert machine.num_in_flight <= house.plan.credits
                 house.ask(request)
-            case Wait(until):
+            case plan.Wait(until):
                 assert until > house.now, "it would be asked again at once, for ever"
                 house.now = min(until, house.due[0][0]) if house.due else until
-            case Emit(ids, is_verified):
+            case plan.Emit(ids, is_verified):
                 for token in ids:
                     assert not is_verified or house.says(shown) == token
                     shown.append(token)
                 num_verified += is_verified * len(ids)
-            case Done(reason):
+            case plan.Done(reason):
                 return shown, reason, num_verified
     raise AssertionError("no end")
 

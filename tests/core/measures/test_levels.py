@@ -9,19 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import (
-    BOUNDS,
-    LEAST_CHANCE,
-    MEASURES,
-    NUM_LEVELS,
-    learnt,
-    level_chances,
-    level_of,
-    level_weights,
-    levels_of,
-    opinion_of,
-)
+from streamer.core.measures import levels
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.rules.settings import check_weights
 
@@ -36,7 +24,7 @@ CLEAN = SpeechMeasures(
     audio_s=8.0,
     snr_db=50.0,
 )
-OURS = {name: [None] * num for name, num in NUM_LEVELS.items()}
+OURS = {name: [None] * num for name, num in levels.NUM_LEVELS.items()}
 ANY = st.builds(
     SpeechMeasures,
     rate_syllables_per_s=st.none() | st.floats(0, 40),
@@ -55,31 +43,33 @@ ANY = st.builds(
 
 def test_of_speech_without_a_pitch_none_is_said() -> None:
     whisper = replace(CLEAN, pitch_median_hz=None, pitch_sd_semitones=None)
-    weights = level_weights(whisper, OURS)
+    weights = levels.level_weights(whisper, OURS)
     assert (weights["pitch"], weights["variation"]) == ((), ())
-    assert level_weights(whisper, {"rate": OURS["rate"]}).keys() == {"rate"}
-    assert level_weights(SpeechMeasures(), OURS) == {}
+    assert levels.level_weights(whisper, {"rate": OURS["rate"]}).keys() == {"rate"}
+    assert levels.level_weights(SpeechMeasures(), OURS) == {}
     check_weights(weights)
 
 
 @given(ANY)
 def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None:
-    for name, chances in level_chances(found).items():
-        assert len(chances) == NUM_LEVELS[name]
+    for name, chances in levels.level_chances(found).items():
+        assert len(chances) == levels.NUM_LEVELS[name]
         assert chances.sum() == pytest.approx(1)
-        assert chances.min() >= 0.99 * LEAST_CHANCE / len(chances)
-    check_weights(level_weights(found, OURS))
+        assert chances.min() >= 0.99 * levels.LEAST_CHANCE / len(chances)
+    check_weights(levels.level_weights(found, OURS))
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", levels.MEASURES)
 def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it(name) -> None:
-    bounds = np.array(BOUNDS[name])
+    bounds = np.array(levels.BOUNDS[name])
     for value in (bounds[:-1] + bounds[1:]) / 2:
-        chances = level_chances(replace(CLEAN, **{MEASURES[name]: float(value)}))[name]
-        assert chances.argmax() == level_of(name, value)
+        chances = levels.level_chances(replace(CLEAN, **{levels.MEASURES[name]: float(value)}))[
+            name
+        ]
+        assert chances.argmax() == levels.level_of(name, value)
         assert chances.max() > (0.6 if name == "rate" else 0.9)
     clean, noisy, short = (
-        level_chances(found)[name].max()
+        levels.level_chances(found)[name].max()
         for found in (CLEAN, replace(CLEAN, snr_db=0.0, dip_db=6.0), replace(CLEAN, speech_s=0.6))
     )
     assert noisy < clean + 0.01  # loudness is that of the loud frames
@@ -87,25 +77,13 @@ def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it
 
 
 def test_a_model_counts_for_more_in_babble_but_not_in_noise_that_pauses_show() -> None:
-    clean, crowded = opinion_of(CLEAN), opinion_of(replace(CLEAN, dip_db=10.0))
-    assert clean == learnt().opinion == opinion_of(replace(CLEAN, dip_db=10.0, snr_db=9.0))
+    clean, crowded = levels.opinion_of(CLEAN), levels.opinion_of(replace(CLEAN, dip_db=10.0))
+    assert (
+        clean
+        == levels.learnt().opinion
+        == levels.opinion_of(replace(CLEAN, dip_db=10.0, snr_db=9.0))
+    )
     assert {name for name in clean if crowded[name] > clean[name] + 0.5} == clean.keys() - {"rate"}
     assert crowded["rate"] == clean["rate"]
-    called = opinion_of(replace(CLEAN, outside_db=-50.0))  # bands are missing
+    called = levels.opinion_of(replace(CLEAN, outside_db=-50.0))  # bands are missing
     assert {n for n in clean if called[n] > clean[n]} == {"pitch", "variation", "timbre"}
-
-
-@pytest.mark.parametrize(
-    ("spoilt", "lost"),
-    [
-        ({"snr_db": 9.0}, {"rate", "variation", "pauses", "timbre", "arousal"}),
-        ({"clipped_share": 0.01}, {"loudness", "timbre", "arousal"}),
-        ({"speech_s": 1.4}, set(ATTRIBUTES)),
-        ({"pitch_median_hz": None, "pitch_sd_semitones": None}, {"pitch", "variation", "arousal"}),
-        ({"rate_syllables_per_s": 1.2}, {"rate", "arousal"}),
-        ({"snr_db": None}, set()),
-    ],
-)
-def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
-    levels = levels_of(replace(CLEAN, **spoilt))
-    assert {name for name, level in levels.items() if level is None} == lost

@@ -1,8 +1,12 @@
-"""A track: frames that were made by hand give the measures that one can count in them."""
+"""Frames that were made by hand give the measures that one can count in them; and syllables."""
 
 import numpy as np
 import pytest
+import torch
 
+from pipelines.embedded.rate_net import Net, begun, padded
+from streamer.core.measures import density
+from streamer.core.measures.density import STEP_FRAMES, Density, learnt
 from streamer.core.measures.track import Frames
 from streamer.core.timeline import Curves
 
@@ -84,3 +88,29 @@ def test_a_step_doubles_where_points_are_too_many():
     assert found.syllables.sum() == pytest.approx(50)
     assert whole.thinned(1_000).step_s == 0.01
     assert len(Curves.joined([whole] * 3)) == 3_000
+
+
+def test_numpy_counts_syllables_as_the_trained_network_does(monkeypatch, tmp_path):
+    torch.manual_seed(1)
+    net = Net().eval()
+    for norm in net.norms:
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.5, 2)
+    mixture = np.array([0.4, 0.6])
+    np.savez(tmp_path / "density.npz", **net.arrays(), mixture=mixture, error=np.ones(4))
+    monkeypatch.setattr(density, "WEIGHTS", tmp_path / "density.npz")
+    learnt.cache_clear()
+    try:
+        for num in (5, 100, 333):
+            # log10 mel power of random bands
+            raw = np.random.default_rng(0).uniform(-6, 0, (num, 128)).astype(np.float32)
+            found = Density()
+            found.add(raw)
+            steps, here, _ = padded([(density.in_bands(raw), np.ones(num, bool))])
+            with torch.no_grad():
+                said, ours = net(steps, here)
+            wanted = mixture[0] * begun(said)[0].numpy() + mixture[1] * ours[0].numpy()
+            frames = np.repeat(wanted / STEP_FRAMES, STEP_FRAMES)[:num]
+            assert found.so_far() == pytest.approx(frames, abs=1e-4)
+    finally:
+        learnt.cache_clear()

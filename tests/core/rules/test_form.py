@@ -32,13 +32,6 @@ def keeps(form, answer, token):
     return state is not None and form.step(state, token) is not None
 
 
-def drawn(seed, language="zh"):
-    rng = random.Random(seed)
-    levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
-    prominence = {name: rng.random() for name in sentences.CHINESE}
-    return "".join(sentences.sentence(levels, prominence, rng, language))
-
-
 @pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
 def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said):
     """Any walk: each of them once, and not two neighbouring characters of another one's phrase."""
@@ -104,7 +97,10 @@ def listed(request, family):
 @pytest.mark.parametrize("seed", range(12))
 def test_both_languages_say_the_sentences_of_the_training(family, listed, seed):
     (tokenizer, vocabulary, _), (language, _, form) = family, listed
-    text = drawn(seed, language)
+    rng = random.Random(seed)
+    levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
+    prominence = {name: rng.random() for name in sentences.CHINESE}
+    text = "".join(sentences.sentence(levels, prominence, rng, language))
     ids = tokenizer.encode(text)
     for i, token in enumerate(ids):
         assert keeps(form, ids[:i], token), vocabulary.text_of(ids[: i + 1])

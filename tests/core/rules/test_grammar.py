@@ -58,7 +58,11 @@ def test_no_rule_touches_a_sentence_of_the_form(family, n):
         assert vocabulary.text_of(ids) == text
         assert not vocabulary.never[ids].any(), text
         for i, chosen in enumerate(ids):
-            untouched(vocabulary, ids[:i], chosen, text)
+            constraint = constrain(vocabulary, RULES, ids[:i])
+            for name in ("never", "commas", "adjacency", "ngram", "lowered", "penalised"):
+                assert chosen not in getattr(constraint, name), f"{name}: {text} at {chosen}"
+            assert constraint.recent.count(chosen) < LOOP_COUNT, text
+            assert not loop_suspected(ids[: i + 1]), text
             end = stop(vocabulary, RULES, ids[:i], chosen)
             assert end == ("sentence" if i == len(ids) - 1 else None), text
         quality = measure(vocabulary, ids)
@@ -70,13 +74,3 @@ def test_no_rule_touches_a_sentence_of_the_form(family, n):
             spelled = re.findall("[A-Za-z]+(?:-[a-z]+)?", text.lower())
             assert len(set(spelled)) == len(spelled), text
         assert parse(text, card.attributes) == levels
-
-
-def untouched(vocabulary, answer, chosen, text):
-    constraint = constrain(vocabulary, RULES, answer)
-    for name in ("never", "commas", "adjacency", "ngram", "lowered", "penalised"):
-        assert chosen not in getattr(constraint, name), (
-            f"{name}: {text} at {vocabulary.texts[chosen]}"
-        )
-    assert constraint.recent.count(chosen) < LOOP_COUNT, text
-    assert not loop_suspected([*answer, chosen]), text

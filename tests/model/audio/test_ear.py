@@ -1,4 +1,4 @@
-"""A turn's measures: the same for every cut, whenever they are computed; beside Praat."""
+"""A turn's measures and its F0: beside Praat, beside noise, and the same for every cut."""
 
 from dataclasses import replace
 
@@ -10,26 +10,16 @@ from speech import RATE_HZ, cuts, recording, speech
 
 import streamer
 from pipelines.embedded.codecs import telephone
-from pipelines.embedded.labels import speech_frames
+from pipelines.embedded.labels import f0_track, speech_frames
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.measures.levels import levels_of
-from streamer.model.audio.ear import SoundTrack, measure
+from streamer.model.audio.ear import measure
+from streamer.model.audio.pitch import PitchTrack, f0_of
 from streamer.model.audio.turns import Part
-from streamer.model.audio.vad import VoiceActivity
 
 
-class Turn:
-    """A turn that is measured."""
-
-    def __init__(self, turn=0):
-        self.part = Part(turn, measures=True)
-        self.measurer = self.part.measurer
-
-    def push(self, samples):
-        self.part.hear(samples)
-
-    def finish(self):
-        return self.part.finish(shows_measures=True)[-1].measures()
+def heard(samples):
+    return measure(OffsetFilter().push(on_grid(samples)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -37,12 +27,12 @@ class Turn:
 def test_streamed_equals_whole_whenever_it_is_computed(seconds, before_s, seed):
     noise = np.random.default_rng(seed).normal(0, 0.005, int(before_s * RATE_HZ))
     samples = np.concatenate([noise.astype(np.float32), speech(seconds, seed)])
-    turn, chance = Turn(), np.random.default_rng(seed)
+    turn, chance = Part(0, measures=True), np.random.default_rng(seed)
     for cut in cuts(len(samples), seed):
-        turn.push(samples[cut])
+        turn.hear(samples[cut])
         if chance.random() < 0.7:
             turn.measurer.work(bool(chance.random() < 0.5))
-    assert turn.finish() == measure(samples)
+    assert turn.finish(shows_measures=True)[-1].measures() == measure(samples)
     assert turn.measurer.work(True) is None
 
 
@@ -79,40 +69,17 @@ def test_noise_and_clipping_are_found_again():
     loud = np.clip(speech(3, 1) * 30, -1, 1)
     share = np.mean(np.abs(np.trim_zeros(loud)) >= 0.999)
     assert share > 0.05
-    assert measure(loud).clipped_share == pytest.approx(share, rel=0.02)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
-    """The session's coach holds the last seconds only. F0 alone depends on what came before."""
-    samples, voice = np.tile(recording(seed), 3), VoiceActivity()
-    whole, short, dropped = SoundTrack(), SoundTrack(), 0
-    for at in range(0, len(samples), 3_200):
-        piece = samples[at : at + 3_200]
-        frames = voice.push(piece)
-        for track in (whole, short):
-            track.add(piece, frames)
-        if short.num_frames > 500:
-            short.forget(400)
-            dropped += 400
-        kept, every = short.frames(), whole.frames()
-        for name in ("power", "low_power", "speech", "clipped", "density"):
-            assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
-    assert dropped >= 400
-    assert short.num_frames == whole.num_frames - dropped
-
-
-def babble(index):
-    """A recording, and the other three 10 dB under it."""
-    voice = recording(index)
-    others = [recording(i) for i in range(4) if i != index]
-    added = sum(np.resize(v / v.std(), len(voice)) for v in others)
-    return voice + 0.3 * voice.std() / added.std() * added
+    found = measure(loud)
+    assert found.clipped_share == pytest.approx(share, rel=0.02)
+    assert any(line.startswith("clipped: ") for line in found.warnings)
 
 
 def test_babble_fills_the_dips_and_a_telephone_leaves_nothing_outside_its_band():
-    """In babble, pitch and pauses are those of the one in front."""
-    clean, crowded, narrow = map(heard, (recording(2), babble(2), telephone(recording(2))))
+    """In babble, pitch and pauses are those of the one in front. The others are 10 dB under it."""
+    voice = recording(2)
+    others = sum(np.resize(v / v.std(), len(voice)) for v in map(recording, (0, 1, 3)))
+    babble = voice + 0.3 * voice.std() / others.std() * others
+    clean, crowded, narrow = map(heard, (voice, babble, telephone(voice)))
     assert crowded.pitch_sd_semitones == pytest.approx(clean.pitch_sd_semitones, abs=0.65)
     assert crowded.pause_share > 0.1 or clean.pause_share < 0.1
     assert crowded.dip_db < 18 < clean.dip_db - 5
@@ -138,13 +105,64 @@ def test_silence_around_a_recording_changes_no_measure(index, seconds):
             assert sum(levels[name] != wanted[name] for name in wanted) <= 2
 
 
-def heard(samples):
-    return measure(OffsetFilter().push(on_grid(samples)))
-
-
 def test_the_syllable_rate_is_that_of_the_measures_at_any_sampling_rate():
     samples = recording(2)
     found = streamer.syllable_rate(samples, RATE_HZ)
-    assert found == measure(OffsetFilter().push(on_grid(samples))).rate_syllables_per_s
+    assert found == heard(samples).rate_syllables_per_s
     wide = soxr.resample(samples, RATE_HZ, 44_100)
     assert streamer.syllable_rate(wide, 44_100) == pytest.approx(found, rel=0.05)
+
+
+def rows_of(samples):
+    turn = PitchTrack()
+    return np.concatenate([turn.push(samples), turn.push(samples[:0], is_last=True)])
+
+
+def track(samples):
+    rows = rows_of(samples)
+    return f0_of(rows, np.ones(len(rows), bool))
+
+
+def pulses(hz, num=24_000):
+    """Of a voice that glides: a harmonic sound whose F0 is hz [num]."""
+    phase = 2 * np.pi * np.cumsum(hz) / RATE_HZ
+    return sum(np.sin(k * phase) / k for k in range(1, 9)).astype(np.float32) / 8
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_frames_are_praats(index):
+    """Which looks twice, too. It stands on frames of its own, up to 5 ms beside these."""
+    samples = recording(index)
+    found = track(samples)
+    wanted = f0_track(samples, len(found))
+    assert np.mean((found > 0) == (wanted > 0)) > 0.93
+    both = (found > 0) & (wanted > 0)
+    assert both.sum() > 50
+    assert np.mean(np.abs(found[both] / wanted[both] - 1) < 0.04) > 0.96
+
+
+@pytest.mark.parametrize("hz", [65, 80, 110, 149, 152, 220, 340, 480])
+def test_a_voice_of_known_f0(hz):
+    found = track(pulses(np.full(24_000, float(hz))))[10:-10]
+    assert found == pytest.approx(hz, rel=2e-3)
+
+
+def test_noise_and_silence_have_none():
+    noise = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32)
+    assert np.mean(track(noise) > 0) < 0.05
+    assert not track(np.zeros(8_000, np.float32)).any()
+    assert not track(np.full(8_000, 0.5, np.float32))[3:-3].any()
+    voice = pulses(np.full(24_000, 120.0))
+    soft = np.concatenate([voice, 1e-3 * voice])  # 60 dB under the loudest
+    assert (track(soft)[160:] == 0).all()
+
+
+def test_where_nobody_speaks_there_is_none():
+    hum = 5 * pulses(np.full(48_000, 400.0))
+    samples = np.concatenate([hum, pulses(np.full(24_000, 120.0))])
+    rows = rows_of(samples)
+    is_spoken = np.arange(len(rows)) > 305
+    found = f0_of(rows, is_spoken)
+    assert not found[:306].any()
+    assert found[310:-10] == pytest.approx(120, rel=0.01)
+    assert not f0_of(rows, np.zeros(len(rows), bool)).any()

@@ -1,12 +1,15 @@
-"""Turns of a session: the same for every cut, where voice activity or the client says."""
+"""Voice activity beside silero's; turns, the same for every cut, where it or the client says."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
-from speech import RATE_HZ, cuts, pcm, speech
+from speech import RATE_HZ, cuts, pcm, recording, speech
 
 from streamer.core.audio.pcm import OffsetFilter, on_grid
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
 from streamer.model.audio.turns import TurnCutter
+from streamer.model.audio.vad import Frame, TurnDetector, VoiceActivity
 from streamer.stages.events import TurnDetection
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
@@ -48,15 +51,6 @@ def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
     assert all(turn["stopped"] is not None for turn in whole)
     pieces = cuts(len(data), seed)
     assert turns(hear(TurnCutter(rate, 60.0, TurnDetection()), data, pieces)) == whole
-
-
-def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
-    data = pcm(SILENCE, SILENCE, speech(3, 1), SILENCE, SILENCE)
-    (turn,) = turns(hear(TurnCutter(16_000, 60.0, TurnDetection()), data))
-    assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
-    assert turn["stopped"] - turn["last"] == 500
-    assert 1_500 <= turn["opened"] <= 2_000
-    assert turn["speech"]
 
 
 @pytest.mark.parametrize("settled", [None, 0, 1, 1_600])
@@ -104,3 +98,60 @@ def test_an_hour_of_silence_says_nothing_and_holds_a_second():
         assert hearing.push(quiet) == []
         assert hearing._past.end - hearing._past.begin <= RATE_HZ + 512
     assert hearing.num_turns == 0
+
+
+def test_frames_equal_silero_and_the_counts_follow_from_them(monkeypatch):
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime is imported
+    import silero_vad
+    from silero_vad.sequence_vad import SileroVADSequence
+
+    x = np.concatenate([np.zeros(8_000), recording(0), np.zeros(8_000)]).astype(np.float32)
+    x = x[: len(x) // 512 * 512]
+    data = Path(silero_vad.__file__).parent / "data"
+    expected = SileroVADSequence(data / "silero_vad_16k_sequence.onnx").audio_forward(x)
+    voice = VoiceActivity()
+    frames = [
+        frame for piece in np.split(x, range(700, len(x), 700)) for frame in voice.push(piece)
+    ]
+    assert np.abs([f.probability for f in frames] - expected).max() < 1e-4
+    (spoken,) = np.nonzero(expected >= 0.5)
+    assert voice.last_speech_sample == 512 * (spoken[-1] + 1)
+    assert 7_000 < 512 * spoken[0] < 12_000
+
+
+class Played(VoiceActivity):
+    """Counts given probabilities instead of the network's."""
+
+    def __init__(self, probabilities):
+        super().__init__()
+        for i, p in enumerate(probabilities):
+            self.count(Frame(512 * i, p))
+
+
+def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
+    assert not Played([0.9] * 7).has_speech
+    assert Played([0.9] * 8).has_speech
+    assert not Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 3).has_speech  # 7 frames with the gap
+    assert Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 4).has_speech
+    assert not Played([0.9, 0.1, 0.1] * 500).has_speech
+    assert not Played([0.1] + [0.9] * 7).has_speech  # a gap before the stretch does not count
+    assert Played([0.9] * 8 + [0.0] * 500).has_speech  # stays true
+
+
+def bounds(probabilities):
+    """(ms where a turn begins, None), or (ms where it ends, ms of the last speech)."""
+    detector = TurnDetector(TurnDetection())
+    events = [detector.push(Frame(512 * i, p)) for i, p in enumerate(probabilities)]
+    return [e for e in events if e is not None]
+
+
+def test_a_turn_begins_with_its_padding_and_ends_with_its_silence():
+    quiet, voiced = [0.01] * 20, [0.9] * 30
+    assert bounds(quiet + voiced + quiet) == [(20 * 32 - 300, None), (50 * 32 + 500, 50 * 32)]
+
+
+def test_clicks_do_not_begin_a_turn_and_pauses_do_not_end_it():
+    assert bounds([0.9, 0.9, 0.1] * 50) == []
+    assert bounds([0.9] * 3 + ([0.0] * 15 + [0.9]) * 20) == [(0, None)]
+    assert bounds([0.9] * 3 + [0.36] * 100) == [(0, None)]  # fading speech goes on
+    assert len(bounds([0.9] * 3 + [0.34] * 16)) == 2

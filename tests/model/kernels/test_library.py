@@ -34,13 +34,12 @@ def test_nothing_of_the_working_directory_is_read(door, tmp_path):
     assert not [*tmp_path.rglob("it_ran"), *tmp_path.rglob("*.nb?")]
 
 
-def give(path):
-    os.chown(path, ANOTHER, ANOTHER)
-
-
 SPOILERS = {  # what happens to a directory, and why it is not used then
     "shared": (lambda path: path.chmod(0o777), "can be written by others"),
-    "given away above": (lambda path: give(path.parent), "belongs to another user"),
+    "given away above": (
+        lambda path: os.chown(path.parent, ANOTHER, ANOTHER),
+        "belongs to another user",
+    ),
 }
 
 
