@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager
 import anyio
 import numpy as np
 import pytest
-import soundfile
 import soxr
 from patience import PATIENCE_S
-from places import SAMPLES
+from speech import recording
 
 from streamer import BackgroundSession, Config, Describer, ModelError, voice_line, voice_profile
 
@@ -18,9 +17,7 @@ FRAME = 320  # samples: 20 ms
 
 @pytest.fixture(scope="module")
 def spoken():
-    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
-    assert rate == 16_000
-    return samples
+    return (recording(0) * 32_768).astype(np.int16)
 
 
 @asynccontextmanager

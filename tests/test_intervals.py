@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import soundfile
 from parselmouth.praat import call
 from places import SAMPLES
 from processes import describe, run_here
+from speech import RATE_HZ, recording
 
 import streamer
 from streamer import Interval, measure_intervals, read_intervals
@@ -23,8 +23,7 @@ WANTED = [Interval(0.5, 1.25, "a b c"), Interval(3602, 3603.5, "d")]
 
 @pytest.fixture(scope="module")
 def spoken():
-    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
-    return samples, rate
+    return recording(0), RATE_HZ
 
 
 # as whisperX writes words that it could not align

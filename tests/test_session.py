@@ -12,19 +12,10 @@ from patience import until
 from sessions import SILENCE, Between, Passing, feed_in_pieces, slots_free, turn_of
 from speech import pcm, recording, speech
 
+import streamer
 from bench.arms import models_of, opened
-from streamer import Describer, Description, TextDelta
 from streamer.stages import hear, ports, stream
-from streamer.stages.events import (
-    LiveUpdate,
-    NothingToCommit,
-    SessionOptions,
-    SpeechStarted,
-    SpeechStopped,
-    TurnCommitted,
-    TurnFailed,
-)
-from streamer.stages.ports import SlowReader
+from streamer.stages.events import SessionOptions
 from streamer.stages.stream import open_stream
 
 told_of = attrgetter("ids", "text", "stop_reason", "n_accepted", "cloud_calls")
@@ -44,7 +35,7 @@ def options(tiny_models):
 )
 async def test_streamed_equals_described(options, tmp_path, mode, rates):
     """For any cut, turn after turn; each rate has two modes."""
-    async with Describer.open(mode=mode, **options) as describer:
+    async with streamer.Describer.open(mode=mode, **options) as describer:
         for rate in rates:
             file = tmp_path / f"{rate}.wav"
             soundfile.write(file, recording(rate // 8_000), rate, subtype="PCM_16")
@@ -56,9 +47,9 @@ async def test_streamed_equals_described(options, tmp_path, mode, rates):
                     assert await session.commit() == seed
                     events = [event async for event in session]
                     got = events[-1]
-                    assert isinstance(got, Description)
+                    assert isinstance(got, streamer.Description)
                     assert told_of(got) == told_of(wanted)
-                    deltas = [event for event in events if isinstance(event, TextDelta)]
+                    deltas = [event for event in events if isinstance(event, streamer.TextDelta)]
                     assert "".join(delta.text for delta in deltas) == got.text
                     assert {delta.turn for delta in deltas} <= {seed}
                 assert session.num_bytes_fed == 2 * len(data)
@@ -68,21 +59,26 @@ async def test_streamed_equals_described(options, tmp_path, mode, rates):
 async def test_voice_activity_makes_turns(options):
     data = pcm(SILENCE, speech(4, 1), SILENCE, speech(4, 2), SILENCE)
     async with (
-        Describer.open(mode="edge", **options) as describer,
+        streamer.Describer.open(mode="edge", **options) as describer,
         describer.session(vad=True) as session,
     ):
         await feed_in_pieces(session, data, 1)
         await session.end()
         events = [event async for event in session]
-    kinds = [type(event).__name__ for event in events if not isinstance(event, TextDelta)]
+    kinds = [type(event).__name__ for event in events if not isinstance(event, streamer.TextDelta)]
     numbers = {kinds.count(k) for k in ("SpeechStarted", "SpeechStopped", "Description")}
     assert len(numbers) == 1
     assert min(numbers) >= 2
     for turn in range(kinds.count("Description")):
         mine = [event for event in events if getattr(event, "turn", None) == turn]
-        for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta):
+        for kind in (
+            streamer.SpeechStarted,
+            streamer.SpeechStopped,
+            streamer.TurnCommitted,
+            streamer.TextDelta,
+        ):
             assert any(isinstance(event, kind) for event in mine), kind
-    firsts = (SpeechStarted, SpeechStopped, Description)
+    firsts = (streamer.SpeechStarted, streamer.SpeechStopped, streamer.Description)
     started, stopped, said = (next(e for e in events if isinstance(e, kind)) for kind in firsts)
     assert said.ttft_from_speech_ms > 500 - 32
     assert stopped.at_ms - stopped.last_speech_ms == 500
@@ -102,7 +98,7 @@ async def one_more_event(session):
 async def test_live_updates_do_not_change_the_sentence(options, mode):
     """Many updates, some cut off by the next window; each has its own text."""
     data = pcm(speech(9, 3, crescendo=True))
-    async with Describer.open(mode=mode, **options) as describer:
+    async with streamer.Describer.open(mode=mode, **options) as describer:
         found = {}
         for every in (None, 0.5):
             async with describer.session(live_update_s=every) as session:
@@ -114,34 +110,34 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
                 found[every] = [event async for event in session]
         assert set(slots_free(describer._models)) == {4}
     assert found[None][-1].ids == found[0.5][-1].ids
-    updates = [event for event in found[0.5] if isinstance(event, LiveUpdate)]
+    updates = [event for event in found[0.5] if isinstance(event, streamer.LiveUpdate)]
     assert len(updates) >= 3
     assert all(update.text and update.ids for update in updates)
     assert [update.heard_s for update in updates] == sorted(update.heard_s for update in updates)
-    assert not any(isinstance(event, LiveUpdate) for event in found[None])
+    assert not any(isinstance(event, streamer.LiveUpdate) for event in found[None])
 
 
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
     """An idle session holds one; the turn that gets none fails, the next one is answered."""
     monkeypatch.setattr(hear, "SLOT_WAIT_S", 0.2)
     async with (
-        Describer.open(mode="edge", num_slots=1, **options) as describer,
+        streamer.Describer.open(mode="edge", num_slots=1, **options) as describer,
         describer.session() as silent,
         describer.session() as session,
     ):
         await silent.feed(pcm(speech(0.5, 1)))
         await until(lambda: not slots_free(describer._models)[0])
         failed = (await turn_of(session, speech(2, 1)))[-1]
-        assert isinstance(failed, TurnFailed)
+        assert isinstance(failed, streamer.TurnFailed)
         assert "other streams have held every KV slot" in failed.message
         await silent.commit()
         [event async for event in silent]
-        assert isinstance((await turn_of(session, speech(2, 1)))[-1], Description)
+        assert isinstance((await turn_of(session, speech(2, 1)))[-1], streamer.Description)
         assert set(slots_free(describer._models)) == {1}
 
 
 async def test_a_turn_is_answered_when_it_is_asked_for(options):
-    async with Describer.open(mode="edge", **options) as describer:
+    async with streamer.Describer.open(mode="edge", **options) as describer:
         async with describer.session(answers_itself=False) as session:
             await session.feed(pcm(speech(2, 1)))
             await session.commit()
@@ -151,20 +147,23 @@ async def test_a_turn_is_answered_when_it_is_asked_for(options):
             await session.answer()
             await session.end()
             events = [event async for event in session.events()]
-        assert [event.turn for event in events if isinstance(event, TurnCommitted)] == [0, 1]
-        assert {event.turn for event in events if isinstance(event, TextDelta)} == {1}
-        assert sum(isinstance(event, Description) for event in events) == 1
+        assert [event.turn for event in events if isinstance(event, streamer.TurnCommitted)] == [
+            0,
+            1,
+        ]
+        assert {event.turn for event in events if isinstance(event, streamer.TextDelta)} == {1}
+        assert sum(isinstance(event, streamer.Description) for event in events) == 1
         assert set(slots_free(describer._models)) == {4}
 
 
 async def test_nothing_to_commit_and_clear(options):
-    async with Describer.open(mode="edge", **options) as describer:
+    async with streamer.Describer.open(mode="edge", **options) as describer:
         async with describer.session() as session:
-            with pytest.raises(NothingToCommit, match="feed some"):
+            with pytest.raises(streamer.NothingToCommit, match="feed some"):
                 await session.commit()
             await session.feed(pcm(speech(2, 1)))
             await session.clear()
-            with pytest.raises(NothingToCommit):
+            with pytest.raises(streamer.NothingToCommit):
                 await session.commit()
             await session.feed(b"")
             (*_, silent) = await turn_of(session, np.zeros(8_000, np.float32))
@@ -179,11 +178,11 @@ async def test_nothing_to_commit_and_clear(options):
             await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
             # voice activity was first: both at once are one turn
             first = await session.commit()
-            with pytest.raises(NothingToCommit):
+            with pytest.raises(streamer.NothingToCommit):
                 await session.commit()
             await session.end()
             events = [event async for event in session]
-        assert sum(isinstance(event, Description) for event in events) == first + 1
+        assert sum(isinstance(event, streamer.Description) for event in events) == first + 1
 
 
 @dataclass(frozen=True)
@@ -204,16 +203,16 @@ async def test_one_turns_failure_is_its_own(options):
         fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))
         async with open_stream(fails, SessionOptions()) as session:
             failed, again = [(await turn_of(session, speech(2, 1)))[-1] for _ in range(2)]
-        assert isinstance(failed, TurnFailed)
+        assert isinstance(failed, streamer.TurnFailed)
         assert failed.message == "RuntimeError: the drafter fell over"
-        assert isinstance(again, Description)
+        assert isinstance(again, streamer.Description)
         assert set(slots_free(models)) == {4}
 
 
 async def test_unread_events_end_their_stream_alone(options, monkeypatch):
     monkeypatch.setattr(ports, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
-    async with Describer.open(mode="edge", **options) as describer:
+    async with streamer.Describer.open(mode="edge", **options) as describer:
 
         async def feed_and_never_read():
             async with describer.session() as session:
@@ -221,6 +220,6 @@ async def test_unread_events_end_their_stream_alone(options, monkeypatch):
                 await session.commit()
                 await anyio.sleep_forever()
 
-        with pytest.raises(SlowReader):
+        with pytest.raises(streamer.SlowReader):
             await feed_and_never_read()
         assert set(slots_free(describer._models)) == {4}

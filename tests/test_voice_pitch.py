@@ -2,23 +2,20 @@
 
 import numpy as np
 import pytest
-import soundfile
 import soxr
 from places import SAMPLES
 from processes import run_here
 from sessions import turn_of
+from speech import RATE_HZ, recording
 
 import streamer
 from streamer import Describer
-
-RATE_HZ = 16_000
 
 
 @pytest.fixture(scope="module")
 def usual():
     """(samples [n], their pitch in Hz)."""
-    samples, rate = soundfile.read(next(s for s in SAMPLES if s.stem == "plain"), dtype="float32")
-    samples = soxr.resample(samples, rate, RATE_HZ)
+    samples = recording(2)  # the plain one
     return samples, streamer.measure_intervals((samples, RATE_HZ), [(0, 60)])[0].pitch_median_hz
 
 

@@ -3,12 +3,10 @@
 import importlib
 import sys
 
-import numpy as np
 import pytest
-import soundfile
 import torch
 from places import ROOT
-from speech import SAMPLES
+from speech import recording
 
 from bench.sentence_quality import Quality, measure
 from bench.vs_transformers import BASES, MODES, make_arms
@@ -53,12 +51,9 @@ def test_a_sentence_is_measured(text):
 
 
 def test_its_arms_run():
-    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
-    assert rate == 16_000
-    threads = torch.get_num_threads()
-    chosen = [MODES[0]]
+    threads, chosen = torch.get_num_threads(), [MODES[0]]
     try:
-        found = {name: arm(np.array(samples)) for name, arm in make_arms(1, chosen).items()}
+        found = {name: arm(recording(0)) for name, arm in make_arms(1, chosen).items()}
     finally:
         torch.set_num_threads(threads)
     assert found.keys() == {*BASES, *chosen}

@@ -7,15 +7,7 @@ from string import Formatter
 import numpy as np
 import pytest
 
-from streamer.core.attributes import (
-    ATTRIBUTES,
-    SaidToken,
-    chosen,
-    fused_confidence,
-    level_names,
-    masses_of,
-    parse,
-)
+from streamer.core import attributes
 from streamer.core.rules.settings import ALL
 from streamer.core.text.chinese import texts
 
@@ -36,24 +28,24 @@ PHRASES = {
 @pytest.mark.parametrize(
     ("names", "among", "said"),
     [
-        (None, ATTRIBUTES, ALL),
-        (",".join(reversed(ATTRIBUTES)), ATTRIBUTES, ALL),
-        ("pitch, rate", ATTRIBUTES, "rate,pitch"),
-        ("acoustic", ATTRIBUTES, ",".join(ATTRIBUTES[:-1])),
-        ("pitch", ATTRIBUTES, "pitch"),
+        (None, attributes.ATTRIBUTES, ALL),
+        (",".join(reversed(attributes.ATTRIBUTES)), attributes.ATTRIBUTES, ALL),
+        ("pitch, rate", attributes.ATTRIBUTES, "rate,pitch"),
+        ("acoustic", attributes.ATTRIBUTES, ",".join(attributes.ATTRIBUTES[:-1])),
+        ("pitch", attributes.ATTRIBUTES, "pitch"),
         ("acoustic", ("rate", "arousal"), "rate"),
     ],
 )
 def test_names_of_a_sentence(names, among, said):
-    assert chosen(names, among) == said
+    assert attributes.chosen(names, among) == said
 
 
 @pytest.mark.parametrize(
     ("names", "among", "error"),
     [
-        ("tempo", ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
-        ("", ATTRIBUTES, "attributes names ''; known are"),
-        ("arousal", ATTRIBUTES[:-1], "'arousal'; it is left out here; there are rate"),
+        ("tempo", attributes.ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
+        ("", attributes.ATTRIBUTES, "attributes names ''; known are"),
+        ("arousal", attributes.ATTRIBUTES[:-1], "'arousal'; it is left out here; there are rate"),
         ("pitch", ("rate",), "'pitch'; it is left out here; there are rate"),
         ("rate", (), "it is left out here; there are none"),
         ("acoustic", ("arousal",), "attributes names none"),
@@ -61,7 +53,7 @@ def test_names_of_a_sentence(names, among, said):
 )
 def test_unknown_names_are_refused(names, among, error):
     with pytest.raises(ValueError, match=error):
-        chosen(names, among)
+        attributes.chosen(names, among)
 
 
 @pytest.mark.parametrize(
@@ -74,20 +66,23 @@ def test_unknown_names_are_refused(names, among, error):
     ],
 )
 def test_longest_first_without_overlap(text, levels):
-    found = parse(text, PHRASES)
-    assert list(found) == list(ATTRIBUTES)
-    assert found == dict.fromkeys(ATTRIBUTES) | levels
+    found = attributes.parse(text, PHRASES)
+    assert list(found) == list(attributes.ATTRIBUTES)
+    assert found == dict.fromkeys(attributes.ATTRIBUTES) | levels
 
 
 def test_names_of_levels_in_both_languages():
     chinese = {"rate": [{"name": "很慢", "phrases": []}, {"name": "自编", "phrases": []}]}
     english = {"rate": [{"name": "crawling", "phrases": []}, {"name": "own", "phrases": []}]}
     shipped = {"zh": "很慢", "en": "very slow"}, {"zh": "自编", "en": None}
-    assert level_names({"zh": chinese}) == {"rate": list(shipped)}
-    assert level_names({"en": english})["rate"][0] == {"zh": None, "en": "crawling"}
-    assert level_names({"zh": chinese, "en": english})["rate"][1] == {"zh": "自编", "en": "own"}
+    assert attributes.level_names({"zh": chinese}) == {"rate": list(shipped)}
+    assert attributes.level_names({"en": english})["rate"][0] == {"zh": None, "en": "crawling"}
+    assert attributes.level_names({"zh": chinese, "en": english})["rate"][1] == {
+        "zh": "自编",
+        "en": "own",
+    }
     other = {"zh": None, "en": None, "de": "很慢"}
-    assert level_names({"zh": {}, "de": chinese})["rate"][0] == other
+    assert attributes.level_names({"zh": {}, "de": chinese})["rate"][0] == other
 
 
 SPOKEN = {
@@ -104,9 +99,12 @@ LEVELS = {
 
 
 def sure(level, mass, chances, opinion, is_greedy=False):
-    pieces = [SaidToken("rate ", -0.5), SaidToken("abc"[level], math.log(mass))]
+    pieces = [
+        attributes.SaidToken("rate ", -0.5),
+        attributes.SaidToken("abc"[level], math.log(mass)),
+    ]
     measured, opinions = {"rate": np.array(chances)}, {"rate": opinion}
-    return fused_confidence(pieces, LEVELS, measured, opinions, is_greedy)["rate"]
+    return attributes.fused_confidence(pieces, LEVELS, measured, opinions, is_greedy)["rate"]
 
 
 def test_a_greedy_choice_was_the_most_likely_level():
@@ -117,21 +115,21 @@ def test_a_greedy_choice_was_the_most_likely_level():
 
 
 def pieces(*told):
-    return [SaidToken(*each) for each in told]
+    return [attributes.SaidToken(*each) for each in told]
 
 
 def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart():
     said = pieces(
         *(("他", -5), ("说得", -4), ("比较", -0.25), ("快", -0.5), ("，", -3), ("尖", -0.125))
     )
-    assert masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
+    assert attributes.masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
 
 
 def test_what_is_not_known_is_not_told():
     """A phrase with one unknown log-probability gives its attribute no confidence."""
-    assert masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
-    assert masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
-    assert masses_of([], SPOKEN) == {}
+    assert attributes.masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
+    assert attributes.masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
+    assert attributes.masses_of([], SPOKEN) == {}
 
 
 FORMS = texts()["words"] | texts()["warnings"]

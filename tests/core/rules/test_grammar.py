@@ -12,15 +12,13 @@ from streamer.core.attributes import parse
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import marks_of
 from streamer.core.rules.settings import LOOP_COUNT, Rules, loop_suspected, stop
-from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.card import ModelCard, card_of, read_card
+from streamer.model.checkpoint.card import card_of, read_card
 from streamer.model.checkpoint.layout import shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.thinker import EMBEDDED
 
 RULES = Rules()
 OPENINGS = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
-Family = tuple[Tokenizer, Vocabulary, ModelCard]
 
 
 @pytest.fixture(scope="module", params=["edge", "cloud", "zh", "en"])

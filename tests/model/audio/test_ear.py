@@ -147,7 +147,7 @@ def test_a_voice_of_known_f0(hz):
     assert found == pytest.approx(hz, rel=2e-3)
 
 
-def test_noise_and_silence_have_none():
+def test_noise_silence_and_a_hum_have_no_pitch():
     noise = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32)
     assert np.mean(track(noise) > 0) < 0.05
     assert not track(np.zeros(8_000, np.float32)).any()
@@ -155,9 +155,7 @@ def test_noise_and_silence_have_none():
     voice = pulses(np.full(24_000, 120.0))
     soft = np.concatenate([voice, 1e-3 * voice])  # 60 dB under the loudest
     assert (track(soft)[160:] == 0).all()
-
-
-def test_where_nobody_speaks_there_is_none():
+    # a hum where nobody speaks
     hum = 5 * pulses(np.full(48_000, 400.0))
     samples = np.concatenate([hum, pulses(np.full(24_000, 120.0))])
     rows = rows_of(samples)

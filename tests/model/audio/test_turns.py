@@ -148,9 +148,7 @@ def bounds(probabilities):
 def test_a_turn_begins_with_its_padding_and_ends_with_its_silence():
     quiet, voiced = [0.01] * 20, [0.9] * 30
     assert bounds(quiet + voiced + quiet) == [(20 * 32 - 300, None), (50 * 32 + 500, 50 * 32)]
-
-
-def test_clicks_do_not_begin_a_turn_and_pauses_do_not_end_it():
+    # clicks do not begin a turn, and pauses do not end it
     assert bounds([0.9, 0.9, 0.1] * 50) == []
     assert bounds([0.9] * 3 + ([0.0] * 15 + [0.9]) * 20) == [(0, None)]
     assert bounds([0.9] * 3 + [0.36] * 100) == [(0, None)]  # fading speech goes on

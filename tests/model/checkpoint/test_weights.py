@@ -19,34 +19,23 @@ from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import EMBEDDED, check_pair, load
 
-# The release's special ids and the two sizes' padded vocabularies.
-PUBLISHED = {
-    "audio_token_index": 151646,
-    "audio_start_token_id": 151647,
-    "audio_end_token_id": 151648,
-}
-
-
-def first_logits(thinker):
-    slot = thinker.engine.open()
-    out = thinker.engine.step([Row(slot, len(thinker.engine.prompt_ids), [5, 6, 7], num_logits=3)])[
-        0
-    ]
-    thinker.engine.close(slot)
-    return out
-
 
 def test_full_model_in_shards_equals_the_thinker_alone(tiny_pair, tmp_path):
-    alone = load(str(tiny_pair[0]), "edge")
-    full = load(str(tiny.full_model(tiny_pair[0], tmp_path / "full")), "edge")
-    assert np.array_equal(first_logits(full), first_logits(alone))
+    found = []
+    for directory in (tiny_pair[0], tiny.full_model(tiny_pair[0], tmp_path / "full")):
+        engine = load(str(directory), "edge").engine
+        row = Row(engine.open(), len(engine.prompt_ids), [5, 6, 7], num_logits=3)
+        found.append(engine.step([row])[0])
+    assert np.array_equal(*found)
 
 
 def test_both_published_vocabularies_make_a_pair(tmp_path):
-    pair = []
+    """The release's special ids, and the two sizes' padded vocabularies."""
+    names, pair = ("audio_token_index", "audio_start_token_id", "audio_end_token_id"), []
+    published = dict(zip(names, range(151_646, 151_649), strict=True))
     for role, size, seed in (("edge", 151_936, 1), ("cloud", 152_064, 2)):
         alone = tiny.save_tiny(tmp_path / f"{role}-alone", seed=seed, vocab=size)
-        pair.append(load(str(tiny.full_model(alone, tmp_path / role, shards=3, **PUBLISHED)), role))
+        pair.append(load(str(tiny.full_model(alone, tmp_path / role, shards=3, **published)), role))
     edge, cloud = pair
     assert (edge.vocabulary.num_ids, cloud.vocabulary.num_ids) == (151_936, 152_064)
     assert edge.shapes.audio_id == 151_646

@@ -1,5 +1,6 @@
 """Compiled kernels on disk: which directories are trusted, and what a bad one costs."""
 
+import functools
 import os
 import resource
 import shutil
@@ -78,10 +79,7 @@ print(y.tobytes().hex())
 
 def run(folder, limit=resource.RLIM_INFINITY):
     """stdout and stderr of NUMBERS with kernels in `folder`, where files have at most `limit` bytes."""
-
-    def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+    limited = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
     env = os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = ended(sys.executable, "-c", NUMBERS, env=env, preexec_fn=limited)
     return done.stdout, done.stderr
