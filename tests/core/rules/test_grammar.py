@@ -1,28 +1,32 @@
-"""The other rules change no sentence of a card's form, so a form may leave them out."""
+"""The form of a sentence: it allows exactly the well-formed sentences, and weights add up; the other
+rules change no sentence of it, so a form may leave them out.
+"""
 
 import random
 import re
 
+import numpy as np
 import pytest
+from oracles import levels_said
 
 from bench.sentence_quality import measure
-from pipelines.embedded import export
+from pipelines.embedded import export, sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.form import marks_of
-from streamer.core.rules.settings import LOOP_COUNT, Rules, loop_suspected, stop
+from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
+from streamer.core.rules.settings import LOOP_COUNT, UNITS_PER_NAT, Rules, loop_suspected, stop
 from streamer.model.checkpoint.card import card_of, read_card
 from streamer.model.checkpoint.layout import shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.thinker import EMBEDDED
 
 RULES = Rules()
-OPENINGS = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
+LEARNT = ("", "说话人", "这位讲者", "这段录音里")  # of the sentences that the shipped pair learnt
 
 
 @pytest.fixture(scope="module", params=["edge", "cloud", "zh", "en"])
-def family(request, tmp_path_factory):
+def model(request, tmp_path_factory):
     """A model that ships, or a language of the training's recipe."""
     if request.param in ("edge", "cloud"):
         directory = EMBEDDED / request.param
@@ -36,7 +40,7 @@ def family(request, tmp_path_factory):
     return tokenizer, tokenizer.vocabulary(num_ids), card
 
 
-def spoken(card, n):
+def sentences_of(card, n):
     """Each phrase of the card, attributes in any order, an opening."""
     rng = random.Random(0)
     for _ in range(n):
@@ -45,13 +49,13 @@ def spoken(card, n):
         clauses = [rng.choice(card.attributes[n][level]["phrases"]) for n, level in levels.items()]
         comma, end, gap = marks_of(card.language)
         text = comma.join(gap + clause for clause in clauses)
-        yield levels, rng.choice(card.openings or OPENINGS) + text + end
+        yield levels, rng.choice(card.openings or LEARNT) + text + end
 
 
 @pytest.mark.parametrize("n", [200, pytest.param(5000, marks=pytest.mark.long)])
-def test_no_rule_touches_a_sentence_of_the_form(family, n):
-    tokenizer, vocabulary, card = family
-    for levels, text in spoken(card, n):
+def test_no_rule_touches_a_sentence_of_the_form(model, n):
+    tokenizer, vocabulary, card = model
+    for levels, text in sentences_of(card, n):
         ids = tokenizer.encode(text)
         assert vocabulary.text_of(ids) == text
         assert not vocabulary.never[ids].any(), text
@@ -72,3 +76,147 @@ def test_no_rule_touches_a_sentence_of_the_form(family, n):
             spelled = re.findall("[A-Za-z]+(?:-[a-z]+)?", text.lower())
             assert len(set(spelled)) == len(spelled), text
         assert parse(text, card.attributes) == levels
+
+
+PHRASES = sentences.attributes()
+NO_SPEECH = "".join(sentences.no_speech())
+OPENINGS = export.spoken("zh")["openings"]
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("form")
+    words.save(directory)
+    tokenizer = Tokenizer(directory)
+    vocabulary = tokenizer.vocabulary(words.build().get_vocab_size())
+    return tokenizer, vocabulary, SentenceForm(vocabulary, PHRASES, (), OPENINGS)
+
+
+def keeps(form, answer, token):
+    state = form.after(answer)
+    return state is not None and form.step(state, token) is not None
+
+
+@pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
+def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said):
+    """Any walk: each of them once, and not two neighbouring characters of another one's phrase."""
+    _, vocabulary, _ = family
+    form = SentenceForm(vocabulary, PHRASES, said, OPENINGS)
+    others = [
+        level["phrases"] for name, each in PHRASES.items() if name not in said for level in each
+    ]
+    pairs = {
+        phrase[i : i + 2] for each in others for phrase in each for i in range(len(phrase) - 1)
+    }
+    own = "".join(p for name in said for level in PHRASES[name] for p in level["phrases"])
+    for seed in range(10):
+        chance = random.Random(seed)
+        ids = []
+        while not form.is_whole(text := vocabulary.text_of(ids)):
+            ids.append(chance.choice(form.allowed(form.after(ids)).tolist()))
+        found = parse(text, PHRASES)
+        assert [name for name, level in found.items() if level is not None] == list(said), text
+        assert not [pair for pair in pairs if pair in text and pair not in own], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "说话人音调偏低，语调自然，音量浑厚",  # mixed
+        "说话人说得略显",  # mixed in the first clause
+        "这段录音里时断说话人",  # a piece in the opening
+        "说话人音调偏低，语速适中，音高处在低处",  # twice
+        "说话人音调偏低。",  # a clause too few
+        "说话人说话人说话人",  # an opening too long
+        "说话人，",  # an opening alone
+        "没有检测到音调",  # no speech and then speech
+        NO_SPEECH,
+        "音调偏低",  # no opening
+    ],
+)
+def test_what_breaks_the_form_is_found_where_it_breaks(family, text):
+    tokenizer, _, form = family
+    ids = tokenizer.encode(text)
+    assert not all(keeps(form, ids[:i], token) for i, token in enumerate(ids))
+    assert not form.is_whole(text)
+
+
+def test_flat_weights_and_weights_of_other_levels_are_no_bias(family):
+    _, _, form = family
+    assert form.biases(BEGIN) is None
+    held = form.weighted({"pitch": (0, -1, -2, -3)})
+    assert held.biases(BEGIN) is not None
+    for none in ({}, {"rate": (0,) * 5, "pitch": (0, -1), "unknown": (0, -9)}):
+        assert held.weighted(none).biases(BEGIN) is None
+
+
+@pytest.fixture(scope="module", params=["zh", "en"])
+def listed(request, family):
+    """(a language, its phrases, its form, whose openings are listed)"""
+    words = export.spoken(request.param)
+    given = words["attributes"], (), words["openings"]
+    form = SentenceForm(family[1], *given, marks_of(request.param))
+    return request.param, words["attributes"], form
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_languages_say_the_sentences_of_the_training(family, listed, seed):
+    (tokenizer, vocabulary, _), (language, _, form) = family, listed
+    rng = random.Random(seed)
+    levels = {name: rng.randrange(len(of)) for name, of in sentences.CHINESE.items()}
+    prominence = {name: rng.random() for name in sentences.CHINESE}
+    text = "".join(sentences.sentence(levels, prominence, rng, language))
+    ids = tokenizer.encode(text)
+    for i, token in enumerate(ids):
+        assert keeps(form, ids[:i], token), vocabulary.text_of(ids[: i + 1])
+    assert form.is_whole(text)
+    assert all(keeps(form, ids, end) for end in vocabulary.eos)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_walk_in_either_language_is_a_sentence_with_its_levels_weights(family, listed, seed):
+    """No dead end, the same ids as each id by itself, and the biases add up to the weights."""
+    vocabulary, (language, phrases, form) = family[1], listed
+    chance = random.Random(seed)
+    weights = {
+        name: tuple(chance.sample([0, *chance.sample(range(-99, 0), len(levels) - 1)], len(levels)))
+        for name, levels in phrases.items()
+    }
+    held, answer, total = form.weighted(weights), [], 0.0
+    while not form.is_whole(vocabulary.text_of(answer)):
+        state = form.after(answer)
+        ids = held.allowed(state)
+        if chance.random() < 0.2:
+            each = np.flatnonzero(~vocabulary.never).tolist() + sorted(vocabulary.eos)
+            assert sorted(i for i in each if form.step(state, i) is not None) == ids.tolist()
+        i = chance.randrange(len(ids))
+        total += held.biases(state)[i]
+        answer.append(int(ids[i]))
+    text = vocabulary.text_of(answer)
+    found = levels_said(text, language)
+    assert parse(text, phrases) == found
+    assert total * UNITS_PER_NAT == sum(weights[name][level] for name, level in found.items())
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ("The speaker is", "the speaker is"),
+        ("The speaker is", ""),
+        (", ", ","),
+        (", ", " "),
+        (".", "。"),
+        (" calm", " calm calm"),
+        (" calm", " calm, deep"),
+        (" calm", " deep"),
+    ],
+)
+def test_an_english_sentence_has_english_marks_and_no_word_twice(family, good, bad):
+    _, vocabulary, _ = family
+    words = export.spoken("en")
+    given = words["attributes"], (), words["openings"]
+    form = SentenceForm(vocabulary, *given, marks_of("en"))
+    text = "The speaker is deep, dark, very slow, flat, soft, flowing, calm."
+    assert form.is_whole(text)
+    assert not form.is_whole(text.replace(good, bad, 1))
+    assert not form.is_whole(text.replace(good, bad))
