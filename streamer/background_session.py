@@ -102,7 +102,8 @@ class BackgroundSession:
         """Take a frame of PCM16 mono; another rate than the first frame's is converted. False: it
         was left out, since 1,000 frames wait or `run` has ended. Raises TypeError and ValueError
         for what is no such frame."""
-        if len(memoryview(pcm)) % 2:
+        pcm = memoryview(pcm).tobytes()  # it may be an array, too
+        if len(pcm) % 2:
             raise ValueError(f"{len(pcm)} bytes are no PCM16: each sample has two")
         if not sample_rate or sample_rate != self._last_rate:
             SessionOptions(sample_rate)  # raises ValueError
@@ -118,7 +119,7 @@ class BackgroundSession:
             self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]
             self._came.set()
             return not self._is_over
-        is_taken = self._put(bytes(pcm), MAX_FRAMES)
+        is_taken = self._put(pcm, MAX_FRAMES)
         if not is_taken:
             self._lost_s += len(pcm) / 2 / self._rate
         return is_taken

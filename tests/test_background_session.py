@@ -106,6 +106,13 @@ async def test_what_is_no_frame_is_refused_at_once(frame, rate, says):
         BackgroundSession(EDGE).feed(frame, rate)
 
 
+def test_a_frame_may_be_an_array(spoken):
+    voice = BackgroundSession(EDGE)
+    for samples in (spoken[:161], spoken[:320:2], memoryview(spoken[:160])):
+        assert voice.feed(samples, 16_000)
+        voice.begin()
+
+
 async def test_calls_in_hand_return_when_the_session_ends(spoken):
     """The end of an open turn waits for its description when `run` is cancelled."""
     voice = BackgroundSession(EDGE)

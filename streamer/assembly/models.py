@@ -88,6 +88,8 @@ class Models:
                 why = f"has no phrases of {name} that the cloud says, too"
                 way = "leave attributes out, or take models whose cards have them"
                 raise ConfigError(f"{self.first.directory}: {why}; {way}")
+        if self.plan.mode == "gated":
+            _ = self._cloud_here  # for `check_promise`; it reads files, on this thread
 
     @functools.cached_property
     def _cloud_here(self) -> str:

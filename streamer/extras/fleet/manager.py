@@ -47,6 +47,7 @@ LAG_S = 1.0  # of speech that the median replica has not heard
 UP_PAUSE_S = 10.0  # between two additions
 DOWN_PAUSE_S = 60.0  # of low load
 START_S = 120.0  # to load a model; a large one comes from a disk
+HUNG_S = 3.0  # for an actor to answer
 ASK_AGAIN_S = 0.2  # of an actor that is starting
 REACH_S = 5.0  # for a cluster's head to take a connection
 CALL_S = 70.0  # for Ray to end an actor
@@ -209,9 +210,13 @@ class RayPlacement:
         raise ReplicaLost(f"{plan.name}: not ready within {START_S:g} s; {way}")
 
     async def restart(self, name: str) -> None:
-        """Let its host start the server again; Ray starts the host again if that is lost, too."""
-        with suppress(self._ray.exceptions.RayError), anyio.move_on_after(START_S):
-            await self._actors[name].restart.remote()
+        """Let its host start the server again; Ray starts the host again if that is lost or hangs,
+        too."""
+        actor = self._actors[name]
+        with suppress(self._ray.exceptions.RayError), anyio.move_on_after(HUNG_S) as hung:
+            await actor.restart.remote()
+        if hung.cancelled_caught:
+            await _aside(partial(self._ray.kill, actor, no_restart=False))
 
     async def stop(self, name: str, within_s: float) -> None:
         """Drain it, then remove it."""

@@ -219,7 +219,8 @@ def _renamed(value: Any) -> Any:
         return [_renamed(each) for each in value]
     if not isinstance(value, dict):
         return value
-    found = {name: _renamed(each) for name, each in value.items()}
+    own = "metadata"  # the client's
+    found = {n: each if n == own else _renamed(each) for n, each in value.items()}
     if "output_modalities" in found:
         found["modalities"] = found.pop("output_modalities")
     if found.get("type") in BETA_NAMES:

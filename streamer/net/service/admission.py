@@ -27,7 +27,7 @@ KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 NO_TENANT = ""  # the tenant if there are no keys
 _ID_PREFIX = "sess_"
 LIFE_S = 30.0  # of a ticket

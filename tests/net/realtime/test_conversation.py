@@ -130,10 +130,13 @@ async def test_waiting_audio_is_not_lost_to_other_options():
         assert kinds_of(events) == ["input_audio_buffer.cleared", "session.updated"]
 
 
+OWN = {"type": "output_text"}  # it stays as the client gave it
+
+
 async def test_clients_of_the_beta_hear_its_names():
-    async with talking(is_beta=True) as talk:
+    async with talking(is_beta=True, waits=True) as talk:
         events = await talk.say(update(turn_detection=None), ours(binary=True), SOUND, COMMIT)
-        events += await talk.say(ANSWER)
+        events += await talk.say(json.dumps(json.loads(ANSWER) | {"response": {"metadata": OWN}}))
     assert kinds_of(events) == [
         *("session.updated", "session.updated"),
         *("input_audio_buffer.committed", "conversation.item.created"),
@@ -149,6 +152,7 @@ async def test_clients_of_the_beta_hear_its_names():
     response = events[-1]["response"]
     assert response["output"][0]["content"] == [{"type": "text", "text": "320"}]
     assert (response["modalities"], "output_modalities" in response) == (["text"], False)
+    assert response["metadata"] == OWN
 
 
 def flat(**vad):

@@ -82,6 +82,7 @@ def test_a_list_of_keys_has_no_empty_ones(text):
         ("HTTPS://Example.ORG:443", "https://example.org"),
         ("http://example.org:443", "http://example.org:443"),
         ("http://[::1]:3000", "http://[::1]:3000"),
+        ("http://my_app:3000", "http://my_app:3000"),
     ],
 )
 def test_an_origin_is_written_as_browsers_send_it(given, wanted):
