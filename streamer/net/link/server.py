@@ -2,8 +2,8 @@
 
 Admission, HTTP and drain are net/service/service.py's. A websocket that has opened no turn is an
 edge's spare. A turn outlives a websocket that was cut by `hold_s`, so that its edge can resume it.
-Bounds: `max_sessions` turns, where a held one makes room for a new one, and the messages of each
-turn that wait. Websockets without a pong are closed.
+Bounds: `max_sessions` turns, where a held one makes room for a new one; websockets of each key; the
+messages of each turn that wait. Websockets without a pong are closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.plan import VerifyRequest
 from streamer.core.link import wire
 from streamer.core.rules.settings import FLAT, Rules, Sampling, check_weights
-from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.service import Query, Service
@@ -35,6 +35,7 @@ from streamer.stages.ports import Judge, quietly
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in the steps of all turns
 # committed and drafted together: the room of a KV slot after the longest turn
 MAX_ANSWER_IDS = 176
+SPARE_LINKS = 8  # websockets of each key, beyond two for each turn
 MAX_TURN_IDLE_S = 300.0  # with nothing to do
 IN_HAND_S = 0.001  # a message that comes sooner was there already
 HOLD_S = 30.0
@@ -268,6 +269,10 @@ class VerifierServer(Service):
         if version != str(wire.VERSION):
             told = f"this verifier speaks version {wire.VERSION} of the link, the edge {version}"
             raise HttpRefusal(400, f"{told}; update the older of the two")
+        admission = self._admission
+        most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
+        if sum(link.tenant == tenant for link in self._links) >= most:
+            raise busy("too many websockets; close some")
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
         """Serve one websocket: the turn that its first message opens."""
@@ -300,6 +305,8 @@ class VerifierServer(Service):
     async def _claim(self, socket: ClientSocket, opened: wire.Open) -> ServedTurn:
         """A new turn, or the one that is resumed. Raises Broken."""
         while (turn := self._turns.get(opened.session)) is not None:
+            if turn.tenant != socket.tenant:
+                raise Broken("the turn belongs to another key")
             if turn.socket is None:
                 break
             turn.socket.transport.abort()  # the edge has given it up

@@ -7,7 +7,7 @@ import signal
 import anyio
 import msgspec
 import pytest
-from far import Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
+from far import QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
 from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
@@ -21,6 +21,7 @@ from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import EMBEDDED
+from streamer.net.link.server import SPARE_LINKS
 
 REQUEST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 SILENCE = wire.Audio(0, bytes(32_000), False)
@@ -43,6 +44,33 @@ async def test_text_giants_garbage_and_other_messages_first_are_refused():
                     await ws.wait_closed()
                 assert ws.close_code in (1008, 1009)
         assert all(turn.socket is None for turn in server._turns.values())
+
+
+async def test_a_key_has_its_share_of_turns_and_websockets():
+    """A key resumes its own turns alone."""
+
+    def by(key):
+        header = {"Authorization": f"Bearer {key}"}
+        return connect(f"{url_of(port)}{wire.PATH}{QUERY}", additional_headers=header)
+
+    async with (
+        serving_judges(api_key="a,b", max_per_key=1) as (port, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        first, second, other = [await stack.enter_async_context(by(key)) for key in "aab"]
+        await say(first, opening())
+        await told(first, wire.Opened)
+        await say(second, opening(b"t" * 16))
+        assert "of this key" in (await told(second)).reason
+        await say(other, opening())
+        assert "another key" in (await told(other)).reason
+        await second.wait_closed()
+        for _ in range(SPARE_LINKS + 1):
+            await stack.enter_async_context(by("a"))
+        with pytest.raises(InvalidStatus) as refused:
+            await by("a")
+        assert refused.value.response.status_code == 503
+        await stack.enter_async_context(by("b"))
 
 
 async def test_an_older_edge_is_refused_with_the_way_out():
