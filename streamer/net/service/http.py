@@ -40,7 +40,9 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-UNREADABLE = "this is no HTTP/1.1 request that can be read, or it has a body\n"
+UNREADABLE = "this is no HTTP/1.1 request that can be read: see its first line and its headers\n"
+ONLY_GET = "only GET and websockets are served here\n"
+ALLOWED = {"Allow": "GET, HEAD"}
 
 
 def read_page(folder: Path) -> dict[str, Response]:
@@ -70,8 +72,7 @@ def answer_json(found: object) -> Response:
 def for_method(method: str, found: Response) -> Response:
     """A copy of `found` for this method, since websockets adds headers; HEAD gets no body."""
     if method not in ("GET", "HEAD"):
-        told = "only GET and websockets are served here\n"
-        return answer(405, told, more={"Allow": "GET, HEAD"})
+        return answer(405, ONLY_GET, more=ALLOWED)
     body = b"" if method == "HEAD" else found.body
     return Response(found.status_code, found.reason_phrase, found.headers.copy(), body)
 
@@ -107,6 +108,9 @@ class ClientSocket(ServerConnection):
         why = self.protocol.handshake_exc
         if isinstance(why, InvalidMessage) and not self._is_unreadable:
             self._is_unreadable = True
-            self._service.metrics.refusals.labels("400").inc()
-            self.transport.write(answer(400, UNREADABLE).serialize())
+            cause = why.__cause__  # websockets has no exception of its own for a body
+            has_body = isinstance(cause, NotImplementedError) or "body" in str(cause)
+            found = answer(405, ONLY_GET, more=ALLOWED) if has_body else answer(400, UNREADABLE)
+            self._service.metrics.refusals.labels(str(found.status_code)).inc()
+            self.transport.write(found.serialize())
         super().send_data()
