@@ -20,6 +20,12 @@ from processes import run_here as here
 from streamer.cli import main
 
 
+@pytest.fixture(scope="module")
+def models(tiny_pair):
+    """The pair that the command line describes with."""
+    return ["--edge", tiny_pair[0], "--cloud", tiny_pair[1]]
+
+
 def rows_of(out):
     return [json.loads(line) for line in out.splitlines()]
 
@@ -178,12 +184,6 @@ def test_a_port_that_is_taken_is_found_before_a_model_is_loaded(command):
     assert err == f"streamer: {told} or --host\n"
 
 
-def long_of(file, samples, seconds):
-    audio, rate = soundfile.read(samples[0], dtype="int16")
-    soundfile.write(file, np.resize(audio, seconds * rate), rate)
-    return file
-
-
 def shown_by(leader):
     """The output of a terminal, to its end."""
     shown = b""
@@ -217,7 +217,9 @@ def on_a_terminal(monkeypatch):
 
 def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, on_a_terminal):
     """On a terminal each line stands whole between the bar's frames."""
-    words = ("describe", long_of(tmp_path / "long.wav", samples, 70), "--mode", "edge", *models)
+    audio, rate = soundfile.read(samples[0], dtype="int16")
+    soundfile.write(tmp_path / "long.wav", np.resize(audio, 70 * rate), rate)
+    words = ("describe", tmp_path / "long.wav", "--mode", "edge", *models)
     status, out, err = here(*words, "-v")
     assert status == 0
     assert [line[:7] for line in out.splitlines()] == ["[0:00] ", "[1:00] "]
@@ -229,16 +231,7 @@ def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, o
     seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
     seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
     assert set(out.splitlines()) <= set(seen)
-
-
-def test_a_bar_leaves_stdout_alone(models, samples, tmp_path, on_a_terminal):
-    """`> out.txt` and `| cmd` get the sentence, and the terminal the bar."""
-    long = long_of(tmp_path / "long.wav", samples, 20)
-    args = ("describe", long, "--mode", "edge", *models)
-    status, out, shown = on_a_terminal(*args, stdout=io.StringIO())
-    assert status == 0
-    assert out.count("\n") == 1
-    assert len(out) > 2
-    assert "\x1b" not in out
-    assert re.search(r"describing .*0:\d\d of 0:20 .*left", shown)
-    assert out.strip() not in shown
+    status, piped, shown = on_a_terminal(*words, stdout=io.StringIO())
+    assert (status, piped) == (0, out), "`> out.txt` and `| cmd` get the sentences"
+    assert re.search(r"describing .*\d:\d\d of 1:10 .*left", shown)
+    assert piped.splitlines()[0] not in shown

@@ -1,18 +1,19 @@
-"""The client as a process against real servers; a recording is the microphone's hardware."""
+"""The client against real servers, and `streamer listen`; a recording is the microphone."""
 
 import asyncio
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from urllib.parse import urlsplit
 
+import anyio
 import numpy as np
 import pytest
 import soundfile
-from fake_microphone import environment, line
 from patience import PATIENCE_S
 from places import ROOT
 from processes import ENVIRONMENT, ended
@@ -21,9 +22,9 @@ from tls import certificate
 from wire import describe_files, http, serving, url_of
 
 from bench.proxy import Proxy
+from streamer.commands.listen import putting
 
 CLIENT = ROOT / "clients" / "streamer_client.py"
-PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 @pytest.fixture(scope="module")
@@ -45,35 +46,17 @@ def fails(told, *arguments, **more):
     assert told in err
 
 
-async def start(*arguments, env=None):
-    command = [sys.executable, CLIENT, *arguments]
-    return await asyncio.create_subprocess_exec(*map(str, command), **PIPES, env=env)
+async def start(*arguments, env=None, stderr=subprocess.PIPE):
+    command = map(str, (sys.executable, *arguments))
+    pipes = {"stdout": subprocess.PIPE, "stderr": stderr}
+    return await asyncio.create_subprocess_exec(*command, **pipes, env=env)
 
 
-@pytest.fixture
-async def listening(tmp_path):
-    """start(url, ...): `mic` listens to a recording; its process. Ends with the test."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def begin(url, *arguments, recording=SAMPLES[1]):
-            env = environment(tmp_path, recording)
-            mic = await start("mic", "--url", url, "--live-updates", 1, *arguments, env=env)
-            stack.push_async_callback(stop, mic)
-            return mic
-
-        async def stop(mic):
-            with contextlib.suppress(ProcessLookupError):
-                mic.kill()
-            await mic.communicate()
-
-        yield begin
-
-
-async def end(mic):
+async def end(process):
     """Ctrl-C; (exit status, what was still printed, what was told)."""
-    mic.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(mic.communicate(), PATIENCE_S)
-    return mic.returncode, out.decode(), err.decode()
+    process.send_signal(signal.SIGINT)
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    return process.returncode, out.decode(), err.decode()
 
 
 def test_it_says_what_describe_says(server):
@@ -120,9 +103,7 @@ def test_silence_is_told_and_broken_files_are_each_one_line(server, tmp_path):
 def test_a_server_that_cannot_be_used_is_one_line(server):
     for url, told in {
         "ws://127.0.0.1:9": "ws://127.0.0.1:9/v1/realtime: cannot be reached",
-        server.replace(
-            "ws:", "wss:"
-        ): "is `streamer serve` running? With --cert it is reached by wss",
+        server.replace("ws:", "wss:"): "serve` running? With --cert it is reached by wss",
         "nonsense": "nonsense: is no address of a server (it begins with ws:// or wss://)",
         "ws://127.0.0.1:99999": "is no address of a server (Port out of range 0-65535)",
         server.replace("realtime", "other"): "no such path",
@@ -135,7 +116,7 @@ def test_a_server_that_cannot_be_used_is_one_line(server):
 async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():
     with serving("--mode", "edge", "--max-sessions", 1, "--api-key", "s3cret") as (url, _):
         held = ("--api-key", "s3cret", "--live-updates", 0.5, "--speed", 0.05)
-        holder = await start("file", SAMPLES[0], "--url", url, *held)
+        holder = await start(CLIENT, "file", SAMPLES[0], "--url", url, *held)
         await holder.stderr.readline()
         for key, told in (
             ("wrong", "give --api-key KEY or STREAMER_API_KEY"),
@@ -168,7 +149,9 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     async with Proxy(urlsplit(server).port) as proxy:
         proxy.cut_after = proxy.cut_every = 300_000
         url = url_of(proxy)
-        one = await start("file", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json")
+        one = await start(
+            CLIENT, "file", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json"
+        )
         out, err = await asyncio.wait_for(one.communicate(), PATIENCE_S)
     assert (one.returncode, err) == (0, b"")
     metrics = await asyncio.to_thread(http, server, "/metrics")
@@ -178,6 +161,74 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     assert [part["text"] for part in found["parts"]] == [part["text"] for part in wanted["parts"]]
 
 
+# a module `sounddevice` that repeats a recording at four times its speed, or fails
+SOURCE = """
+import os, threading, time, wave
+
+if os.environ.get("NO_PORTAUDIO"):
+    raise OSError("PortAudio library not found")
+
+class PortAudioError(Exception):
+    pass
+
+def query_devices(device, kind):
+    if os.environ.get("NO_MICROPHONE"):
+        raise PortAudioError("Error querying device -1")
+    return {"default_samplerate": 16_000.0}
+
+class RawInputStream:
+    def __init__(self, rate, size, device, channels, kind, callback):
+        self.size, self.callback, self.open = size, callback, True
+    def start(self):
+        self.thread = threading.Thread(target=self.play, daemon=True)
+        self.thread.start()
+    def close(self):
+        self.open = False
+        self.thread.join()
+    def play(self):
+        with wave.open(os.environ["RECORDING"]) as file:
+            data = file.readframes(10**9) + bytes(64_000)
+        while True:
+            for at in range(0, len(data), 2 * self.size):
+                if not self.open:
+                    return
+                self.callback(data[at : at + 2 * self.size], self.size, None, None)
+                time.sleep(self.size / 16_000 / 4)
+"""
+
+
+def environment(folder, **more):
+    """Of a process that imports it, written to `folder`."""
+    (folder / "sounddevice.py").write_text(SOURCE)
+    return ENVIRONMENT | {"PYTHONPATH": str(folder), "RECORDING": str(SAMPLES[1])} | more
+
+
+@pytest.fixture
+async def listening(tmp_path):
+    """start(arguments, ...): a process that listens to a recording. Ends with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(*arguments, recording=SAMPLES[1], **pipes):
+            env = environment(tmp_path, RECORDING=str(recording))
+            process = await start(*arguments, env=env, **pipes)
+            stack.push_async_callback(stop, process)
+            return process
+
+        async def stop(process):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+
+        yield begin
+
+
+async def line(stream, part=""):
+    """The next line of a process's output that holds `part`."""
+    while part not in (found := (await asyncio.wait_for(stream.readline(), PATIENCE_S)).decode()):
+        assert found, f"no line with {part}"
+    return found
+
+
 async def test_a_server_that_is_started_anew(listening, tmp_path):
     """The recording is sent again; the microphone goes on. Each says so in one line."""
     soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
@@ -185,8 +236,8 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
         slowly = ("--speed", 2, "--live-updates", 0.5)
-        one = await start("file", tmp_path / "speech.wav", "--url", url, *slowly)
-        mic = await listening(url)
+        one = await start(CLIENT, "file", tmp_path / "speech.wav", "--url", url, *slowly)
+        mic = await listening(CLIENT, "mic", "--url", url, "--live-updates", 1)
         await line(mic.stdout)
         await line(one.stderr, " s: ")
         process.kill()
@@ -201,7 +252,7 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
 
 
 async def test_the_microphone_is_described_until_ctrl_c(server, listening):
-    mic = await listening(server)
+    mic = await listening(CLIENT, "mic", "--url", server, "--live-updates", 1)
     assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")
     assert (await line(mic.stderr, " s: ")).strip().endswith("。"), "live updates"
     assert (await line(mic.stdout)).endswith("。\n")
@@ -211,18 +262,62 @@ async def test_the_microphone_is_described_until_ctrl_c(server, listening):
 
 
 async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):
-    mic = await listening(server, recording=SAMPLES[0])
+    words = ("mic", "--url", server, "--live-updates", 1)
+    mic = await listening(CLIENT, *words, recording=SAMPLES[0])
     await line(mic.stderr, " s: ")
     status, out, _ = await end(mic)
     assert (status, out.endswith("。\n")) == (0, True)
 
 
-def test_a_microphone_that_is_missing_is_told_in_one_line(tmp_path):
-    for told, more in {
-        "cannot be opened (Error querying device -1); plug one in": {"NO_MICROPHONE": "1"},
-        "pip install sounddevice, and": {"PYTHONPATH": ""},
-    }.items():
-        env = environment(tmp_path, SAMPLES[1], **more)
-        done = ended(sys.executable, CLIENT, "mic", env=env)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert told in done.stderr
+LISTEN = ("-m", "streamer", "listen", "--mode", "edge")
+
+
+async def test_listen_says_a_sentence_at_each_pause_until_ctrl_c(listening):
+    process = await listening(*LISTEN)
+    await line(process.stderr, "listening; speak, pause, read.")
+    for _ in range(2):
+        assert (await line(process.stdout)).startswith("说话人")
+    status, _, err = await end(process)
+    assert (status, "Traceback" in err) == (0, False)
+
+
+async def test_listen_shows_gauges_on_a_terminal_in_the_sentences_language(listening):
+    leader, follower = os.openpty()
+    await listening(*LISTEN, stderr=follower)
+    os.close(follower)
+    seen = b""
+    while not all(word.encode() in seen for word in ("语速", "音节/秒", "■")):
+        seen += await asyncio.wait_for(asyncio.to_thread(os.read, leader, 4_096), PATIENCE_S)
+    os.close(leader)
+
+
+async def test_audio_that_is_left_out_is_told_once(capsys):
+    send, receive = anyio.create_memory_object_stream[bytes](2)
+    with send, receive:
+        put_piece = putting(send)
+        for piece in (b"1", b"2", b"3", b"4"):
+            put_piece(piece)
+        assert [receive.receive_nowait() for _ in range(2)] == [b"1", b"2"]
+    put_piece(b"5")
+    err = capsys.readouterr().err
+    assert "audio is left out" in err
+    assert err.count("\n") == 1
+
+
+NO_MICROPHONE = {"NO_MICROPHONE": "1"}
+CANNOT_BE_OPENED = "no microphone can be opened (Error querying device -1); plug one in"
+
+
+@pytest.mark.parametrize(
+    ("words", "lack", "told"),
+    [
+        ([CLIENT, "mic"], NO_MICROPHONE, CANNOT_BE_OPENED.removeprefix("no microphone ")),
+        ([CLIENT, "mic"], {"PYTHONPATH": ""}, "pip install sounddevice, and"),
+        (LISTEN, NO_MICROPHONE, CANNOT_BE_OPENED),
+        (LISTEN, {"NO_PORTAUDIO": "1"}, "(PortAudio library not found); install PortAudio"),
+    ],
+)
+def test_without_a_microphone_there_is_one_line(tmp_path, words, lack, told):
+    done = ended(sys.executable, *words, env=environment(tmp_path, **lack))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert told in done.stderr

@@ -1,16 +1,24 @@
-"""`streamer label`: a table of recordings, which goes on where it was, with the faults in it."""
+"""`streamer label`: a table that goes on where it was; Ctrl-C ends a command at once."""
 
+import contextlib
 import csv
 import json
 import os
 import shutil
+import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
+import soundfile
+from patience import PATIENCE_S, wait_for
 from places import ROOT, SAMPLES
-from processes import run_here
+from processes import ended, run_here, started
 
 import streamer
-from streamer.commands.label import ENDS, MONOTONY, NOISE, Rows, made_with, tag_of
+from streamer.commands.label import ENDED, ENDS, MONOTONY, NOISE, Rows, made_with, tag_of
+from streamer.commands.process import END_S
 from streamer.config import Config, ConfigError
 from streamer.core.attributes import ENGLISH
 from streamer.model.checkpoint.card import read_card
@@ -129,11 +137,8 @@ def test_a_table_in_parquet(tmp_path):
 
 def test_tags_are_those_of_dataspeech(tmp_path):
     """Bounds belong to the bin above; the tags are those of the same rows."""
-    for snr, sd, noise, melody in (
-        (25.4, 70.0, "very noisy", "expressive and animated"),
-        (80.0, None, "very clean", None),
-    ):
-        assert (tag_of(snr, NOISE), tag_of(sd, MONOTONY)) == (noise, melody)
+    assert [tag_of(snr, NOISE) for snr in (25.4, 80.0)] == ["very noisy", "very clean"]
+    assert [tag_of(sd, MONOTONY) for sd in (70.0, None)] == ["expressive and animated", None]
     out = tmp_path / "labels.jsonl"
     assert label(SAMPLES[0], "--out", out, "--mode", "edge")[0] == 0
     (row,) = rows_of(out)
@@ -170,3 +175,120 @@ def test_intervals_beside_each_recording_become_rows(tmp_path):
     assert status == 0
     assert "already" not in err
     assert rows_of(out)[2:] == [yes, no]
+
+
+# The signal comes as a module is looked for, whatever the machine is busy with.
+AT_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupts:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv[1]
+sys.meta_path.insert(0, Interrupts)
+runpy.run_module("streamer", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.process"])
+def test_while_modules_are_imported(module):
+    done = ended(sys.executable, "-c", AT_IMPORT, module, "--help")
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """`streamer describe` inside a library's call that never returns, here PyAV's."""
+    begun = tmp_path / "begun"
+    code = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(1000)\n"
+    (tmp_path / "av.py").write_text(code)
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    with started("describe", SAMPLES[0], "--mode", "edge", env=env) as process:
+        wait_for(begun.exists)
+        yield process
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_never_returns_holds_nothing_up(waiting, times):
+    """Once is enough, after some seconds; twice ends at once."""
+    for _ in range(times):
+        waiting.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # a second signal of a kind would be the same one
+    if times == 2:
+        assert waiting.wait(END_S - 1) == 130
+    assert waiting.wait(PATIENCE_S) == 130
+    assert "Traceback" not in waiting.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory):
+    """A recording that takes minutes."""
+    path = tmp_path_factory.mktemp("long") / "hour.flac"
+    audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
+    with soundfile.SoundFile(path, "w", rate, 1) as long:
+        for _ in range(3600 * rate // len(audio)):
+            long.write(audio)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, hour):
+    """Two short recordings, and between them, by name, one that takes minutes."""
+    for name in ("a.wav", "zz.wav"):
+        shutil.copy(SAMPLES[0], tmp_path / name)
+    os.link(hour, tmp_path / "z.flac")
+    return tmp_path
+
+
+def reading(parent):
+    """Its processes that have the long recording in hand."""
+    lists = Path(f"/proc/{parent}/task").glob("*/children")
+    found = set()
+    for child in " ".join(each.read_text() for each in lists).split():
+        with contextlib.suppress(OSError):
+            opened = map(os.readlink, Path(f"/proc/{child}/fd").iterdir())
+            if any(name.endswith("/z.flac") for name in opened):
+                found.add(int(child))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_label_leaves_no_process_and_says_how_to_go_on(folder, number):
+    """Ctrl-C reaches all its processes, other signals the first one alone."""
+    out = folder / "labels.jsonl"
+    with started("label", folder, "--out", out, "--jobs", 1) as process:
+        wait_for(lambda: reading(process.pid))
+        worker = reading(process.pid).pop()
+        wait_for(lambda: out.read_text("utf-8").count("\n"))  # the first row is there
+        send = os.killpg if number == signal.SIGINT else os.kill
+        send(process.pid, number)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        wait_for(lambda: not Path(f"/proc/{worker}/fd/0").exists())
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 128 + number
+        told = f"streamer: interrupted: 1 of 3 are in {out}; run it again to go on\n"
+        assert err == told
+
+
+def test_a_recording_that_ends_its_process_is_a_row_with_an_error(folder):
+    """It is tried twice. The next one, which waited in the same process, is labelled."""
+    out = folder / "labels.jsonl"
+    with started("label", folder, "--out", out, "--jobs", 1) as process:
+        killed = set()
+        for _ in range(2):
+            wait_for(lambda: reading(process.pid) - killed)
+            (worker,) = reading(process.pid) - killed
+            os.kill(worker, signal.SIGKILL)
+            killed.add(worker)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    found = {Path(row["file"]).name: row["error"] for row in rows}
+    assert found == {"a.wav": None, "z.flac": ENDED, "zz.wav": None}
+    told = f"2 of 3 recordings are labelled in {out}; 1 could not be: their rows have `error`\n"
+    assert err.endswith(told)

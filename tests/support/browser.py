@@ -4,7 +4,7 @@ import base64
 import contextlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,14 +18,6 @@ PATIENCE_MS = 120_000  # a safety net for a busy machine
 # What a browser itself writes when a connection is refused or cut; only where a test does that.
 LINK_ERRORS = ("WebSocket connection to", "Failed to load resource")
 LOOP = pytest.mark.asyncio(loop_scope="package")  # that of a browser for all its guests
-
-
-@dataclass
-class Socket:
-    """One websocket of the page: its messages both ways, str or bytes."""
-
-    sent: list = field(default_factory=list)
-    heard: list = field(default_factory=list)
 
 
 class Guest:
@@ -44,11 +36,11 @@ class Guest:
             self.complaints.append(message.text)
 
     def _watch(self, socket):
-        found = Socket()
+        found = SimpleNamespace(sent=[], heard=[])  # its messages, str or bytes
         self.sockets.append(found)
         self.urls.append(socket.url)
-        socket.on("framesent", lambda data: found.sent.append(data))
-        socket.on("framereceived", lambda data: found.heard.append(data))
+        socket.on("framesent", found.sent.append)
+        socket.on("framereceived", found.heard.append)
 
     async def text(self, selector):
         return (await self.page.text_content(selector)).strip()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import re
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
@@ -62,12 +61,6 @@ def http(url, path, headers=None, context=None):
 def url_of(proxy):
     """The address of a server through a proxy."""
     return f"ws://127.0.0.1:{proxy.port}{PATH}"
-
-
-def link_gauges(text):
-    """What /metrics tells of a link to a verifier: name -> value, without the prefix."""
-    found = re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
-    return {name: float(value) for name, value in found}
 
 
 def session_update(rate=16_000, vad=None, **extensions):

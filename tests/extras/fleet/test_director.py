@@ -1,8 +1,10 @@
-"""A director before real servers: where it sends clients, and what it says of replicas."""
+"""A director before real servers: where clients go; how many replicas there should be; options."""
 
 import asyncio
 import json
-from contextlib import AsyncExitStack, asynccontextmanager
+import subprocess
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 import anyio
 import openai
@@ -10,13 +12,19 @@ import pytest
 from fake_session import opening
 from far import free_port
 from patience import PATIENCE_S, until
+from places import ROOT
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import http, in_process, running, session_update
 
+from streamer.cli import build_parser
+from streamer.config import ConfigError
 from streamer.extras.fleet import director as of_director
-from streamer.extras.fleet.director import Director, Known
-from streamer.net.service.admission import incarnation_in, incarnation_of
+from streamer.extras.fleet.command import plan_of
+from streamer.extras.fleet.director import Director, Known, choose
+from streamer.extras.fleet.manager import Scaler
+from streamer.extras.fleet.options import of, read
+from streamer.net.service.admission import ReplicaStatus, incarnation_in, incarnation_of
 from streamer.net.service.http import HANDSHAKE_S
 
 KEY = "alice,bob"
@@ -37,13 +45,31 @@ async def directing(*addresses, api_key=None):
         yield f"ws://127.0.0.1:{port}/v1/realtime", director
 
 
+@contextmanager
+def haproxy(folder, servers):
+    """The address of one with deploy/haproxy.cfg on other ports."""
+    front = free_port()
+    text = (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8").replace(":8760", f":{front}")
+    text = text.replace("fall 1 ", "fall 99 ")  # a busy machine answers a check late
+    for i, server in enumerate(servers):
+        text = text.replace(f"127.0.0.1:{9_100 + i}", server.split("/")[2])
+    (folder / "haproxy.cfg").write_text(text)
+    command = ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield f"ws://127.0.0.1:{front}/v1/realtime"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
 @asynccontextmanager
 async def fleet(num=2, max_sessions=2, api_key=None, **more):
     """(a director's address, the servers by their websocket address)."""
     async with AsyncExitStack() as stack:
         servers = {}
         for i in range(num):
-            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}")} | more
+            options = {"api_key": api_key, "name": incarnation_of(f"server-{i + 1}")} | more
             running_one = running(opening(), max_sessions, **options)
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
@@ -145,7 +171,7 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         assert {target["targets"][0] for target in targets} == {
             address.removeprefix("ws://").partition("/")[0] for address in servers
         }
-        assert {t["labels"]["replica"] for t in targets} == {"server-0", "server-1"}
+        assert {t["labels"]["replica"] for t in targets} == {"server-1", "server-2"}
         assert {t["labels"]["kind"] for t in targets} == {"server"}
         rows = json.loads((await fetched(url, "/v1/replicas"))[1])
         assert [row["status"]["limit"] for row in rows] == [2, 2]
@@ -154,3 +180,116 @@ async def test_people_find_all_replicas_and_prometheus_its_targets():
         assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
         assert "audio_lag_seconds" not in metrics, "it hears none"
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
+
+
+def is_ready(url):
+    with suppress(OSError):  # nothing listens yet
+        return http(url, "/readyz")[0] == 200
+
+
+async def test_haproxy_spreads_newcomers_passes_over_the_full_and_follows_ids(tmp_path):
+    def keyed(url):
+        return connect(url, additional_headers={"Authorization": "Bearer alice"})
+
+    async with fleet(num=3, api_key=KEY) as (_, servers), AsyncExitStack() as stack:
+        url = stack.enter_context(haproxy(tmp_path, servers))
+        with anyio.fail_after(PATIENCE_S):
+            while not await asyncio.to_thread(is_ready, url):
+                await anyio.sleep(0.05)
+        links = [await stack.enter_async_context(keyed(url)) for _ in range(6)]
+        ids = [await created(ws) for ws in links]
+        assert [server._admission.num_sessions for server in servers.values()] == [2, 2, 2]
+        with pytest.raises(InvalidStatus) as refused:
+            await keyed(url)
+        assert refused.value.response.status_code == 503
+        for ws, session_id in list(zip(links, ids, strict=True))[:3]:
+            await ws.send(session_update(binary=True))
+            ws.transport.abort()
+            async with keyed(f"{url}?resume={session_id}&event=1") as again:
+                assert json.loads(await again.recv())["type"] == "streamer.resumed"
+        with pytest.raises(InvalidStatus) as refused:
+            await keyed(f"{url}?resume=sess_{incarnation_of('server-1')}_0")
+        assert refused.value.response.status_code == 404
+
+
+def replica(number, taken=0, kind="verifier", limit=8, is_draining=False, **more):
+    status = ReplicaStatus(f"{kind}-{number}.0", kind, 1, is_draining, taken, limit, 0.0)
+    return Known(f"ws://127.0.0.1:{9000 + number}", status=status, **more)
+
+
+def test_a_newcomer_goes_where_most_places_are_free_and_not_where_none_is():
+    found = [replica(1, 3), replica(2, 1), replica(3, 2), replica(4, 0, kind="server")]
+    assert choose(found, "verifier") is found[1]
+    found[1] = replica(2, 1, sent=5)
+    assert choose(found, "verifier") is found[2]
+    full = [replica(1, 8), replica(5, 9), replica(6, 1, silent_since=0.0)]
+    full += [replica(3, is_leaving=True), replica(4, is_draining=True)]
+    assert choose(full, "verifier") is choose(full, "verifier", "edge") is None
+    assert choose([], "server") is None
+    only, other = replica(1, 6, sent=9), replica(2, 6)
+    assert choose([only], "verifier") is only, "clients on their way take no place of others"
+    assert choose([only, other], "verifier") is other
+
+
+def test_an_edge_comes_back_to_its_own_and_edges_spread():
+    found = [replica(i) for i in range(8)]
+    edges = [f"edge-{i}" for i in range(800)]
+    first = {edge: choose(found, "verifier", edge).address for edge in edges}
+    assert first == {edge: choose(found[::-1], "verifier", edge).address for edge in edges}
+    counts = Counter(first.values())
+    assert len(counts) == 8
+    assert max(counts.values()) < 1.5 * 100
+
+
+LIMIT = 16
+
+
+def replicas(*taken, lag_s=0.0):
+    """The status of replicas. taken: places taken at each."""
+    return [
+        ReplicaStatus(f"server-{i}.0", "server", 1, False, num, LIMIT, lag_s)
+        for i, num in enumerate(taken, 1)
+    ]
+
+
+def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
+    policy = Scaler(1, 8)
+    late = replicas(1, 1, lag_s=2.0)
+    assert policy.decide(late, 0, 100.0) == (1, "2 places taken, 2.0 s of speech unheard")
+    assert policy.decide(late, 1, 105.0)[0] == 0, "the pause is not over"
+    assert policy.decide(late, 1, 110.0)[0] == 1
+    assert policy.decide([], 2, 111.0)[0] == 0
+
+
+def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
+    config = read(ROOT / "pipelines" / "fleet.toml")
+    assert list(config.kinds) == ["verifier", "server"]
+    plan = plan_of(config, "alice,bob", "ws://here:8764", "server", 2)
+    found = vars(build_parser(["serve"]).parse_args(plan.words))
+    wanted = {"max_sessions": "16", "mode": "exact", "cloud": "ws://here:8764", "name": "server-2"}
+    wanted |= {"host": "127.0.0.1", "port": "9101"}
+    assert {name: found[name] for name in wanted} == wanted
+    assert plan.address == "ws://127.0.0.1:9101"
+    assert plan.keys == {"STREAMER_API_KEY": "alice,bob", "STREAMER_CLOUD_KEY": "alice"}
+    assert "alice" not in " ".join(plan.words), "others see a command"
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({}, r"neither \[server\] nor \[verifier\]"),
+        ({"servers": {}}, r"servers is no table of a fleet; known are \[ray\], "),
+        ({"server": 3}, r"server is no table of a fleet"),
+        ({"server": {"leest": 1}}, r"\[server\] unknown key 'leest'; docs"),
+        ({"server": {"api_key": "k"}}, r"\[server\] unknown key 'api_key'"),
+        ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
+        ({"server": {"mode": "exakt"}}, r"\[server\] --mode is 'exakt'; choose one of gated"),
+        ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
+        ({"server": {}, "verifier": {}}, r"\[server\] and \[verifier\] share a port; each"),
+        ({"server": {}, "director": {"replicas": ["ws://h:1"]}}, r"unknown key 'replicas'"),
+    ],
+)
+def test_what_is_wrong_is_told(tables, told):
+    with pytest.raises(ConfigError, match=told) as error:
+        of(tables)
+    assert "\n" not in str(error.value)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ import pytest
 from far import free_port
 from patience import until, wait_for
 from processes import ENVIRONMENT
+from wire import http
 
 from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, ReplicaLost, drain_all
@@ -146,9 +146,7 @@ def plan_of(**more):
 def status(plan):
     """The server's status; empty if none answers."""
     try:
-        url = f"{plan.address.replace('ws', 'http')}/statusz"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return json.loads(answer.read())
+        return json.loads(http(plan.address, "/statusz")[1])
     except OSError:
         return {}
 

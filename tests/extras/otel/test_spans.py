@@ -3,21 +3,22 @@
 import sys
 
 import pytest
-import soundfile
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from places import SAMPLES
+from speech import RATE_HZ, pcm, recording
 from websockets.asyncio.client import connect
 from wire import describe, running, session_update, text_of
 
-from streamer import Describer, Description, TurnCommitted, TurnFailed
+from streamer import Describer, TurnCommitted, TurnFailed
 from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras.otel.spans import MAX_OPEN, telling, traced, tracing
 from streamer.net.service.logs import EVERY_S, StateNotices
+
+SPEECH = recording(0)
 
 
 def provider():
@@ -27,23 +28,16 @@ def provider():
     return found, exporter.get_finished_spans
 
 
-async def say(session, spans_to):
-    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
-    await session.feed(samples.tobytes())
-    await session.commit()
-    events = [event async for event in traced(session, spans_to)]
-    return len(samples) / rate, [e for e in events if isinstance(e, Description)]
-
-
 async def test_each_turn_is_a_span_with_seven_levels():
     spans_to, spans = provider()
-    _, rate = soundfile.read(SAMPLES[0], dtype="int16")
-    async with Describer.open(mode="edge") as d, d.session(rate, measures=True) as session:
-        seconds, (found,) = await say(session, spans_to)
-        await say(session, spans_to)
-    first, second = spans()
+    async with Describer.open(mode="edge") as d, d.session(measures=True) as session:
+        for _ in range(2):
+            await session.feed(pcm(SPEECH))
+            await session.commit()
+            events = [event async for event in traced(session, spans_to)]
+    found, (first, second) = events[-1], spans()
     assert [span.attributes["streamer.turn"] for span in (first, second)] == [0, 1]
-    told = first.attributes
+    told = second.attributes
     levels = {name: told[f"streamer.{name}.level"] for name in ATTRIBUTES}
     assert levels == found.attributes
     assert told["streamer.rate.name"] == found.levels["rate"].name
@@ -51,20 +45,19 @@ async def test_each_turn_is_a_span_with_seven_levels():
     assert told["streamer.arousal.confidence"] == found.confidence["arousal"]
     assert told["streamer.n_tokens"] == found.n_tokens
     assert found.text not in map(str, told.values())
-    assert [event.name for event in first.events] == ["first text"]
-    assert (first.end_time - first.start_time) / 1e9 >= seconds
+    assert [event.name for event in second.events] == ["first text"]
+    assert (first.end_time - first.start_time) / 1e9 >= len(SPEECH) / RATE_HZ
 
 
 async def test_a_server_s_sessions_are_traced_and_end(caplog):
     spans_to, spans = provider()
-    samples, rate = soundfile.read(SAMPLES[0], dtype="int16")
     async with Describer.open(mode="edge") as d:
         await d.load()
         async with running(tracing(d.stream, spans_to)) as (url, _):
             for _ in range(2):
                 async with connect(url) as ws:
-                    await ws.send(session_update(rate, binary=True))
-                    assert text_of(await describe(ws, samples.tobytes()))
+                    await ws.send(session_update(binary=True))
+                    assert text_of(await describe(ws, pcm(SPEECH)))
     assert len(spans()) == 2
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 

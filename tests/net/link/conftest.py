@@ -7,9 +7,6 @@ from far import verifying
 from speech import SAMPLES
 from wire import describe_files
 
-from streamer.model.checkpoint.tokenizer import Tokenizer
-from streamer.model.thinker import EMBEDDED
-
 
 @pytest.fixture(scope="package")
 def verifier():
@@ -25,9 +22,3 @@ def wanted():
     for mode in ("exact", "gated", "edge"):
         found[mode] = {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, mode)}
     return found
-
-
-@pytest.fixture(scope="package")
-def tokenizer():
-    """The fingerprint of the shipped models' tokenizer."""
-    return Tokenizer(EMBEDDED / "cloud").vocabulary(1 << 16).fingerprint

@@ -1,31 +1,38 @@
-"""The verifier's server: who may connect, places, resumed turns, and its end."""
+"""The verifier's server: who may connect, places, turns that are resumed, its end; a turn's two ends."""
 
+import asyncio
 import contextlib
 import random
 import signal
 
 import anyio
 import msgspec
+import numpy as np
 import pytest
-from far import QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
+from far import FIRST, QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
 from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
 from speech import SAMPLES
+from toy_parts import MODEL, VOCABULARY
+from unlinked import ask, turn_without_socket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric
 
 from streamer import Describer
-from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
+from streamer.core.rules.settings import Rules, Sampling
 from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.thinker import EMBEDDED
-from streamer.net.link.server import SPARE_LINKS
+from streamer.net.link.client import VERDICT_PAUSES_S, Backoff
+from streamer.net.link.server import SPARE_LINKS, Broken, ServedTurn
+from streamer.net.link.target import DecodingTerms, RemoteFault
 
-REQUEST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 SILENCE = wire.Audio(0, bytes(32_000), False)
-PHRASES = read_card(EMBEDDED / "cloud").phrases
+CLOUD = EMBEDDED / "cloud"
 
 
 def url_of(port):
@@ -98,7 +105,7 @@ async def test_a_judge_that_fails_ends_one_turn():
     ):
         await say(ws, opening())
         await told(ws)
-        await say(other, opening(b"other" * 3 + b"x"), SILENCE, wire.Finish(16_000, {}), REQUEST)
+        await say(other, opening(b"other" * 3 + b"x"), SILENCE, wire.Finish(16_000, {}), FIRST)
         await say(ws, wire.Finish(0, {}))
         rejected = await told(ws, wire.Rejected)
         assert (rejected.is_final, "internal error" in rejected.reason) == (True, True)
@@ -111,42 +118,9 @@ async def test_a_turn_may_be_idle_only_while_there_is_nothing_to_do(monkeypatch)
     """A window that takes longer to hear does not end it."""
     monkeypatch.setattr("streamer.net.link.server.MAX_TURN_IDLE_S", 1.0)
     async with serving_judges(lambda turn: Slow(8_000)) as (port, _), raw(url_of(port)) as ws:
-        await say(ws, opening(), SILENCE, wire.Finish(16_000, {}), REQUEST)
+        await say(ws, opening(), SILENCE, wire.Finish(16_000, {}), FIRST)
         assert (await told(ws, Verdict)).next_id == 5
         assert "nothing came" in (await told(ws, wire.Rejected)).reason
-
-
-async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
-    """After a cut the verifier is further on than its edge, and says again what was lost."""
-    rules = wire_rules(PHRASES)
-    opened, whole = opening(b"decodes alone   ", tokenizer=tokenizer, rules=rules), []
-    for number in (1, 1, 4):
-        ids = whole[: number - 1]
-        async with raw(verifier) as ws:
-            await say(ws, opened, SILENCE, wire.Finish(16_000, {}))
-            await say(ws, VerifyRequest(number, len(ids), prefix_hash(ids), (), (), True))
-            found = [await told(ws, Verdict) for _ in range(8)]
-            ws.transport.abort()
-        assert [one.number for one in found] == list(range(number, number + 8))
-        assert all((one.n_accepted, len(one.log_probs)) == (0, 1) for one in found)
-        said = ids + [one.next_id for one in found]
-        assert said[: len(whole)] == whole[: len(said)]
-        whole = max(whole, said, key=len)
-
-
-async def cut(ws):
-    ws.transport.abort()
-    await ws.wait_closed()
-
-
-async def hold(port, num, server):
-    """Turns whose websocket was cut."""
-    for i in range(num):
-        async with raw(url_of(port)) as ws:
-            await say(ws, opening(bytes([i]) * 16), wire.Audio(0, bytes(640), False))
-            await told(ws, wire.Heard)
-            await cut(ws)
-        await until(lambda i=i: server.num_held == i + 1)
 
 
 async def test_many_that_come_at_once_never_take_more_than_there_is():
@@ -159,7 +133,13 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
         return judges[-1]
 
     async with serving_judges(open_judge, max_sessions=4) as (port, server):
-        await hold(port, 4, server)
+        for i in range(4):  # turns whose websocket is cut
+            async with raw(url_of(port)) as ws:
+                await say(ws, opening(bytes([i]) * 16), wire.Audio(0, bytes(640), False))
+                await told(ws, wire.Heard)
+                ws.transport.abort()
+                await ws.wait_closed()
+            await until(lambda i=i: server.num_held == i + 1)
 
         async def come(i, over):
             async with raw(url_of(port)) as ws:
@@ -207,9 +187,10 @@ async def test_health_and_a_clean_end(wanted):
 
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
-async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenizer):
+async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times):
     chance, sizes = random.Random(times), []
-    opened = opening(tokenizer=tokenizer, rules=wire_rules(PHRASES))
+    tokenizer = Tokenizer(CLOUD).vocabulary(1 << 16).fingerprint
+    opened = opening(tokenizer=tokenizer, rules=wire_rules(read_card(CLOUD).phrases))
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
         for i in range(times):
             data = SAMPLES[i % len(SAMPLES)].read_bytes()[44:]
@@ -219,7 +200,7 @@ async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenize
             ]
             async with raw(url) as edge:
                 await say(edge, opened, *pieces)
-                await say(edge, wire.Finish(len(data) // 2, {}), replace(REQUEST, runs_on=True))
+                await say(edge, wire.Finish(len(data) // 2, {}), replace(FIRST, runs_on=True))
                 await anyio.sleep(chance.uniform(0.0, 0.5))
                 edge.transport.abort()
             await until_metric(url, "streamer_sessions 0.0")
@@ -230,3 +211,155 @@ async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times, tokenize
             assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
     settled = sizes[len(sizes) // 5 :]
     assert max(settled) - settled[0] < 16
+
+
+TERMS = DecodingTerms(VOCABULARY, Rules(), Sampling())
+WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
+
+
+def sound(num):
+    return np.random.default_rng(0).integers(-9_000, 9_000, num).astype(np.float32) / 32_768
+
+
+async def edge_with(samples, weights=None):
+    return await turn_without_socket(TERMS, samples, weights=weights)
+
+
+def connected(turn, served=None):
+    """A websocket, new or again, until the edge has nothing to say: (the other end, messages)."""
+    opened = wire.decode_up(wire.encode(turn.connect()))
+    if served is None:
+        served = ServedTurn(MODEL, opened)
+    turn.receive(wire.Opened(served.num_samples, "model"))
+    said = []
+    while (message := turn.next_message()) is not None:
+        said.append(wire.decode_up(wire.encode(message)))
+        match said[-1]:
+            case wire.Audio():
+                served.audio(said[-1])
+            case wire.Finish():
+                served.finish(said[-1])
+            case _:
+                continue
+        turn.receive(wire.Heard(served.num_samples, served.is_finished))
+    return served, said
+
+
+@pytest.mark.parametrize("kept", [0, 5_000, 20_000])
+async def test_only_lost_audio_crosses_again(kept):
+    """After a cut the edge waits for the verifier's word before it sends audio."""
+    turn = await edge_with(sound(20_000), {})
+    connected(turn)
+    turn.connect()
+    assert turn.next_message() is None
+    turn.receive(wire.Opened(kept, "model"))
+    said = list(iter(turn.next_message, None))
+    assert sum(m.num_samples for m in said if isinstance(m, wire.Audio)) == 20_000 - kept
+    assert isinstance(said[-1], wire.Finish)
+
+
+async def test_a_resumed_turn_says_its_weights_and_the_requests_without_a_reply():
+    turn = await edge_with(sound(320), WEIGHTS)
+    served, _ = connected(turn)
+    requests = [VerifyRequest(n, 0, prefix_hash(()), (), (n,)) for n in (1, 2, 3)]
+    first, second, third = await ask(turn, *requests)
+    assert list(iter(turn.next_message, None)) == requests
+    turn.receive(Verdict(2, 1, 9))
+    assert await second == Verdict(2, 1, 9)
+    first.cancel()
+    await asyncio.wait([first])
+    _, said = connected(turn, served)
+    assert said == [wire.Finish(320, WEIGHTS), requests[2]]
+    turn.receive(Verdict(1, 0, 9))  # it was given up
+    turn.receive(Refusal(3, "prefix"))
+    assert await third == Refusal(3, "prefix")
+    assert connected(turn, served)[1] == [wire.Finish(320, WEIGHTS)], "a refusal is a reply"
+    anew, _ = connected(turn)  # the verifier was restarted: the turn is sent again
+    assert (anew.weights, anew.num_samples) == (WEIGHTS, 320)
+
+
+async def test_what_cannot_be_is_the_verifiers_fault():
+    cases = {
+        "heard more": wire.Heard(321, False),
+        "for another one": wire.Opened(321, "model"),
+        f"then id {VOCABULARY.num_ids}": Verdict(1, 0, VOCABULARY.num_ids),
+        "3 of 0 ids accepted": Verdict(1, 3, 5),
+    }
+    for part, message in cases.items():
+        turn = await edge_with(sound(320), {})
+        connected(turn)
+        await ask(turn, FIRST)
+        with pytest.raises(RemoteFault, match=part):
+            turn.receive(message)
+    with pytest.raises(RemoteFault, match="for another one"):
+        turn.receive(wire.Opened(0, "another model"))
+    runs_on = await edge_with(sound(320), {})
+    connected(runs_on)
+    await ask(runs_on, VerifyRequest(1, 0, prefix_hash(()), (), (), True))
+    list(iter(runs_on.next_message, None))
+    with pytest.raises(RemoteFault, match="3 of 0 ids accepted"):
+        runs_on.receive(Verdict(2, 3, 5))
+
+
+def served_with(num):
+    turn = ServedTurn(MODEL, opening())
+    turn.audio(wire.Audio.of(0, sound(num)))
+    return turn
+
+
+def finished(num):
+    turn = served_with(num)
+    turn.finish(wire.Finish(num, WEIGHTS))
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("told", "give"),
+    [
+        ("samples 0 to 5 are missing", lambda: served_with(0).audio(wire.Audio(5, b"1234", False))),
+        ("3200 samples here and 77", lambda: served_with(3_200).finish(wire.Finish(77, {}))),
+        ("weights of rate", lambda: served_with(0).finish(wire.Finish(0, {"rate": (-3, -2)}))),
+        ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
+        ("before the turn's end", lambda: served_with(320).check(FIRST)),
+        *(
+            ("ids that", lambda ids=ids: finished(320).check(VerifyRequest(1, 0, bytes(8), *ids)))
+            for ids in [(((1 << 24) - 1,), ()), ((), (0, VOCABULARY.num_ids)), ((0,) * 300, ())]
+        ),
+    ],
+)
+def test_what_cannot_be_ends_the_turn(told, give):
+    with pytest.raises(Broken, match=told) as broken:
+        give()
+    assert broken.value.is_final
+
+
+RULES = {name: value for name, value in vars(Rules()).items() if name != "language"}
+MISFITS = {
+    "different tokenizers": {"tokenizer": "other"},
+    "is to be described in 'en'": {"language": "en"},
+    "not the one": {"model": "0123"},
+    "say different phrases": {"rules": RULES | {"phrases": "0123"}},
+    "has others": {"rules": RULES | {"new_rule": 1}},
+    "repetition_penalty must": {"rules": RULES | {"repetition_penalty": 1e-300}},
+    "ngram is": {"rules": RULES | {"ngram": 10**9}},
+    "max_new_tokens is": {"rules": RULES | {"max_new_tokens": 129}},
+    "temperature must be": {"sampling": (-1.0, 1.0, 0)},
+}
+
+
+@pytest.mark.parametrize("told", MISFITS)
+def test_an_edge_that_does_not_fit_learns_why(told):
+    with pytest.raises(Broken, match=told) as broken:
+        ServedTurn(MODEL, opening(**MISFITS[told]))
+    assert broken.value.is_final
+    assert len(str(broken.value)) <= 200, "it fits into a Rejected"
+
+
+def test_pauses_grow_until_a_success():
+    backoff, pauses = Backoff(*VERDICT_PAUSES_S), []
+    for now in range(9):
+        backoff.failed(now)
+        pauses.append(backoff.pause_s)
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    backoff.succeeded()
+    assert backoff.pause_s == 0.0

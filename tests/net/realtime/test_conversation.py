@@ -216,9 +216,6 @@ async def test_fields_without_effect_are_named():
 
 
 LARGE = "x" * 900_000
-KNOWN = (
-    "events, binary, acks, live_update_s, measures, attributes, language, pitch_reference, coach"
-)
 
 
 def pcm_at(rate, kind="audio/pcm"):
@@ -241,18 +238,10 @@ NO_EVENTS = [
 WRONG = [
     ({"type": "no.such.event", "event_id": "e2"}, "invalid_event", ""),
     (coach(baseline=LARGE * 4), "invalid_event", "only an append of audio may be longer than 1"),
-    (ours(evnts=True), "invalid_event", f"`evnts` - at `$.session.streamer`; known are {KNOWN}"),
+    (ours(evnts=True), "invalid_event", "`evnts` - at `$.session.streamer`; known are events, "),
     (update(**flat(threshold=2)), "invalid_value", "threshold is 2"),
-    (
-        pcm_at(24_000, "audio/ogg"),
-        "invalid_value",
-        "'audio/ogg'; it may be audio/pcm, pcm16, audio/",
-    ),
-    (
-        update(turn_detection={"type": "none"}),
-        "invalid_value",
-        "it may be server_vad, semantic_vad",
-    ),
+    (pcm_at(24_000, "audio/ogg"), "invalid_value", "'audio/ogg'; it may be audio/pcm, pcm16"),
+    (update(turn_detection={"type": "none"}), "invalid_value", "may be server_vad, semantic_vad"),
     (ours(events=True, measures=True, pitch_reference="high"), "invalid_value", "auto"),
     (update(type="transcription"), "invalid_value", "connect anew"),
     (pcm_at(4_000), "invalid_value", "audio rate 4000 is outside 8000..48000 Hz"),

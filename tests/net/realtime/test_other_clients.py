@@ -82,13 +82,10 @@ def test_livekit(python, server):
     assert len(items) == 4
 
 
-def test_pipecat(python, server):
-    found = python("pipecat", server)
-    assert (len(found["texts"]), found["empty"]) == (1, [""])
-
-
-def test_openai_agents(python, server):
-    assert len(python("agents", server)["texts"]) == 1
+@pytest.mark.parametrize(("name", "empty"), [("pipecat", [""]), ("agents", [])])
+def test_a_turn_by_voice_activity(python, server, name, empty):
+    found = python(name, server)
+    assert (len(found["texts"]), found["empty"]) == (1, empty)
 
 
 def test_npm_openai(node, tmp_path):
