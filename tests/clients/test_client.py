@@ -244,7 +244,7 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
         process.wait()
         servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
         await line(mic.stderr, "the server started anew; a sentence may miss its beginning")
-        assert (await line(mic.stdout)).endswith("。\n"), await mic.stderr.read()
+        await line(mic.stdout, "。\n")  # the beginning of a turn may be lost, and its words
         out, err = await asyncio.wait_for(one.communicate(), PATIENCE_S)
     assert one.returncode == 0
     assert out.decode() == wanted["text"] + "\n"
