@@ -78,9 +78,9 @@ class Describer:
             if self._parts is None:
                 opening = open_parts(self._models, self._group)
                 self._parts = await self._stack.enter_async_context(opening)
-                self._models.check_promise(self._parts.plan.rules)
                 if self._models.verifier_url is not None:
                     self.link = cast("RemoteCloud", self._parts.cloud)
+                self._models.check_promise(self._parts.plan.rules)
         return self._parts
 
     @property

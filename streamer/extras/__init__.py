@@ -15,7 +15,7 @@ ENTRY_POINTS = {
     "director.options": "fleet.options:DirectorOptions",
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",
-    "tune.options": "tune.options:TuneOptions",
+    "tune.options": "tune:TuneOptions",
     "director": "fleet.command:direct",
     "fleet": "fleet.command:run",
     "large": "large.prepared:load_few_bits",

@@ -14,8 +14,8 @@ from streamer.commands.process import Failed, put, tell
 from streamer.config import ConfigError
 from streamer.core.measures.levels import NUM_LEVELS
 from streamer.extras import missing
+from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import files_in, speakers, split, turns_of
-from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
 from streamer.model.checkpoint.layout import Shapes

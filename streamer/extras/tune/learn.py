@@ -29,8 +29,8 @@ from transformers.utils import logging
 
 from streamer.commands.process import Failed, tell
 from streamer.core.rules.form import CHINESE, Phrases
+from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import Turn
-from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError

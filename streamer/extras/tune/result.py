@@ -18,10 +18,10 @@ from safetensors.torch import save_file
 
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.command import Base
 from streamer.extras.tune.data import Turn
 from streamer.extras.tune.learn import OPENING, State, Training, adapted, examples_of
-from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX
 from streamer.model.checkpoint.weights import wanted_name, weight_files
 from streamer.model.engines.load import SMALL
