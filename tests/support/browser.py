@@ -39,8 +39,8 @@ class Guest:
         found = SimpleNamespace(sent=[], heard=[])  # its messages, str or bytes
         self.sockets.append(found)
         self.urls.append(socket.url)
-        socket.on("framesent", found.sent.append)
-        socket.on("framereceived", found.heard.append)
+        socket.on("framesent", lambda data: found.sent.append(data))
+        socket.on("framereceived", lambda data: found.heard.append(data))
 
     async def text(self, selector):
         return (await self.page.text_content(selector)).strip()
