@@ -1,7 +1,9 @@
 """A director before real servers: where clients go; how many replicas there should be; options."""
 
 import asyncio
+import itertools
 import json
+import math
 import subprocess
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -259,6 +261,24 @@ def test_speech_that_waits_calls_for_one_more_and_a_start_is_awaited():
     assert policy.decide(late, 1, 105.0)[0] == 0, "the pause is not over"
     assert policy.decide(late, 1, 110.0)[0] == 1
     assert policy.decide([], 2, 111.0)[0] == 0
+
+
+def test_an_hour_up_and_down_again():
+    scaler, numbers, ready_at, counts = Scaler(1, 8), itertools.count(), {}, []
+    for now in range(3_600):
+        load = 80 * math.sin(math.pi * now / 3_600) ** 2
+        there = [number for number, at in ready_at.items() if at <= now]
+        assert not there or load <= LIMIT * len(there)
+        found = replicas(*[math.ceil(load / len(there))] * len(there)) if there else []
+        change, _ = scaler.decide(found, len(ready_at) - len(there), float(now))
+        ready_at |= {next(numbers): now + 20 for _ in range(change)}
+        if change < 0:
+            del ready_at[max(there)]
+        counts.append(len(ready_at))
+    top = counts.index(max(counts))
+    assert (counts[0], counts[top], counts[-1]) == (1, 7, 1)
+    assert counts[:top] == sorted(counts[:top])
+    assert counts[top:] == sorted(counts[top:], reverse=True)
 
 
 def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
