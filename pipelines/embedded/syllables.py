@@ -21,8 +21,9 @@ OPEN = ("rw", "lg", "tw")  # spelled as spoken, and each written vowel group is 
 CURLED = re.compile("(?<=[一这那哪点事块条味花玩会份劲头圈活伴片边样])儿(?![子女童歌科媳戏])")
 VOWELS = "aeiouyæøœɐɑɒɔəɘɚɛɜɝɞɤɨɪɯɵʉʊʌʏᵻɶ"
 JOINER, SYLLABIC = "\u200d", "\u0329"
-# What espeak-ng's voices write otherwise: a tone by the sign of a vowel; diphthongs of Estonian,
-# Lithuanian and Italian as two vowels; Italian glides as vowels (storia has two syllables).
+# Corrections of espeak-ng's IPA, by voice. It writes the third tone with the sign of a vowel,
+# diphthongs of Estonian, Lithuanian and Italian as two vowels, and Italian glides as vowels
+# (storia has two syllables).
 AS_SPOKEN = {
     "vi": (("ɜ", ""),),
     "cmn-latn-pinyin": (("ɜ", ""),),

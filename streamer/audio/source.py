@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class AudioError(Exception):
         return type(self), (self.path, self.reason)  # pickled as it was made
 
 
-class Audio:
+class Audio(ABC):
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
     happens. duration_s: as far as its head tells, perhaps a guess, and 0 where it is unknown.
     """
@@ -65,12 +66,13 @@ class Audio:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Gives back what it holds; a second call does nothing."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Block]:
         """Blocks [n, channels] float32, full scale 1.0. Raises AudioError where none can be had."""
-        raise NotImplementedError
 
     def _in_range(self, block: Block, num_before: int) -> Block:
         """A block of floats with what is a little over full scale clipped.
@@ -115,6 +117,9 @@ class AudioArray(Audio):
         self._samples = samples.reshape(len(samples), -1)
         rate = int(sample_rate)
         super().__init__("samples", rate, self._samples.shape[1], len(samples) / max(rate, 1))
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
     def __iter__(self) -> Iterator[Block]:
         for at in range(0, len(self._samples), BLOCK_FRAMES):

@@ -242,8 +242,8 @@ def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
 
 
 class Rows:
-    """The rows so far, on disk after each `add`: one for each recording, or one for each of its
-    intervals. Only one run at a time has a file."""
+    """The rows of a run, written to disk by each `add`: one for each recording, or one for each of
+    its intervals. Only one run at a time has a file."""
 
     def __init__(self, out: Path) -> None:
         """Raises ConfigError if the table cannot be made, or belongs to another run or program."""

@@ -55,8 +55,8 @@ Job = Any  # `steps`, and once they are done their `value`, or the `error` that 
 
 @dataclass(slots=True)
 class _Hand:
-    """What the steps of a job want next, None before they are started, and how many ids of that row
-    are fed already."""
+    """The next row or window that a job's steps want, None before they are started, and how many
+    ids of that row are fed already."""
 
     wanted: Row | Encode | None = None
     num_fed: int = 0

@@ -198,7 +198,7 @@ class RawInputStream:
 
 
 def environment(folder, **more):
-    """Of a process that imports it, written to `folder`."""
+    """The environment of a process that imports the false sounddevice, written to `folder`."""
     (folder / "sounddevice.py").write_text(SOURCE)
     return ENVIRONMENT | {"PYTHONPATH": str(folder), "RECORDING": str(SAMPLES[1])} | more
 

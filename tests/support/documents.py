@@ -49,6 +49,6 @@ def without_code(page):
 
 @cache
 def anchors_of(page):
-    """What a link may name after #: each heading as a browser's address has it."""
+    """The anchors of a page: each heading as a browser's address has it."""
     titles = re.findall(r"^#+ +(.+?) *$", without_code(page), re.M)
     return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in titles}

@@ -47,8 +47,8 @@ class HighBand:
     def __init__(self) -> None:
         self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
         self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
-        self._num = 0  # frames so far
-        self._sum = self._weight = 0.0  # of the mean power so far
+        self._num = 0  # frames heard
+        self._sum = self._weight = 0.0  # of the mean power of the frames heard
         self._has_start = False  # the first half of the first frame lies before the clip
 
     def push(self, samples: Samples, is_last: bool = False) -> Samples:

@@ -108,7 +108,7 @@ class Trim:
         self._span_end = 0  # of what is given of it
         self._turn = Recent()
         self._first: int | None = None  # the turn's sample where the first sound begins
-        self._ends = np.zeros(0, np.int64)  # of the sounds so far, until it begins
+        self._ends = np.zeros(0, np.int64)  # where sounds ended, until the turn begins
         self._at = 0  # the turn's sample that is given next
         self._tail = 0  # samples that may still be given without a sound among them
         self._before = NOTHING  # the samples before the next

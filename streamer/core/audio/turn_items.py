@@ -21,7 +21,7 @@ class TurnOpened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Windows that are complete now, and the log-mel's maximum so far.
+    """New complete windows, and the largest log-mel value of the turn until now.
 
     provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
     float32, those that are heard now, for a model that hears them elsewhere. num_taken: how long

@@ -53,7 +53,7 @@ GAP_FRAMES = 25  # a pause long enough for a breath
 POINT_FRAMES = 5  # the curve has a point every 50 ms
 MAX_WAITING = 30 * SAMPLE_RATE_HZ  # if more samples wait, `push` hears them
 MAX_EVENTS = 200  # that wait; older news are dropped first, then nudges
-SETTLED_FRAMES = 60  # this far behind the newest frame nothing changes
+SETTLED_FRAMES = 60  # earlier frames than these newest ones no longer change
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
 MIN_SPEECH_S = 5.0
 MEASURED = [each.name for each in fields(Baseline)][:5]  # those that are of SpeechMeasures
@@ -124,8 +124,8 @@ class Seconds:
 
 
 class Learner:
-    """Call `take` for each step; `found` is the baseline so far. speech_s: seconds of speech taken,
-    short gaps included."""
+    """Learns a baseline: call `take` for each step, then read `found`. speech_s: seconds of speech
+    taken, short gaps included."""
 
     def __init__(self) -> None:
         self.speech_s = 0.0
@@ -134,7 +134,7 @@ class Learner:
         self._end = 0  # frames of the session that were taken
 
     def take(self, heard: Heard, frames: Frames, num_pitched: int, first: int) -> None:
-        """The new steps, and the frames so far; F0 is known in the first `num_pitched` of them.
+        """Add new steps. frames: all until now; F0 is known in the first `num_pitched` of them.
         first: number of the first frame in the session."""
         loudness, tempo, melody = self._seconds
         loudness.add(heard.loudness, heard.trust)

@@ -184,8 +184,7 @@ class TextModel:
         return x
 
     def _mask(self, x: Tensor, span: Span) -> Tensor:
-        """What is added to the scores of [group * n, start + n]: 0 where kv_index <= position, else
-        -inf."""
+        """Added to the scores [group * n, start + n]: 0 where kv_index <= position, else -inf."""
         shape = (span.n, span.start + span.n)
         hidden = x.new_full(shape, -torch.inf).triu(span.start + 1)
         return hidden.repeat(self.shape.heads // self.shape.kv_heads, 1)

@@ -17,7 +17,7 @@ const MAX_LINES = 500; // nudges, and sentences
 
 let kept; // the content of a report: a conversation with the microphone
 let nudge = null; // the one that the page shows
-let learn = null; // seconds of speech, so far and in all
+let learn = null; // seconds of speech: heard, and needed for a baseline
 let sound = null; // for the report, where it is wished
 
 // The setting of a session; undefined without a coach.

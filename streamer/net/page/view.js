@@ -7,7 +7,7 @@ const MAX_PROBLEMS = 5; // shown at once
 
 export const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((each) => [each.id, each]));
 
-// A sentence, being written or whole, or one so far, and what is shown of the same time.
+// The sentence of a turn, or an update while the turn goes on, and what is shown beside it.
 const NOTHING = {
   text: "",
   facts: [],
@@ -112,7 +112,7 @@ export function progress(share) {
 }
 
 // The list of what was heard: for each attribute a gauge, a number with its unit, and the word of the sentence. All that it
-// shows at a time is of one time: of a sentence, of a turn so far, or of the last seconds.
+// shows at a time is of one time: of a sentence, of a turn that goes on, or of the last seconds.
 
 // name in an event -> its attribute, unit, scale, digits, and the factor for display.
 export const MEASURES = {

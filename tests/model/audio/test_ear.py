@@ -124,7 +124,7 @@ def track(samples):
 
 
 def pulses(hz, num=24_000):
-    """Of a voice that glides: a harmonic sound whose F0 is hz [num]."""
+    """A harmonic sound whose F0 is hz [num], as of a gliding voice."""
     phase = 2 * np.pi * np.cumsum(hz) / RATE_HZ
     return sum(np.sin(k * phase) / k for k in range(1, 9)).astype(np.float32) / 8
 
