@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel, runs, without_gaps
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    PAUSE_FRAMES,
+    Flags,
+    Floats,
+    Frames,
+    decibel,
+    runs,
+    without_gaps,
+)
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.track import Flags, Floats, Frames
 from streamer.core.text.chinese import comma, told
 
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles

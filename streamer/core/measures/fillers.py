@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.measures.density import NUM_BANDS, in_bands
-from streamer.core.measures.frames import FRAMES_PER_S, Flags, Floats, Growing, runs, without_gaps
-from streamer.core.measures.track import Frames
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    Flags,
+    Floats,
+    Frames,
+    Growing,
+    runs,
+    without_gaps,
+)
 
 # Chosen on read speech of 60 people in English and Mandarin, with filled pauses inserted; the fall
 # of the pitch after a look at the recall of bench/fillers.py, whose other languages were not used

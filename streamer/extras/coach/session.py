@@ -21,13 +21,13 @@ from streamer.core.measures.frames import (
     PAUSE_FRAMES,
     Flags,
     Floats,
+    Frames,
     Growing,
     decibel,
     runs,
     without_gaps,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.track import Frames
 from streamer.extras.coach.network import (
     NUM_BANDS,
     STEP_FRAMES,

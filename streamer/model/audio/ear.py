@@ -14,15 +14,16 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter, on_grid
 from streamer.core.audio.trim import Trim
 from streamer.core.measures.density import STEP_FRAMES, Density
 from streamer.core.measures.frames import (
+    BANDS_HZ,
     FRAMES_PER_S,
     HOP_SAMPLES,
     NUM_MELS,
+    Frames,
     Growing,
     frame_powers,
     speaking,
 )
 from streamer.core.measures.speech_measures import FULL_SCALE, Measures, SpeechMeasures
-from streamer.core.measures.track import BANDS_HZ, Frames
 from streamer.core.timeline import Curves
 from streamer.model.audio.mel import MelFrames
 from streamer.model.audio.pitch import NUM_COLUMNS, PitchTrack, f0_of

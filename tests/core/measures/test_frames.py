@@ -8,7 +8,7 @@ from pipelines.embedded.rate_net import Net, begun, padded
 from streamer.core.conversation import _of
 from streamer.core.measures import density
 from streamer.core.measures.density import STEP_FRAMES, Density, learnt
-from streamer.core.measures.track import Frames
+from streamer.core.measures.frames import Frames
 from streamer.core.timeline import Curves
 
 
