@@ -54,7 +54,7 @@ class Vad(Struct):
     prefix_padding_ms: int = 300
     silence_duration_ms: int = 500
     create_response: bool = True
-    interrupt_response: bool = True
+    interrupt_response: bool = False  # what a client asks here has no effect
 
 
 class AudioInput(Struct):
@@ -86,13 +86,14 @@ class Extensions(Struct, forbid_unknown_fields=True):
     pitch_reference: float | Id | None = None
     # true, or an object of thresholds and perhaps a baseline: extras/coach/options.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
-    # set by the server, accepted so that a client may send a session back unchanged
+    # set by the server
     rate: int | UnsetType = UNSET
     languages: list[str] | UnsetType = UNSET
     ignored: list[str] | UnsetType = UNSET
 
 
-TOLD = ("rate", "languages", "ignored")  # by the server
+# set by the server, accepted so that a client may send a session back unchanged
+TOLD = ("id", "object", "model", "rate", "languages", "ignored")
 OPTIONS = [name for name in Extensions.__struct_fields__ if name not in TOLD]
 
 
@@ -105,21 +106,17 @@ class SessionConfig(Struct):
     # the beta's, in place of audio.input.format and audio.input.turn_detection
     input_audio_format: Id | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
-    # set by the server, as `rate` above
-    id: Any = UNSET
-    object: Any = UNSET
-    model: Any = UNSET
 
 
 class _Event(Struct):
+    """ignored: names of the fields without effect; `decode` fills it."""
+
     event_id: Id | None = None
+    ignored: tuple[str, ...] = ()
 
 
 class SessionUpdate(_Event, tag="session.update", kw_only=True):
-    """ignored: names of the fields without effect; `decode` fills it."""
-
     session: SessionConfig
-    ignored: tuple[str, ...] = ()
 
 
 class BufferAppend(_Event, tag="input_audio_buffer.append", kw_only=True):
@@ -145,10 +142,7 @@ class ResponseConfig(Struct):
 
 
 class ResponseCreate(_Event, tag="response.create"):
-    """ignored: as in SessionUpdate."""
-
     response: ResponseConfig | None = None
-    ignored: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -215,7 +209,7 @@ def _ignored(given: Mapping[str, Any], taken: Mapping[str, Any], at: str = "") -
     """Names of `given` that decoding left out; null has no effect anyway."""
     for name, value in given.items():
         is_text_alone = name in ("output_modalities", "modalities") and value == ["text"]
-        if name not in taken and not (value is None or is_text_alone):
+        if name not in taken and name not in TOLD and value is not None and not is_text_alone:
             yield f"{at}{name[:64]}"
         elif isinstance(value, dict) and isinstance(taken.get(name), dict):
             inner = "" if name in ("session", "response") else f"{at}{name}."
@@ -327,7 +321,9 @@ def _extended(
         raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
     if asked.pitch_reference is not None and not asked.events:
         raise ValueError("pitch_reference needs events; set events to true as well")
-    coach = _coach_of(asked.coach, terms)
+    coach = None
+    if asked.coach is not False:
+        coach = load("coach").of({} if asked.coach is True else asked.coach, terms.coach)
     language = asked.language and _one_of("language", asked.language, terms.spoken)
     options = replace(
         options,
@@ -340,13 +336,6 @@ def _extended(
     )
     # the coach's thresholds are in the options
     return options, msgspec.structs.replace(asked, live_update_s=seconds, coach=coach is not None)
-
-
-def _coach_of(asked: bool | dict[str, Any], terms: ServerTerms) -> CoachOptions | None:
-    """None: no coach. Raises ValueError."""
-    if asked is False:
-        return None
-    return load("coach").of({} if asked is True else asked, terms.coach)
 
 
 def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions:

@@ -6,6 +6,7 @@ sends the events.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 
 import msgspec
@@ -113,7 +114,7 @@ class Conversation:
         place = {"item_id": item}
         match event:
             case SpeechStarted():
-                self.turns.is_speaking = True
+                self.turns.is_open = True
                 at_ms = event.at_ms + self._before_ms
                 return [{"type": f"{BUFFER}.speech_started", "audio_start_ms": at_ms, **place}]
             case SpeechStopped():
@@ -126,7 +127,7 @@ class Conversation:
                 content = [{"type": "input_audio", "transcript": None}]
                 return [out, *s.item_added(item, "user", content, previous)]
             case Cleared():
-                self.turns.cleared()
+                self.turns.is_open = False
                 return [{"type": f"{BUFFER}.cleared"}]
             case LiveUpdate():
                 spoken = self._terms.spoken
@@ -201,7 +202,7 @@ class Conversation:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
         answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
-        return answer.empty(is_uncommitted=turns.is_open)
+        return answer.empty("uncommitted" if turns.is_open else "completed")
 
     def cancelled(self, event: c.ResponseCancel) -> None:
         """The client cancels a response in progress, or one that was asked for."""
@@ -242,32 +243,24 @@ class Conversation:
         return f"{of}_{self.name}_{self._num_streams}_{turn}"
 
 
+@dataclass
 class Turns:
-    """Which turns are open, committed, asked for, answered. Turns count from 0; each number below
-    is that of the latest such turn, or -1."""
+    """Which turns are open, committed, asked for, answered. Turns count from 0; each number is that
+    of the latest such turn, or -1."""
 
-    def __init__(self) -> None:
-        self.committed = -1  # its audio is over
-        self.asked = -1
-        self.done = -1  # described or failed; earlier turns that were not asked for never will be
-        self.is_speaking = False  # voice activity has begun a turn
-        # audio was taken since the last commit, and no voice activity decides which is a turn
-        self.is_filled = False
+    committed: int = -1  # its audio is over
+    asked: int = -1
+    done: int = -1  # described or failed; earlier turns that were not asked for never will be
+    # there is audio that is not committed: voice activity has begun a turn, or without it, audio
+    # was taken since the last commit
+    is_open: bool = False
 
     def closed(self, turn: int, is_asked: bool) -> None:
         """The turn's audio is over. is_asked: it is answered without a request."""
-        self.cleared()
+        self.is_open = False
         self.committed = max(self.committed, turn)
         if is_asked:
             self.asked = max(self.asked, turn)
-
-    def cleared(self) -> None:
-        self.is_speaking = self.is_filled = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is audio that is not committed."""
-        return self.is_speaking or self.is_filled
 
     @property
     def is_unasked(self) -> bool:

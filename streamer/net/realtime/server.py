@@ -6,23 +6,27 @@ its place for `hold_s`. It ends when its client says goodbye, or does not come b
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
+from websockets.exceptions import ConnectionClosed
 
 from streamer.core.attributes import level_names
 from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.server_events import MODEL
-from streamer.net.realtime.session import FAILED, ClientSession, Connection, OpenSession, Resume
+from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import ClientSocket, answer_json, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Query, Service
+from streamer.stages.ports import quietly
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
@@ -31,6 +35,8 @@ CLOSE_S = 3.0
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
+ELSEWHERE = (4409, "the session goes on in another connection")
+BETA = ("realtime=v1", "openai-beta.realtime-v1")  # how clients of the protocol's beta say so
 _logger = logging.getLogger("streamer")
 
 
@@ -69,7 +75,7 @@ class RealtimeServer(Service):
     @property
     def num_held(self) -> int:
         """Sessions without a client."""
-        return sum(session.connection is None for session in self.sessions)
+        return sum(session.reading is None for session in self.sessions)
 
     @property
     def lag_s(self) -> float:
@@ -112,20 +118,28 @@ class RealtimeServer(Service):
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
         connection = Connection(socket, session, self.metrics)
-        try:
-            is_goodbye = await self._attach(session, connection, resume)
-        except Exception:
-            session.end(FAILED)
-            raise
-        if connection.is_handed_over:
-            await socket.close(4409, "the session goes on in another connection")
+        before, session.reading = session.reading, connection.reading
+        if before is not None:  # most often of a dead link that was not noticed yet
+            before.cancel()
+        is_goodbye = False
+        async with session.serving:
+            if connection.is_newest:
+                session.waiting.cancel()
+                try:
+                    is_goodbye = await connection.run(resume)
+                except Exception:
+                    session.end(FAILED)
+                    raise
+        if not connection.is_newest:
+            await socket.close(*ELSEWHERE)
             return
+        session.reading = None
         if not is_goodbye:
             self.metrics.drops.inc()
             # until the client is back, by another socket, or the session ends by itself
             with anyio.move_on_after(self._terms.hold_s) as session.waiting:
                 await session.over.wait()
-        if is_goodbye or session.connection is None:
+        if session.reading is None:
             session.end(ENDED)
 
     async def drain(self, within_s: float) -> None:
@@ -146,8 +160,7 @@ class RealtimeServer(Service):
         assert socket.request is not None
         headers = socket.request.headers
         offered = headers.get_all("OpenAI-Beta") + headers.get_all("Sec-WebSocket-Protocol")
-        names = ("realtime=v1", "openai-beta.realtime-v1")
-        is_beta = any(name in ",".join(offered) for name in names)
+        is_beta = any(name in ",".join(offered) for name in BETA)
         conversation = Conversation(session_id, kind, self._terms, is_beta)
         session = ClientSession(conversation, self._open_session, self.metrics)
         self._sessions[session_id] = session
@@ -165,36 +178,133 @@ class RealtimeServer(Service):
             del self._sessions[session.conversation.id]
             self._admission.leave(tenant)
 
-    async def _attach(
-        self, session: ClientSession, connection: Connection, resume: Resume | None
-    ) -> bool:
-        """Serve the session by this connection alone, after the one before it; one that waits here
-        hands over, too. Returns whether the client said goodbye."""
-        before, session.connection = session.connection, connection
-        try:
-            if before is not None:  # most often a dead link that was not noticed yet
-                await before.hand_over()
-            if connection.is_handed_over:
-                return False
-            if resume is None:
-                return await connection.run(0)
-            session.waiting.cancel()
-            self.metrics.resumed.inc()
-            first, row = session.resume(resume)
-            return await connection.run(first, [row])
-        finally:
-            connection.ended.set()
-            if session.connection is connection:
-                session.connection = None
-
 
 async def _drain(session: ClientSession, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         await session.drain()
-        if session.connection is not None:
-            await session.journal.all_read()
+        await session.journal.all_read()
     session.end(RESTART)
     with anyio.move_on_after(CLOSE_S):
         await session.over.wait()
-        if session.connection is not None:
-            await session.connection.ended.wait()
+        async with session.serving:  # its socket is closed
+            pass
+
+
+GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
+ACK_EVERY_S = 0.5
+EVERY_S = 0.5
+PROBE_S = 8.0  # between pings while nothing is unread
+# for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
+PATIENCE_S = 8.0
+
+
+class Connection:
+    """One of a session's sockets; `run` it while no other one runs.
+
+    Its tasks read, write, acknowledge, and watch whether the client still reads. Not reading on
+    pushes audio back; events that wait are bounded by the Journal.
+    """
+
+    def __init__(self, socket: ClientSocket, session: ClientSession, metrics: Metrics) -> None:
+        self._socket = socket
+        self._session = session
+        self._metrics = metrics
+        self._journal = session.journal
+        self._is_taking = False  # a message, which the client's pong may have to wait for
+        self.reading = anyio.CancelScope()  # until the client comes back by another socket
+
+    @property
+    def is_newest(self) -> bool:
+        return self._session.reading is self.reading
+
+    async def run(self, resume: Resume | None) -> bool:
+        """Serve the session's events, of a new one from the first on. Returns whether the client
+        said goodbye."""
+        first, greeting = self._session.resume(resume) if resume else (0, None)
+        if resume:
+            self._metrics.resumed.inc()
+        self._journal.attach(True)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(quietly, self._write, first, greeting)
+                group.start_soon(quietly, self._end_if_deaf)
+                group.start_soon(quietly, self._acknowledge)
+                group.start_soon(quietly, self._end_with_session)
+                is_goodbye = await self._read()
+                group.cancel_scope.cancel()
+        finally:
+            self._journal.attach(False)
+        return is_goodbye
+
+    async def _read(self) -> bool:
+        with self.reading:
+            # A client that sends faster than it is heard never lets the scope be cancelled.
+            while self.is_newest:
+                self._is_taking = False
+                try:
+                    message = await self._socket.recv()
+                    await self._journal.room()
+                except ConnectionClosed as closed:
+                    if closed.rcvd is not None:
+                        return closed.rcvd.code in GOODBYES
+                    return closed.sent is not None  # it broke the protocol; a cut link is no end
+                self._is_taking = True
+                await self._session.take(message)
+        return False
+
+    async def _write(self, number: int, greeting: bytes | None) -> None:
+        """Send the greeting, then the events from this number on."""
+        with suppress(ConnectionClosed):
+            if greeting is not None:
+                await self._socket.send(greeting, text=True)
+            while not self._socket.transport.is_closing():  # asyncio would log each further write
+                await self._journal.more(number)
+                number = max(number, self._journal.first)
+                await self._socket.send(self._journal[number], text=True)
+                number += 1
+                self._journal.sent(number)
+        self._journal.attach(False)  # wakes a reader that waits for room, to notice the end
+
+    async def _acknowledge(self) -> None:
+        """Say what was taken, twice a second, to a client that asked for that."""
+        told = self._session.taken
+        while True:
+            await anyio.sleep(ACK_EVERY_S)
+            if self._session.conversation.wants.acks and told != self._session.taken:
+                told = self._session.taken
+                self._session.send([{"type": "streamer.ack", **told}])
+
+    async def _end_if_deaf(self) -> None:
+        """Cut off a client that answers no ping. A socket takes megabytes before a send waits, so
+        nothing else tells."""
+        while await self._is_answered():
+            with anyio.move_on_after(PROBE_S):  # an idle client costs little
+                await anyio.sleep(EVERY_S)
+                await self._journal.more(self._journal.num_read)
+        self._metrics.slow_readers.inc()
+        self._socket.transport.abort()
+
+    async def _is_answered(self) -> bool:
+        """Whether a ping is answered in time. While audio or a thousand requests are being taken,
+        or a large message arrives, the pong waits after them, and patience is not spent. It is
+        where no byte of that message comes: the client may have vanished in it."""
+        pinging = asyncio.ensure_future(self._ping())
+        left_s, num_arrived = PATIENCE_S, 0
+        while left_s > 0 and not pinging.done():
+            await asyncio.wait([pinging], timeout=EVERY_S)
+            before, num_arrived = num_arrived, self._socket.num_arrived
+            if num_arrived > before:
+                left_s = PATIENCE_S
+            elif not self._is_taking or self._journal.is_full:
+                left_s -= EVERY_S
+        return pinging.done()
+
+    async def _ping(self) -> None:
+        num_sent = self._journal.num_sent
+        with suppress(ConnectionClosed):  # the reader notices it too
+            await (await self._socket.ping())
+            self._journal.confirm(num_sent)  # everything sent before the ping was read
+
+    async def _end_with_session(self) -> None:
+        await self._session.over.wait()
+        await self._socket.close(*self._session.goodbye)

@@ -22,13 +22,13 @@ ENDS: dict[str, Event | None] = {
     "completed": None,
     "cancelled": {"type": "cancelled", "reason": "client_cancelled"},
     "failed": {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}},
-}
-UNCOMMITTED: Event = {
-    "type": "failed",
-    "error": {
-        "type": "invalid_request_error",
-        "code": "input_audio_not_committed",
-        "message": "audio was appended and not committed; commit it, then create a response",
+    "uncommitted": {
+        "type": "failed",
+        "error": {
+            "type": "invalid_request_error",
+            "code": "input_audio_not_committed",
+            "message": "audio was appended and not committed; commit it, then create a response",
+        },
     },
 }
 MAX_MESSAGE_CHARACTERS = 220  # of an error; what it quotes of the client has under 200
@@ -36,20 +36,14 @@ MAX_MESSAGE_CHARACTERS = 220  # of an error; what it quotes of the client has un
 
 def session(kind: c.Kind, session_id: str, options: SessionOptions, ours: c.Extensions) -> Event:
     """The session as it is in force, for session.created and session.updated."""
-    rate, found = options.sample_rate_hz, options.turn_detection
-    vad = None
+    rate, found, vad = options.sample_rate_hz, options.turn_detection, None
     if found is not None:
-        vad = c.Vad(
-            threshold=found.threshold,
-            prefix_padding_ms=found.prefix_padding_ms,
-            silence_duration_ms=found.silence_ms,
-            create_response=options.answers_itself,
-            interrupt_response=False,
-        )
+        times = found.threshold, found.prefix_padding_ms, found.silence_ms
+        vad = c.Vad("server_vad", *times, create_response=options.answers_itself)
     # The client's strict types allow 24000 alone, so any other rate stands in our extension.
     format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)
     heard = c.AudioConfig(c.AudioInput(format, vad))
-    row: Event = msgspec.to_builtins(c.SessionConfig(kind, heard, ours, id=session_id))
+    row: Event = {"id": session_id, **msgspec.to_builtins(c.SessionConfig(kind, heard, ours))}
     if kind == "transcription":
         return row | {"object": "realtime.transcription_session"}
     return row | {"object": "realtime.session", "model": MODEL, "output_modalities": ["text"]}
@@ -115,19 +109,15 @@ class Answer:
 
     def ends(self, status: str, num_ids: int = 0) -> list[Event]:
         """The whole text. status: of ENDS. num_ids: its tokens."""
-        is_whole = status == "completed"
         content = [{"type": "output_text", "text": self.text}]
+        is_whole = status == "completed"
         item, added, part = self._places("done", status if is_whole else "incomplete", content)
         text = {"type": "response.output_text.done", **self._part, "text": self.text}
-        done = self._done(status, ENDS[status], [item["item"]], num_ids)
-        return [text, part, item, added, done]
+        return [text, part, item, added, self._done(status, [item["item"]], num_ids)]
 
-    def empty(self, is_uncommitted: bool) -> list[Event]:
-        """There is nothing to answer. is_uncommitted: because the client did not commit."""
-        created = {"type": "response.created", "response": self._response}
-        if is_uncommitted:
-            return [created, self._done("failed", UNCOMMITTED, [])]
-        return [created, self._done("completed", None, [])]
+    def empty(self, status: str) -> list[Event]:
+        """There is nothing to answer. status: of ENDS."""
+        return [{"type": "response.created", "response": self._response}, self._done(status, [])]
 
     def _places(self, step: str, status: str, content: list[Event]) -> list[Event]:
         """Its item, the item in the conversation, and the item's text."""
@@ -139,9 +129,8 @@ class Answer:
             {"type": f"response.content_part.{step}", **self._part, "part": part},
         ]
 
-    def _done(
-        self, status: str, details: Event | None, output: list[Event], num_ids: int = 0
-    ) -> Event:
+    def _done(self, status: str, output: list[Event], num_ids: int = 0) -> Event:
+        details = ENDS[status]
         usage = {
             "total_tokens": num_ids,
             "input_tokens": 0,
@@ -149,6 +138,7 @@ class Answer:
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
             "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
         }
+        status = details["type"] if details else "completed"
         end = {"status": status, "status_details": details, "output": output, "usage": usage}
         return {"type": "response.done", "response": self._response | end}
 
@@ -183,11 +173,6 @@ def described(item_id: str, found: TextDelta | Description) -> Event:
         left_out |= {"measures", "confidence"}
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", **place, "description": row}
-
-
-def ack(num_bytes: int, num_messages: int) -> Event:
-    """Counts of everything that was taken: bytes of PCM, client messages of any kind."""
-    return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
 
 
 # of events, and of a part of an item

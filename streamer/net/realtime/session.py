@@ -1,8 +1,8 @@
-"""A client's session, which outlives its sockets: takes its messages in order, fills its journal.
-A Connection is one of its sockets, and watches whether the client still reads.
+"""A client's session, which outlives its sockets, and the journal of its events.
 
-The session listens in its own task. A message that was received whole is taken whole, even if its
-socket dies meanwhile, so the counts that a client resumes by are exact.
+The session listens in its own task and takes its messages in order. A message that was received
+whole is taken whole, even if its socket dies meanwhile, so the counts that a client resumes by are
+exact.
 
 `?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; by default, from
 the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
@@ -10,22 +10,19 @@ the first that no socket was given. `&bytes=N`: the client still has its audio f
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Annotated
 
 import anyio
 import msgspec
-from websockets.exceptions import ConnectionClosed
 
 from streamer.core.description import TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.conversation import NOTHING, Conversation
-from streamer.net.realtime.journal import Journal
-from streamer.net.realtime.server_events import Event, ack, error, to_beta
+from streamer.net.realtime.server_events import Event, error, to_beta
 from streamer.net.service.admission import HttpRefusal
-from streamer.net.service.http import ClientSocket
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
 from streamer.stages.ports import quietly
@@ -33,10 +30,29 @@ from streamer.stages.stream import LiveSession
 
 DRAIN_POLL_S = 0.02
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
-ACK_EVERY_S = 0.5
 FAILED = (1011, "internal error; the server's log says more")
 Number = Annotated[int, msgspec.Meta(ge=0, lt=10**15)]
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[LiveSession]]
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A client's request to go on with its session; None for what it did not say."""
+
+    session_id: str = msgspec.field(name="resume")
+    num_bytes: Number | None = msgspec.field(name="bytes", default=None)
+    event: Number | None = None
+
+    @classmethod
+    def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
+        """None if the query does not resume. Raises HttpRefusal."""
+        if "resume" not in query:
+            return None
+        try:
+            first = {name: values[0] for name, values in query.items()}
+            return msgspec.convert(first, cls, strict=False)
+        except (msgspec.ValidationError, UnicodeError):
+            told = "bytes or event is no number; leave it out if it is not known"
+            raise HttpRefusal(400, told) from None
 
 
 class ClientSession:
@@ -47,19 +63,20 @@ class ClientSession:
     ) -> None:
         self.journal = Journal(conversation.name)
         self.conversation = conversation
-        self.num_messages = 0  # client messages that were taken
         self.over = anyio.Event()
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
-        # the socket that serves it; None while it waits for its client to come back
-        self.connection: Connection | None = None
-        self.waiting = anyio.CancelScope()  # cancelled when it has come back
-        self.num_resumed = 0
+        # around the reading of the newest socket, which serves the session as soon as the one
+        # before it has released `serving`; None while the session waits for its client
+        self.reading: anyio.CancelScope | None = None
+        self.serving = anyio.Lock()
+        self.waiting = anyio.CancelScope()  # cancelled when the client has come back
+        self._num_resumed = 0
         self._open = open_session
         self._metrics = metrics
+        self._num_messages = 0  # of the client, taken
         self._num_bytes = 0  # taken by streams that were replaced
         # around the message that is being taken; cancelled if the session dies
         self._taking: anyio.CancelScope | None = None
-        self._has_taken = anyio.Event()  # there is more to acknowledge
         self._stream: LiveSession | None = None
         self._ready = anyio.Event()  # the stream listens
         self._change = anyio.Event()  # other options are in force
@@ -67,9 +84,10 @@ class ClientSession:
         self._life = anyio.CancelScope()
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of PCM taken since the session began."""
-        return self._num_bytes + (self._stream.num_bytes_fed if self._stream else 0)
+    def taken(self) -> dict[str, int]:
+        """Everything that was taken since the session began: bytes of PCM, messages of any kind."""
+        num_bytes = self._num_bytes + (self._stream.num_bytes_fed if self._stream else 0)
+        return {"bytes": num_bytes, "messages": self._num_messages}
 
     @property
     def backlog(self) -> dict[str, int]:
@@ -81,7 +99,7 @@ class ClientSession:
 
     async def run(self) -> None:
         """Listen until `end`. Raises the session's error after everything else has ended."""
-        self._send(self.conversation.opened())
+        self.send(self.conversation.opened())
         try:
             with self._life:
                 while True:
@@ -98,39 +116,32 @@ class ClientSession:
         if self.over.is_set():
             return
         with anyio.CancelScope(shield=True) as self._taking:
-            if not self._ready.is_set():
-                await self._ready.wait()
+            await self._ready.wait()
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
-                if events := await self._take(message):
-                    self._send(events)
-                self.num_messages += 1
-                self._has_taken.set()
+                self.send(await self._take(message))
+                self._num_messages += 1
         self._taking = None
 
-    async def acknowledge(self) -> None:
-        """Say what was taken, twice a second, to a client that asked for that. Never returns."""
-        while True:
-            await self._has_taken.wait()
-            await anyio.sleep(ACK_EVERY_S)
-            self._has_taken = anyio.Event()
-            if self.conversation.wants.acks:
-                self._send([ack(self.num_bytes, self.num_messages)])
+    def send(self, events: list[Event]) -> None:
+        if self.conversation.is_beta:
+            events = [renamed for event in events for renamed in to_beta(event)]
+        self.journal.append(events)
 
     def resume(self, asked: Resume) -> tuple[int, bytes]:
         """The client is back: the first event's number, and the event that says what was taken and
         what is lost."""
-        self.num_resumed += 1
-        journal = self.journal
+        self._num_resumed += 1
+        journal, num_bytes = self.journal, asked.num_bytes
         wanted = journal.num_read if asked.event is None else asked.event
         first = max(journal.first, journal.num_sent if asked.event is None else wanted)
         journal.confirm(first)
-        num_bytes = asked.num_bytes
-        told = ack(self.num_bytes, self.num_messages) | {
-            "event_id": f"event_resumed_{self.num_resumed}",
+        told = {
+            "event_id": f"event_resumed_{self._num_resumed}",
             "type": "streamer.resumed",
+            **self.taken,
             "event": first,
             "lost_events": max(0, first - wanted),
-            "lost_bytes": None if num_bytes is None else max(0, num_bytes - self.num_bytes),
+            "lost_bytes": None if num_bytes is None else max(0, num_bytes - self.taken["bytes"]),
         }
         return first, msgspec.json.encode(told)
 
@@ -140,12 +151,12 @@ class ClientSession:
         An open turn, or one that waits to be asked for, ends here if its client sends nothing more.
         """
         turns = self.conversation.turns
-        num_messages, silent_s = self.num_messages, 0.0
+        num_messages, silent_s = self._num_messages, 0.0
         last = turns.committed + turns.is_open
         while turns.done < last and turns is self.conversation.turns and not self.over.is_set():
             await anyio.sleep(DRAIN_POLL_S)
-            silent_s = silent_s + DRAIN_POLL_S if self.num_messages == num_messages else 0.0
-            num_messages = self.num_messages
+            silent_s = silent_s + DRAIN_POLL_S if self._num_messages == num_messages else 0.0
+            num_messages = self._num_messages
             if (turns.is_open or turns.is_unasked) and silent_s > DRAIN_SILENT_S:
                 break
         if self._stream is not None and not self.over.is_set():
@@ -173,7 +184,6 @@ class ClientSession:
             self._num_bytes += num_bytes
             self._stream = None
             self.conversation.reopened(num_bytes, options)
-            group.cancel_scope.cancel()
 
     async def _pump(self, stream: LiveSession) -> None:
         last: TextDelta | None = None
@@ -182,7 +192,7 @@ class ClientSession:
                 self._metrics.heard(event, last)
                 last = event if isinstance(event, TextDelta) else last
                 await self.journal.room()
-                self._send(self.conversation.heard(event))
+                self.send(self.conversation.heard(event))
         except anyio.ClosedResourceError:
             return
         finally:
@@ -214,11 +224,12 @@ class ClientSession:
             case c.BufferAppend() | bytes():
                 if pcm := conversation.appended(event):
                     await self._stream.feed(pcm)
-                    conversation.turns.is_filled = conversation.options.turn_detection is None
+                    if conversation.options.turn_detection is None:
+                        conversation.turns.is_open = True
             case c.BufferCommit():
                 conversation.committed(await self._stream.commit())
             case c.BufferClear():
-                conversation.turns.cleared()  # an update may follow at once
+                conversation.turns.is_open = False  # an update may follow at once
                 await self._stream.clear()
             case c.ResponseCancel():
                 conversation.cancelled(event)
@@ -239,137 +250,107 @@ class ClientSession:
                 return out
         return []
 
-    def _send(self, events: list[Event]) -> None:
-        if self.conversation.is_beta:
-            events = [renamed for event in events for renamed in to_beta(event)]
-        self.journal.append(events)
+
+# Bytes of events until the socket gets them. Unread bytes would be no measure: the pong that
+# confirms reading comes after everything that the client sent before, perhaps thousands of
+# requests, which the server must take first.
+MAX_UNSENT_BYTES = 256 << 10
+KEPT_BYTES = 128 << 10  # the client's library has read them; the client itself may not have
+MAX_HELD_BYTES = 3 << 20
+OBJECT_BYTES = 64  # memory for an event beside its text
+
+_encode = msgspec.json.Encoder().encode
 
 
-class Resume(msgspec.Struct, frozen=True):
-    """A client's request to go on with its session; None for what it did not say."""
+class Journal:
+    """Numbers a session's events and keeps those that its client may still have to read.
 
-    session_id: str = msgspec.field(name="resume")
-    num_bytes: Number | None = msgspec.field(name="bytes", default=None)
-    event: Number | None = None
+    One task appends; another takes `journal[number]` and calls `confirm`. A client that comes back
+    asks for the next event by its number. Everything is bounded in bytes: `room` waits while
+    MAX_UNSENT_BYTES wait for an attached socket. KEPT_BYTES of read events are kept, and the newest
+    MAX_HELD_BYTES of all events.
 
-    @classmethod
-    def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
-        """None if the query does not resume. Raises HttpRefusal."""
-        if "resume" not in query:
-            return None
-        try:
-            first = {name: values[0] for name, values in query.items()}
-            return msgspec.convert(first, cls, strict=False)
-        except (msgspec.ValidationError, UnicodeError):
-            told = "bytes or event is no number; leave it out if it is not known"
-            raise HttpRefusal(400, told) from None
-
-
-GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
-EVERY_S = 0.5
-PROBE_S = 8.0  # between pings while nothing is unread
-# for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
-PATIENCE_S = 8.0
-
-
-class Connection:
-    """`run` it, then set `ended`; `hand_over` ends it when the client came back by another socket.
-
-    Its tasks read, write, acknowledge, and watch whether the client still reads. Not reading on
-    pushes audio back; events that wait are bounded by the Journal.
+    first: number of the oldest event that is kept. num_sent: events that a socket was given.
+    num_read: events that the client is known to have read.
     """
 
-    def __init__(self, socket: ClientSocket, session: ClientSession, metrics: Metrics) -> None:
-        self.ended = anyio.Event()
-        self.is_handed_over = False
-        self._socket = socket
-        self._session = session
-        self._metrics = metrics
-        self._journal = session.journal
-        self._is_taking = False  # a message, which the client's pong may have to wait for
-        self._reading = anyio.CancelScope()
+    def __init__(self, name: str) -> None:
+        self.first = self.num_sent = self.num_read = 0
+        self._is_attached = False
+        self._name = name
+        # with the bytes of memory of all events before them, since the session began
+        self._events: deque[tuple[bytes, int]] = deque()
+        self._total_bytes = 0
+        self._changed = anyio.Event()
 
-    async def run(self, first: int, greeting: Sequence[bytes] = ()) -> bool:
-        """Serve event `first` and all later ones. Returns whether the client said goodbye."""
-        self._journal.attach(True)
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(quietly, self._write, first, greeting)
-                group.start_soon(quietly, self._end_if_deaf)
-                group.start_soon(quietly, self._session.acknowledge)
-                group.start_soon(quietly, self._end_with_session)
-                is_goodbye = await self._read()
-                group.cancel_scope.cancel()
-        finally:
-            self._journal.attach(False)
-        return is_goodbye
+    @property
+    def end(self) -> int:
+        """The number that the next event will get."""
+        return self.first + len(self._events)
 
-    async def hand_over(self) -> None:
-        """Take no further message; returns when the current one is taken."""
-        self.is_handed_over = True
-        self._reading.cancel()
-        await self.ended.wait()
+    def __getitem__(self, number: int) -> bytes:
+        """The event as JSON."""
+        return self._events[number - self.first][0]
 
-    async def _read(self) -> bool:
-        with self._reading:
-            # A client that sends faster than it is heard never lets the scope be cancelled.
-            while not self.is_handed_over:
-                self._is_taking = False
-                try:
-                    message = await self._socket.recv()
-                    await self._journal.room()
-                except ConnectionClosed as closed:
-                    if closed.rcvd is not None:
-                        return closed.rcvd.code in GOODBYES
-                    return closed.sent is not None  # it broke the protocol; a cut link is no end
-                self._is_taking = True
-                await self._session.take(message)
-        return False
+    @property
+    def is_full(self) -> bool:
+        """Whether `room` waits while a socket is attached."""
+        return self._total_bytes - self._bytes_before(self.num_sent) >= MAX_UNSENT_BYTES
 
-    async def _write(self, number: int, greeting: Sequence[bytes]) -> None:
-        with suppress(ConnectionClosed):
-            for text in greeting:
-                await self._socket.send(text, text=True)
-            while not self._socket.transport.is_closing():  # asyncio would log each further write
-                await self._journal.more(number)
-                number = max(number, self._journal.first)
-                await self._socket.send(self._journal[number], text=True)
-                number += 1
-                self._journal.sent(number)
-        self._journal.attach(False)  # wakes a reader that waits for room, to notice the end
+    def append(self, events: list[Event]) -> None:
+        """Number and keep the events. Wait for `room` before."""
+        for event in events:
+            row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})
+            self._events.append((row, self._total_bytes))
+            self._total_bytes += len(row) + OBJECT_BYTES
+        self._drop()
 
-    async def _end_if_deaf(self) -> None:
-        """Cut off a client that answers no ping. A socket takes megabytes before a send waits, so
-        nothing else tells."""
-        while await self._is_answered():
-            with anyio.move_on_after(PROBE_S):  # an idle client costs little
-                await anyio.sleep(EVERY_S)
-                await self._journal.more(self._journal.num_read)
-        self._metrics.slow_readers.inc()
-        self._socket.transport.abort()
+    def sent(self, num_sent: int) -> None:
+        """A socket was given every event below `num_sent`."""
+        self.num_sent = max(self.num_sent, num_sent)
+        self._wake()
 
-    async def _is_answered(self) -> bool:
-        """Whether a ping is answered in time. While audio or a thousand requests are being taken,
-        or a large message arrives, the pong waits after them, and patience is not spent. It is
-        where no byte of that message comes: the client may have vanished in it."""
-        pinging = asyncio.ensure_future(self._ping())
-        left_s, num_arrived = PATIENCE_S, 0
-        while left_s > 0 and not pinging.done():
-            await asyncio.wait([pinging], timeout=EVERY_S)
-            is_busy = self._is_taking and not self._journal.is_full
-            before, num_arrived = num_arrived, self._socket.num_arrived
-            if num_arrived > before:
-                left_s = PATIENCE_S
-            elif not is_busy:
-                left_s -= EVERY_S
-        return pinging.done()
+    def confirm(self, num_read: int) -> None:
+        """The client has read every event below `num_read`."""
+        self.num_read = max(self.num_read, min(num_read, self.end))
+        self.num_sent = max(self.num_sent, self.num_read)
+        self._drop()
 
-    async def _ping(self) -> None:
-        num_sent = self._journal.num_sent
-        with suppress(ConnectionClosed):  # the reader notices it too
-            await (await self._socket.ping())
-            self._journal.confirm(num_sent)  # everything sent before the ping was read
+    def attach(self, is_attached: bool) -> None:
+        """A socket came or went; without one, `room` and `all_read` do not wait."""
+        self._is_attached = is_attached
+        self._wake()
 
-    async def _end_with_session(self) -> None:
-        await self._session.over.wait()
-        await self._socket.close(*self._session.goodbye)
+    async def room(self) -> None:
+        """Wait until another event may be appended."""
+        while self._is_attached and self.is_full:
+            await self._changed.wait()
+
+    async def more(self, number: int) -> None:
+        """Wait until the event of this number exists."""
+        while self.end <= number:
+            await self._changed.wait()
+
+    async def all_read(self) -> None:
+        """Wait until the client has read everything, or no socket is attached."""
+        while self._is_attached and self.num_read < self.end:
+            await self._changed.wait()
+
+    def _bytes_before(self, number: int) -> int:
+        return self._total_bytes if number == self.end else self._events[number - self.first][1]
+
+    def _drop(self) -> None:
+        """Drop the oldest events over the bounds, which count as sent and read from here on."""
+        while (
+            self._total_bytes - self._bytes_before(self.first) > MAX_HELD_BYTES
+            or self._bytes_before(self.num_read) - self._bytes_before(self.first) > KEPT_BYTES
+        ):
+            self._events.popleft()
+            self.first += 1
+            self.num_sent = max(self.num_sent, self.first)
+            self.num_read = max(self.num_read, self.first)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

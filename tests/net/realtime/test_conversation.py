@@ -8,7 +8,7 @@ from fake_session import talking
 from wire import ANSWER, COMMIT, session_update, text_of, validate
 
 from streamer.extras.coach.network import FORM
-from streamer.net.realtime import journal
+from streamer.net.realtime import session
 from streamer.net.realtime.session import Resume
 
 MINE = {"client_event_id": "mine"}
@@ -274,7 +274,7 @@ async def test_each_wrong_message_is_one_error_and_the_session_goes_on():
 
 
 async def test_a_resume_says_what_was_taken_and_what_is_lost(monkeypatch):
-    monkeypatch.setattr(journal, "MAX_HELD_BYTES", 3_000)
+    monkeypatch.setattr(session, "MAX_HELD_BYTES", 3_000)
     async with talking() as talk:
         await talk.say(BINARY, SOUND, COMMIT, ANSWER)
         events = talk.session.journal

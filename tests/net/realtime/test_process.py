@@ -31,7 +31,8 @@ from wire import (
     until_metric,
 )
 
-from streamer.net.realtime import journal, session
+from streamer.net.realtime import server as connection
+from streamer.net.realtime import session
 from streamer.net.service.service import DRAIN_S, MAX_WAITING
 
 VAD = {"type": "server_vad"}
@@ -155,11 +156,11 @@ OTHER_OPTIONS = json.dumps({"type": "session.update", "session": SESSION})
 @pytest.fixture
 def impatient(monkeypatch):
     """Clients that do not read are cut off within a second."""
-    assert session.PROBE_S + 2 * session.EVERY_S + session.PATIENCE_S < 20, "as documented"
-    monkeypatch.setattr(session, "PATIENCE_S", 0.4)
-    monkeypatch.setattr(session, "EVERY_S", 0.05)
-    monkeypatch.setattr(session, "PROBE_S", 0.2)
-    monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
+    assert connection.PROBE_S + 2 * connection.EVERY_S + connection.PATIENCE_S < 20, "as documented"
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(connection, "EVERY_S", 0.05)
+    monkeypatch.setattr(connection, "PROBE_S", 0.2)
+    monkeypatch.setattr(session, "MAX_UNSENT_BYTES", 20_000)
 
 
 async def until_gone(server, sessions):

@@ -14,8 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import COMMIT, running, session_update, text_of, until
 
-from streamer.net.realtime import journal as module
-from streamer.net.realtime.journal import OBJECT_BYTES, Journal
+from streamer.net.realtime import session as module
+from streamer.net.realtime.session import OBJECT_BYTES, Journal
 
 UPDATE = session_update(binary=True)
 
