@@ -36,9 +36,8 @@ from streamer.model.checkpoint.weights import ModelError
 from streamer.net.link.server import Broken, ServedTurn, VerifierModel
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.realtime import client_events as c
-from streamer.net.realtime.client_events import Refused, decode
+from streamer.net.realtime.client_events import Refused, decode, error
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.server_events import error
 from streamer.net.realtime.session import Resume
 from streamer.net.service.admission import HttpRefusal
 

@@ -1,13 +1,11 @@
-// The coach on the page: a curve, a short word, the usual values, and a report. All that is kept is bounded.
+// The coach on the page: curves, a short word, the usual values, and a report. All that is kept is bounded.
 
 import { Sound } from "./audio.js";
-import { areaOf, lineOf, reportOf } from "./report.js";
 import { MEASURES, compareWith, page, read, shareOf } from "./view.js";
-import { put, say, storage, told } from "./words.js";
+import { clock, languageOf, named, put, say, storage, told } from "./words.js";
 
-const SHOWN_S = 30; // of the curve
+const SHOWN_S = 30; // of the curves
 const POINT_S = 0.05;
-const [WIDTH, HEIGHT] = [600, 100]; // of the curve, as index.html has them
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 const FRESH_S = 8; // a word is shown
 const WINDOW_S = 0.9; // between two windows of the report, at least
@@ -69,7 +67,6 @@ export function hear(event) {
 
 function clear() {
   kept = { begun: new Date(), seconds: 0, points: [], nudges: [], windows: [], sentences: [], baseline: null };
-  page.curve.replaceChildren();
   end();
 }
 
@@ -77,16 +74,19 @@ function remember({ t_s, learnt_s, curve_s, pitch_hz, level_dbfs, last }) {
   const { windows } = kept;
   kept.seconds = t_s;
   learn[0] = Math.floor(learnt_s);
-  pitch_hz.forEach((hz, i) => add(kept.points, { t_s: curve_s + i * POINT_S, hz, level: level_dbfs[i] }, MAX_POINTS));
+  pitch_hz.forEach((hz, i) => {
+    add(kept.points, { t_s: curve_s + i * POINT_S, pitch_median_hz: hz, level_dbfs: level_dbfs[i] }, MAX_POINTS);
+  });
   const isDue = !(t_s - windows.at(-1)?.t_s < WINDOW_S);
   if (isDue && last.speech_s >= MIN_SPEECH_S) add(windows, { ...last, t_s }, MAX_POINTS * POINT_S);
   if (t_s - nudge?.t_s > FRESH_S) nudge = null;
-  page.curve.innerHTML = curve();
   draw();
 }
 
 function draw() {
   const { baseline } = kept;
+  const end = Math.max(SHOWN_S, kept.seconds);
+  page.curves.innerHTML = curvesOf(end - SHOWN_S, end);
   const isKept = keptBaseline() !== null;
   put(page.keep, say(isKept ? "forget-usual" : "keep-usual"));
   page.keep.disabled = !isKept && !baseline;
@@ -115,25 +115,105 @@ function keptBaseline() {
   return JSON.parse(storage("localStorage").getItem(USUAL));
 }
 
-// Pitch and level of the last half minute, in a box of WIDTH times HEIGHT.
-function curve() {
-  const { points, nudges, baseline } = kept;
-  const end = Math.max(SHOWN_S, kept.seconds);
-  const shown = points.filter(({ t_s }) => t_s > end - SHOWN_S);
-  const x = (t) => (WIDTH * (1 - (end - t) / SHOWN_S)).toFixed(1);
-  const pitchY = (hz) => (3 + (0.58 * HEIGHT - 6) * (1 - shareOf("pitch_median_hz", hz))).toFixed(1);
-  const levelY = (level) => (HEIGHT * (1 - 0.36 * shareOf("level_dbfs", level))).toFixed(1);
-  const usual = baseline ? [pitchY(baseline.pitch_median_hz), levelY(baseline.level_dbfs)] : [];
-  return [
-    `<path class="level" d="${areaOf(shown, x, levelY, HEIGHT)}"/>`,
-    ...nudges.map(({ t_s }) => `<path class="nudge" d="M${x(t_s)} 0V${HEIGHT}"/>`),
-    ...usual.map((y) => `<path class="usual" d="M0 ${y}H${WIDTH}"/>`),
-    `<path class="pitch" d="${lineOf(shown, ({ hz }) => hz, x, pitchY)}"/>`,
-  ].join("");
+// measure -> the values on its axis, at equal distances; whether it is of windows, not of points
+const CURVES = {
+  pitch_median_hz: { values: [480, 240, 120, 60] },
+  level_dbfs: { values: [0, -20, -40, -60] },
+  rate_syllables_per_s: { values: [10, 5, 0], isOfWindows: true },
+};
+const [WIDTH, HEIGHT] = [600, 100]; // of a curve's box
+const GAP_S = 3;
+const MAX_DRAWN = 3_600; // points of a curve
+
+// The curves from one second to another, as HTML.
+function curvesOf(from, to) {
+  const { points, windows, nudges, baseline } = kept;
+  const x = (t) => ((WIDTH * (t - from)) / (to - from)).toFixed(1);
+  const within = (all) => all.filter(({ t_s }) => t_s >= from);
+  const drawn = within(points).filter((_, i, all) => i % Math.ceil(all.length / MAX_DRAWN) === 0);
+  const figures = Object.entries(CURVES).map(([name, { values, isOfWindows }]) => {
+    const y = (value) => (HEIGHT * (1 - shareOf(name, value))).toFixed(1);
+    const across = (kind, value) => `<path class="${kind}" d="M0 ${y(value)}H${WIDTH}"/>`;
+    const lines = [
+      ...values.map((value) => across("axis", value)),
+      baseline ? across("usual", baseline[name]) : "",
+      ...within(nudges).map(({ t_s }) => `<path class="nudge" d="M${x(t_s)} 0V${HEIGHT}"/>`),
+      `<path class="${name}" d="${lineOf(isOfWindows ? within(windows) : drawn, name, x, y)}"/>`,
+    ].join("");
+    const label = labelOf(name);
+    const axis = values.map((value) => `<span>${read(name, value)}</span>`).join("");
+    return `<figure><figcaption>${label}</figcaption><div class="axis">${axis}</div>
+<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label="${label}">${lines}</svg></figure>`;
+  });
+  return figures.join("");
+}
+
+// A line through a measure of points, parted where there is none, or no point for GAP_S.
+function lineOf(points, name, x, y) {
+  let path = "";
+  let lastS = -Infinity;
+  for (const { t_s, [name]: value } of points) {
+    if (value !== null) path += `${t_s - lastS > GAP_S ? "M" : "L"}${x(t_s)} ${y(value)}`;
+    lastS = value === null ? -Infinity : t_s;
+  }
+  return path;
+}
+
+function labelOf(name) {
+  const { attribute, unit } = MEASURES[name];
+  return say("report-of-unit", named(attribute), told(unit));
+}
+
+// A report of the conversation as one HTML file that needs nothing else. sound: a data URL, or null.
+function reportOf(sound) {
+  const { lang } = document.documentElement;
+  const style = [...document.styleSheets[0].cssRules].map((rule) => rule.cssText).join("\n");
+  const player = sound ? `<audio controls src="${sound}" aria-label="${say("playback")}"></audio>` : "";
+  const end = Math.max(kept.seconds, 10);
+  const times = [0, 0.2, 0.4, 0.6, 0.8, 1].map((share) => `<span>${clock(share * end)}</span>`).join("");
+  const nudges = kept.nudges.map(({ t_s, word, why }) => [clock(t_s), word, why]);
+  const names = Object.keys(MEASURES);
+  const sentences = kept.sentences.map(({ t_s, text, measures }) => {
+    const said = `<span class="said" lang="${languageOf(text)}">${safe(text)}</span>`;
+    return [clock(t_s), said, ...names.map((name) => read(name, measures?.[name]))];
+  });
+  const headsOf = (...heads) => heads.map((head) => say(`report-${head}`));
+  const parts = {
+    "report-measures": table(headsOf("measure", "usual", "median", "range", "unit"), names.map(rowOf)),
+    "report-curves": `${curvesOf(0, end)}<div class="times">${times}</div>`,
+    "report-nudges": table(headsOf("time", "word", "why"), nudges),
+    "report-sentences": table([...headsOf("time", "sentence"), ...names.map(labelOf)], sentences),
+  };
+  const sections = Object.entries(parts).map(([name, part]) => `<section><h2>${say(name)}</h2>${part}</section>`);
+  return `<!doctype html>
+<html lang="${lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${say("now")}</title><style>${style}</style></head>
+<body><main id="report"><h1>${say("now")}</h1>
+<p class="facts">${kept.begun.toLocaleString(lang)} · ${say("report-length", clock(kept.seconds))}</p>${player}
+${sections.join("\n")}</main></body></html>
+`;
+}
+
+// A measure, over all windows: its usual value, the median, the range of most, its unit.
+function rowOf(name) {
+  const { attribute, unit } = MEASURES[name];
+  const values = kept.windows.map((each) => each[name]).filter((value) => value !== null).sort((a, b) => a - b);
+  const [low, median, high] = [0.05, 0.5, 0.95].map((share) => read(name, values[Math.round(share * (values.length - 1))]));
+  return [named(attribute), read(name, kept.baseline?.[name]), median, `${low} … ${high}`, told(unit)];
+}
+
+function table(heads, rows) {
+  if (!rows.length) return `<p class="facts">${say("report-none")}</p>`;
+  const row = (tag, cells) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
+  return `<div class="scroll"><table>${row("th", heads)}${rows.map((cells) => row("td", cells)).join("")}</table></div>`;
+}
+
+function safe(text) {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
 page.save.onclick = async () => {
-  const html = reportOf(kept, (await sound?.url()) ?? null);
+  const html = reportOf((await sound?.url()) ?? null);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([html], { type: "text/html" }));
   link.download = `${say("report-file")}-${kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;

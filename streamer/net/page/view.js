@@ -117,7 +117,7 @@ export function progress(share) {
 // name in an event -> its attribute, unit, scale, digits, and the factor for display.
 export const MEASURES = {
   rate_syllables_per_s: { attribute: "rate", unit: "syllables/s", scale: [0, 10], digits: 1 },
-  pitch_median_hz: { attribute: "pitch", unit: "Hz", scale: [60, 500], digits: 0, isLog: true },
+  pitch_median_hz: { attribute: "pitch", unit: "Hz", scale: [60, 480], digits: 0, isLog: true },
   pitch_sd_semitones: { attribute: "variation", unit: "semitones", scale: [0, 6], digits: 1 },
   level_dbfs: { attribute: "loudness", unit: "dBFS", scale: [-60, 0], digits: 0 },
   pause_share: { attribute: "pauses", unit: "%", scale: [0, 60], digits: 0, times: 100 },

@@ -2,8 +2,8 @@
 
 Values that matter are checked strictly. Fields without effect here (voices, tools, instructions)
 are named in the answer. Both generations of the protocol are accepted: the beta's fields stand flat
-in the session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself;
-lone surrogates are not valid UTF-8.
+in the session, and `to_beta` gives its clients the events that they know. msgspec refuses bad
+base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates are not valid UTF-8.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from streamer.extras import load
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
 
 MAX_EVENT_BYTES = 1 << 20  # without audio; decoded values take many times the memory
+MAX_MESSAGE_CHARACTERS = 220  # of an error; what it quotes of the client has under 200
 INVALID = "invalid_request_error"
 Id = Annotated[str, msgspec.Meta(max_length=512)]
 
@@ -36,6 +37,23 @@ class Refused(ValueError):
     ) -> None:
         super().__init__(message)
         self.code, self.event_id, self.kind = code, event_id, kind
+
+
+ServerEvent = dict[str, Any]
+
+
+def error(message: str, code: str, cause: str | None, kind: str = INVALID) -> ServerEvent:
+    """Every error event is made here, so every one is cut. cause: the client event's id."""
+    found = {"message": cut(message), "type": kind, "code": code, "event_id": cause, "param": None}
+    return {"type": "error", "error": found}
+
+
+def cut(message: str) -> str:
+    """One printable line of at most MAX_MESSAGE_CHARACTERS, with its beginning and its end."""
+    line = "".join(c if c.isprintable() else "?" for c in message)
+    if len(line) <= MAX_MESSAGE_CHARACTERS:
+        return line
+    return f"{line[: MAX_MESSAGE_CHARACTERS - 85]} ... {line[-80:]}"  # where the way out stands
 
 
 class Format(Struct):
@@ -350,3 +368,21 @@ def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions
     if not 8_000 <= rate <= 48_000:
         raise ValueError(f"audio rate {rate} is outside 8000..48000 Hz")
     return replace(options, sample_rate_hz=rate, encoding=encoding)
+
+
+def to_beta(event: ServerEvent) -> list[ServerEvent]:
+    """The event for a client of the protocol's beta: by its name there, and with the fields that
+    were flat there; empty if the beta had none for it."""
+    kind = event["type"].replace("output_text", "text")
+    if kind == "conversation.item.done":
+        return []
+    if kind == "conversation.item.added":
+        kind = "conversation.item.created"
+    found = event | {"type": kind}
+    for name in found.keys() & {"session", "response"}:
+        found[name] = found[name] | {"modalities": ["text"]}
+    if "session" in found:
+        heard = found["session"]["audio"]["input"]
+        found["session"]["input_audio_format"] = dict(FORMATS.values())[heard["format"]["type"]]
+        found["session"]["turn_detection"] = heard["turn_detection"]
+    return [found]

@@ -1,7 +1,8 @@
 """The protocol of one session: client and session events in, server events out.
 
 Pure bookkeeping of items, responses and the settings in force. session.py calls the stream and
-sends the events.
+sends the events. These are dicts in OpenAI Realtime's shapes, without `event_id`, and valid under
+the official client's strict types. `streamer.*` events go only to clients that asked for them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from dataclasses import dataclass
 from itertools import count
 
 import msgspec
+from msgspec import UNSET
 
 from streamer.core.attributes import parse
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
-from streamer.net.realtime import server_events as s
-from streamer.net.realtime.server_events import Event as Out
+from streamer.net.realtime.client_events import ServerEvent as Out
 from streamer.stages.events import (
     Cleared,
     CoachEvent,
@@ -30,11 +31,26 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
+MODEL = "streamer"
 # 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
 MAX_APPEND_BYTES = 3 << 20
 
 BUFFER = "input_audio_buffer"
 NOTHING = "the input audio buffer is empty; append audio first"
+# how a response ends -> its details
+ENDS: dict[str, Out | None] = {
+    "completed": None,
+    "cancelled": {"type": "cancelled", "reason": "client_cancelled"},
+    "failed": {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}},
+    "uncommitted": {
+        "type": "failed",
+        "error": {
+            "type": "invalid_request_error",
+            "code": "input_audio_not_committed",
+            "message": "audio was appended and not committed; commit it, then create a response",
+        },
+    },
+}
 
 
 class Conversation:
@@ -49,29 +65,27 @@ class Conversation:
         terms: c.ServerTerms | None = None,
         is_beta: bool = False,
     ) -> None:
-        # a secret: with it, the session can be resumed
-        self.id = session_id
+        self.id = session_id  # a secret: with it, the session can be resumed
         # its part in the ids of items and events, not enough to resume; the parts before it name
         # the process, and are the same for many sessions
         self.name = session_id.rpartition("_")[2][:8]
         self.is_beta = is_beta
+        self._text = "text" if is_beta else "output_text"  # an answer's content
         self.kind = kind
         # in force; at first OpenAI's defaults, and no extension
         self.options = SessionOptions(c.PCM_RATE_HZ, TurnDetection())
         self.wants = c.Extensions(live_update_s=None)
         self.turns = Turns()
         self._terms = terms or c.ServerTerms()
-        # streams before the present one, and ms of audio in them
-        self._num_streams = 0
-        self._before_ms = 0
+        self._num_streams = 0  # before the present one
+        self._before_ms = 0  # of audio in them
         # a commit was answered by itself, so a response.create for it asks for nothing more
         self._may_ask = False
         # the item at the end of the conversation; each item names the one before it
         self._last: str | None = None
-        # items of the client's own text, and responses without a turn
-        self._own = count()
+        self._own = count()  # items of the client's own text, and responses without a turn
         # the response that is being written; turns are answered one after another
-        self._answer: s.Answer | None = None
+        self._answer: Answer | None = None
         # turn -> the response.create that asks for it
         self._asked: dict[int, c.ResponseCreate] = {}
 
@@ -125,7 +139,7 @@ class Conversation:
                 previous = self._add(item)
                 out = {"type": f"{BUFFER}.committed", **place, "previous_item_id": previous}
                 content = [{"type": "input_audio", "transcript": None}]
-                return [out, *s.item_added(item, "user", content, previous)]
+                return [out, *item_added(item, "user", content, previous)]
             case Cleared():
                 self.turns.is_open = False
                 return [{"type": f"{BUFFER}.cleared"}]
@@ -140,29 +154,27 @@ class Conversation:
 
     def _answered(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
         """An answer goes on, or ends."""
-        if self.kind == "transcription":
-            out = s.transcription(item, event)
-        else:
-            out = self._response(event)
+        of_kind = transcription if self.kind == "transcription" else self._response
+        out = of_kind(item, event)
         if not isinstance(event, TextDelta):
             self.turns.done = max(self.turns.done, event.turn)
         if self.wants.events and not isinstance(event, TurnFailed):
-            out.append(s.described(item, event))
+            out.append(described(item, event))
         return out
 
-    def _response(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
-        response, item = self._item(event.turn, "resp"), f"{self._item(event.turn)}_answer"
+    def _response(self, item: str, event: TextDelta | Description | TurnFailed) -> list[Out]:
         answer, out = self._answer, []
+        response = self._item(event.turn, "resp")
         if answer is None or answer.id != response:
-            asked = self._asked.pop(event.turn, None)
-            answer = self._answer = s.Answer(response, item, self._add(item), asked)
+            own, asked = f"{item}_answer", self._asked.pop(event.turn, None)
+            answer = self._answer = Answer(response, own, self._add(own), asked, self._text)
             out = answer.begins()
         match event:
             case TextDelta():
                 answer.text += event.text
                 return [*out, answer.continues(event.text)] if event.text else out
             case TurnFailed():
-                out.append(s.error(event.message, "turn_failed", None, "server_error"))
+                out.append(c.error(event.message, "turn_failed", None, "server_error"))
                 return out + answer.ends("failed")
         answer.text = event.text
         status = "cancelled" if event.stop_reason == "cancelled" else "completed"
@@ -201,7 +213,7 @@ class Conversation:
         if turns.asked > turns.done:
             text = "a response is in progress; wait for response.done, or cancel it"
             raise c.Refused(text, "conversation_already_has_active_response")
-        answer = s.Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event)
+        answer = Answer(f"resp_{self.name}_own_{next(self._own)}", "", None, event, self._text)
         return answer.empty("uncommitted" if turns.is_open else "completed")
 
     def cancelled(self, event: c.ResponseCancel) -> None:
@@ -220,16 +232,27 @@ class Conversation:
             raise c.Refused(text, "unsupported")
         name = item.id or f"item_{self.name}_own_{next(self._own)}"
         content = [{"type": part.type, "text": part.text} for part in item.content]
-        return s.item_added(name, item.role, content, self._add(name, event.previous_item_id))
+        return item_added(name, item.role, content, self._add(name, event.previous_item_id))
 
     def _session(self, ignored: tuple[str, ...] = ()) -> Out:
-        told = {"ignored": list(ignored), "rate": self.options.sample_rate_hz}
-        ours = msgspec.structs.replace(self.wants, **told)
-        if (coach := self.options.coach) is not None:
-            ours.coach = coach.as_json()  # with the thresholds in force
+        """The session as it is in force, for session.created and session.updated."""
+        options, found, vad = self.options, self.options.turn_detection, None
+        rate = options.sample_rate_hz
+        if found is not None:
+            times = found.threshold, found.prefix_padding_ms, found.silence_ms
+            vad = c.Vad("server_vad", *times, create_response=options.answers_itself)
+        ours = msgspec.structs.replace(self.wants, ignored=list(ignored), rate=rate)
+        if options.coach is not None:
+            ours.coach = options.coach.as_json()  # with the thresholds in force
         if languages := list(self._terms.spoken):
-            ours.language, ours.languages = self.options.language or languages[0], languages
-        return s.session(self.kind, self.id, self.options, ours)
+            ours.language, ours.languages = options.language or languages[0], languages
+        # the client's strict types allow 24000 alone, so any other rate stands in our extension
+        format = c.Format(c.FORMATS[options.encoding][0], rate if rate == c.PCM_RATE_HZ else UNSET)
+        config = c.SessionConfig(self.kind, c.AudioConfig(c.AudioInput(format, vad)), ours)
+        row: Out = {"id": self.id, **msgspec.to_builtins(config)}
+        if self.kind == "transcription":
+            return row | {"object": "realtime.transcription_session"}
+        return row | {"object": "realtime.session", "model": MODEL, "output_modalities": ["text"]}
 
     def _add(self, item: str, after: str | None = None) -> str | None:
         """Add an item, at the end unless `after` says where; return the one before it."""
@@ -266,3 +289,112 @@ class Turns:
     def is_unasked(self) -> bool:
         """Whether a committed turn waits to be asked for."""
         return self.committed > max(self.asked, self.done)
+
+
+def item_added(item_id: str, role: str, content: list[Out], previous: str | None) -> list[Out]:
+    """A complete item joins the conversation."""
+    row = {"previous_item_id": previous, "item": _item(item_id, role, "completed", content)}
+    return [{"type": "conversation.item.added", **row}, {"type": "conversation.item.done", **row}]
+
+
+def _item(item_id: str, role: str, status: str, content: list[Out]) -> Out:
+    head = {"id": item_id, "object": "realtime.item", "type": "message"}
+    return {**head, "role": role, "status": status, "content": content}
+
+
+class Answer:
+    """A response and its one item while it is written. previous: the item before it. asked: by the
+    client. kind: of the item's content."""
+
+    def __init__(
+        self, id: str, item: str, previous: str | None, asked: c.ResponseCreate | None, kind: str
+    ) -> None:
+        self.id, self.text, self._kind = id, "", kind
+        self._item, self._previous = item, previous
+        # where its item stands, and its text
+        self._place = {"response_id": id, "output_index": 0}
+        self._part = {**self._place, "item_id": item, "content_index": 0}
+        self._response: Out = {
+            "id": id,
+            "object": "realtime.response",
+            "status": "in_progress",
+            "status_details": None,
+            "output": [],
+            "usage": None,
+            "output_modalities": ["text"],
+            "metadata": asked.metadata if asked else None,
+        }
+        if asked and asked.ignored:
+            self._response["streamer"] = {"ignored": list(asked.ignored)}
+
+    def begins(self) -> list[Out]:
+        """The response and its item, both empty."""
+        created = {"type": "response.created", "response": self._response}
+        return [created, *self._places("added", "in_progress", [])]
+
+    def continues(self, text: str) -> Out:
+        return {"type": "response.output_text.delta", **self._part, "delta": text}
+
+    def ends(self, status: str, num_ids: int = 0) -> list[Out]:
+        """The whole text. status: of ENDS. num_ids: its tokens."""
+        content = [{"type": self._kind, "text": self.text}]
+        is_whole = status == "completed"
+        item, added, part = self._places("done", status if is_whole else "incomplete", content)
+        text = {"type": "response.output_text.done", **self._part, "text": self.text}
+        return [text, part, item, added, self._done(status, [item["item"]], num_ids)]
+
+    def empty(self, status: str) -> list[Out]:
+        """There is nothing to answer. status: of ENDS."""
+        return [{"type": "response.created", "response": self._response}, self._done(status, [])]
+
+    def _places(self, step: str, status: str, content: list[Out]) -> list[Out]:
+        """Its item, the item in the conversation, and the item's text."""
+        item = _item(self._item, "assistant", status, content)
+        part = {"type": "text", "text": self.text}
+        return [
+            {"type": f"response.output_item.{step}", **self._place, "item": item},
+            {"type": f"conversation.item.{step}", "previous_item_id": self._previous, "item": item},
+            {"type": f"response.content_part.{step}", **self._part, "part": part},
+        ]
+
+    def _done(self, status: str, output: list[Out], num_ids: int = 0) -> Out:
+        details = ENDS[status]
+        usage = {
+            "total_tokens": num_ids,
+            "input_tokens": 0,
+            "output_tokens": num_ids,
+            "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
+            "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
+        }
+        status = details["type"] if details else "completed"
+        end = {"status": status, "status_details": details, "output": output, "usage": usage}
+        return {"type": "response.done", "response": self._response | end}
+
+
+def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Out]:
+    """An answer in a transcription session, which has no responses."""
+    kind = "conversation.item.input_audio_transcription"
+    place = {"item_id": item_id, "content_index": 0}
+    match found:
+        case TextDelta():
+            delta = {"type": f"{kind}.delta", **place, "delta": found.text}
+            return [delta] if found.text else []
+        case Description():
+            usage = {"type": "duration", "seconds": round(found.audio_s, 3)}
+            text = {"transcript": found.text, "usage": usage}
+            return [{"type": f"{kind}.completed", **place, **text}]
+    error = c.error(found.message, "turn_failed", None, "server_error")
+    return [error, {"type": f"{kind}.failed", **place, "error": error["error"]}]
+
+
+def described(item_id: str, found: TextDelta | Description) -> Out:
+    """The `streamer.*` event for a piece of an answer, or for its end."""
+    place = {"item_id": item_id}
+    if isinstance(found, TextDelta):
+        row = {"text": found.text, "ids": list(found.ids), "verified": found.verified}
+        return {"type": "streamer.delta", **place, **row, "at_ms": round(found.at_ms, 3)}
+    left_out = {"file", "ids", "parts"}
+    if found.measures is None:
+        left_out |= {"measures", "confidence"}
+    row = {name: value for name, value in found.as_json().items() if name not in left_out}
+    return {"type": "streamer.description", **place, "description": row}

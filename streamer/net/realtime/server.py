@@ -19,8 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from streamer.core.attributes import level_names
 from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
-from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.server_events import MODEL
+from streamer.net.realtime.conversation import MODEL, Conversation
 from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import ClientSocket, answer_json, read_page

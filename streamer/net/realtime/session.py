@@ -20,8 +20,8 @@ import msgspec
 
 from streamer.core.description import TextDelta
 from streamer.net.realtime import client_events as c
+from streamer.net.realtime.client_events import ServerEvent
 from streamer.net.realtime.conversation import NOTHING, Conversation
-from streamer.net.realtime.server_events import Event, error, to_beta
 from streamer.net.service.admission import HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
@@ -122,9 +122,9 @@ class ClientSession:
                 self._num_messages += 1
         self._taking = None
 
-    def send(self, events: list[Event]) -> None:
+    def send(self, events: list[ServerEvent]) -> None:
         if self.conversation.is_beta:
-            events = [renamed for event in events for renamed in to_beta(event)]
+            events = [renamed for event in events for renamed in c.to_beta(event)]
         self.journal.append(events)
 
     def resume(self, asked: Resume) -> tuple[int, bytes]:
@@ -198,7 +198,7 @@ class ClientSession:
         finally:
             self._pumped.set()
 
-    async def _take(self, message: str | bytes) -> list[Event]:
+    async def _take(self, message: str | bytes) -> list[ServerEvent]:
         """The events that it causes at once."""
         event: c.ClientEvent | bytes | None = None
         try:
@@ -214,9 +214,9 @@ class ClientSession:
             text = "the server is going down; connect again"
             why = c.Refused(text, "draining", kind="server_error")
         cause = why.event_id or getattr(event, "event_id", None)
-        return [error(str(why), why.code, cause, why.kind)]
+        return [c.error(str(why), why.code, cause, why.kind)]
 
-    async def _perform(self, event: c.ClientEvent | bytes) -> list[Event]:
+    async def _perform(self, event: c.ClientEvent | bytes) -> list[ServerEvent]:
         """Raises Refused, and the stream's errors."""
         assert self._stream is not None
         conversation = self.conversation
@@ -297,7 +297,7 @@ class Journal:
         """Whether `room` waits while a socket is attached."""
         return self._total_bytes - self._bytes_before(self.num_sent) >= MAX_UNSENT_BYTES
 
-    def append(self, events: list[Event]) -> None:
+    def append(self, events: list[ServerEvent]) -> None:
         """Number and keep the events. Wait for `room` before."""
         for event in events:
             row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})

@@ -294,8 +294,8 @@ async def report_of(guest, file):
     report.on("request", lambda request: asked.append(request.url))
     await report.goto(file.as_uri())
     assert asked == [file.as_uri()]
-    assert await report.locator("svg path.pitch[d^=M]").count() == 1
-    assert await report.locator("svg line.nudge").count() >= 3
+    assert await report.locator("svg path.pitch_median_hz[d^=M]").count() == 1
+    assert await report.locator("svg path.nudge").count() >= 3
     assert await report.locator("script, link, img").count() == 0
     seconds = await report.locator("audio").evaluate(SECONDS)
     assert 5 < seconds < 60
@@ -328,8 +328,8 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
         await guest.until_said("#nudge", "Keep talking")
         assert await guest.fits()
-        for curve in ("path.pitch[d^=M]", "path.level", "path.usual", "path.nudge"):
-            assert await guest.page.locator(f"#curve {curve}").count() >= 1
+        for curve in ("path.pitch_median_hz[d^=M]", "path.level_dbfs", "path.usual", "path.nudge"):
+            assert await guest.page.locator(f"#curves {curve}").count() >= 1
         await guest.page.click("#mic")
         sentence = await guest.until_described()
         report = await report_of(guest, tmp_path / "report.html")
