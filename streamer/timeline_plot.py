@@ -18,8 +18,9 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
 from streamer.core.text.chinese import told
-from streamer.core.timeline import Timeline, told_of
+from streamer.core.timeline import Timeline
 from streamer.progress import clock
+from streamer.timeline import told_of
 
 PANELS_IN = {"pitch, Hz": 2.3, "level, dBFS": 1.3, "syllables/s": 1.3}
 LINE_IN = 0.2  # of the sentences

@@ -25,17 +25,16 @@ from streamer.commands.process import (
     told_of,
 )
 from streamer.config import Config, ConfigError, combined
-from streamer.core.conversation import conversation
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import ABSOLUTE
 from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.chinese import comma, told
 from streamer.core.text.vocabulary import SENTENCE_ENDS
-from streamer.core.timeline import main_measures
+from streamer.core.timeline import conversation
 from streamer.describer import Describer
 from streamer.intervals import filled_pauses, measure_intervals, read_intervals
 from streamer.progress import Bar, clock
-from streamer.timeline import check_target, write_timeline
+from streamer.timeline import check_target, main_measures, write_timeline
 
 NO_VOICE = "pitch for this voice unknown: no pitch is heard, or auto has fewer than two turns"
 

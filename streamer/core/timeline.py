@@ -1,15 +1,15 @@
-"""A recording over time: curves of its pitch, level, speech and syllables, and its turns with their
-sentences; as plain types or WebVTT.
+"""A recording over time: curves of its pitch, level, speech and syllables, its turns with their
+sentences; and of a call, the numbers between its channels.
 
 docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 """
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from streamer.core.measures.frames import (
     runs,
     without_gaps,
 )
-from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.text.chinese import comma, told
 
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
@@ -53,10 +52,16 @@ class Curves:
         return self.f0_hz, self.power, self.speech, self.syllables
 
     @classmethod
-    def of(cls, frames: Frames) -> Curves:
+    def of(cls, frames: Frames, before: int, num: int) -> Curves:
+        """A turn of `num` steps, of which `frames` are those from `before` on; silence lies around
+        them."""
         speech = frames.counted()
-        power, syllables = frames.power.copy(), frames.density * speech
-        return cls(1 / FRAMES_PER_S, frames.f0 * speech, power, speech, syllables)
+        held: list[Any] = []
+        for values in (frames.f0 * speech, frames.power, speech, frames.density * speech):
+            part = values[max(0, -before) : max(0, num - before)]
+            held.append(np.zeros(num, values.dtype))
+            held[-1][max(0, before) :][: len(part)] = part
+        return cls(1 / FRAMES_PER_S, *held)
 
     @classmethod
     def joined(cls, turns: Sequence[Curves]) -> Curves:
@@ -64,24 +69,15 @@ class Curves:
         arrays = map(np.concatenate, zip(*(turn._arrays for turn in turns), strict=True))
         return cls(turns[0].step_s, *arrays).thinned(MAX_POINTS)
 
-    def placed(self, before: int, num: int) -> Curves:
-        """`num` steps of a turn of which these are the ones from `before` on; silence elsewhere."""
-        held = [np.zeros(num, values.dtype) for values in self._arrays]
-        for values, into in zip(self._arrays, held, strict=True):
-            part = values[max(0, -before) : max(0, num - before)]
-            into[max(0, before) :][: len(part)] = part
-        return Curves(self.step_s, *held)
-
     def thinned(self, max_points: int) -> Curves:
         """The same in steps twice as long, and again, until it has at most `max_points`."""
-        found = self
-        while len(found) > max_points:
-            even = len(found) // 2 * 2
-            f0, power, speech, syllables = (v[:even].reshape(-1, 2) for v in found._arrays)
-            f0_hz = (f0.sum(1) / np.maximum(1, (f0 > 0).sum(1))).astype(np.float32)
-            step_s = 2 * found.step_s
-            found = Curves(step_s, f0_hz, power.mean(1), np.any(speech, 1), syllables.sum(1))
-        return found
+        if len(self) <= max_points:
+            return self
+        even = len(self) // 2 * 2
+        f0, power, speech, syllables = (v[:even].reshape(-1, 2) for v in self._arrays)
+        f0_hz = (f0.sum(1) / np.maximum(1, (f0 > 0).sum(1))).astype(np.float32)
+        arrays = f0_hz, power.mean(1), np.any(speech, 1), syllables.sum(1)
+        return Curves(2 * self.step_s, *arrays).thinned(max_points)
 
     @property
     def level_dbfs(self) -> Floats:
@@ -127,7 +123,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """One recording. `streamer.write_timeline` writes it to a file."""
+    """One recording, or a channel of one. `streamer.write_timeline` writes it to a file."""
 
     file: str
     duration_s: float
@@ -138,6 +134,7 @@ class Timeline:
     def as_json(self) -> dict[str, Any]:
         """Plain types; the field names have the units. None: unvoiced, or a pause."""
         curves = self.curves
+        rates = [rate if rate is None else round(rate, 2) for _, rate in curves.rates()]
         return {
             "version": 1,
             # strict readers refuse half of a pair, as in a name that is no UTF-8
@@ -145,67 +142,125 @@ class Timeline:
             **({} if self.channel is None else {"channel": self.channel}),
             "duration_s": round(self.duration_s, 3),
             "step_s": curves.step_s,
-            "f0_hz": [None if hz == 0 else hz for hz in _rounded(curves.f0_hz)],
-            "level_dbfs": _rounded(curves.level_dbfs),
+            "f0_hz": [None if hz == 0 else round(hz, 1) for hz in curves.f0_hz.tolist()],
+            "level_dbfs": [round(level, 1) for level in curves.level_dbfs.tolist()],
             "rate_step_s": RATE_STEP_S,
-            "rate_syllables_per_s": [
-                rate if rate is None else round(rate, 2) for _, rate in curves.rates()
-            ],
+            "rate_syllables_per_s": rates,
             "pauses": [{"start_s": round(a, 3), "end_s": round(b, 3)} for a, b in curves.pauses_s],
-            "turns": [_row_of(turn) for turn in self.turns],
+            "turns": [
+                {
+                    "start_s": round(turn.start_s, 3),
+                    "end_s": round(turn.end_s, 3),
+                    "text": turn.text,
+                    "language": turn.language,
+                    "attributes": turn.attributes,
+                    "levels": turn.levels,
+                    "measures": turn.measures.as_json(),
+                }
+                for turn in self.turns
+            ],
         }
 
 
-def _row_of(turn: Any) -> dict[str, Any]:
-    """A turn of the JSON. turn: a Description with measures."""
-    return {
-        "start_s": round(turn.start_s, 3),
-        "end_s": round(turn.end_s, 3),
-        "text": turn.text,
-        "language": turn.language,
-        "attributes": turn.attributes,
-        "levels": turn.levels,
-        "measures": turn.measures.as_json(),
-    }
+# Of a call, in which each channel is one speaker. A stretch of talk is speech whose pauses are
+# shorter than MERGE_STEPS: after a longer one the floor is free (Heldner and Edlund, "Pauses, gaps
+# and overlaps in conversations", J. Phonetics 38, 2010, for the terms). A step has 10 ms.
+MERGE_STEPS = 70
+DEAD_STEPS = 200  # nobody speaks for so long
+BACKCHANNEL_STEPS = 100  # shorter talk during another's ("yes", "mhm") interrupts nobody
+Span = tuple[float, float, str]  # begin and end in s, and what it is
 
 
-def captions(channels: Sequence[Timeline]) -> str:
-    """WebVTT of the channels of a recording: a cue for each turn with speech, its sentence above
-    its measures; of several, a cue's voice is its channel."""
-    cues = ["WEBVTT\n"]
-    turns = [(turn, each.channel) for each in channels for turn in each.turns if turn.text]
-    for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):
-        when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
-        voice = f"<v channel {channel}>" if len(channels) > 1 else ""
-        lines = (" ".join(turn.text.split()), told_of(turn.measures, turn.language))
-        cue = html.escape("\n".join(filter(None, lines)), quote=False)
-        cues.append(f"{number}\n{when}\n{voice}{cue}\n")
-    return "\n".join(cues)
+@dataclass(frozen=True)
+class Conversation:
+    """A call. Shares are of the seconds in which anybody speaks; the times of all begin and end
+    with the first and the last speech.
+
+    talk_share: of each channel. dead_air_s: in stretches of 2 s and more without speech.
+    gap_median_s: between the end of one speaker's talk and the begin of another's, None without
+    such a change. interruptions: of each channel, how often it took the floor while another spoke:
+    it begins during the other's talk, speaks for 1 s or more, and the other stops first. between:
+    each overlap and each dead air, in order.
+    """
+
+    talk_share: tuple[float, ...]
+    overlap_share: float
+    dead_air_s: float
+    turns: tuple[int, ...]
+    gap_median_s: float | None
+    interruptions: tuple[int, ...]
+    between: tuple[Span, ...] = field(default=(), repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, rounded to 3 decimals, without `between`."""
+        row = asdict(self)
+        del row["between"]
+        return {name: v if v is None else np.round(v, 3).tolist() for name, v in row.items()}
+
+    def __str__(self) -> str:
+        return self.told_in("en")
+
+    def told_in(self, language: str) -> str:
+        """One line."""
+        talk = " / ".join(f"{share:.0%}" for share in self.talk_share)
+        parts = [
+            told(language, "between channels: talk {}, overlap {:.0%}", talk, self.overlap_share),
+            told(language, "dead air {:.1f} s", self.dead_air_s),
+        ]
+        if self.gap_median_s is not None:
+            parts.append(told(language, "gap {:.1f} s (median)", self.gap_median_s))
+        parts.append(told(language, "interruptions {}", " / ".join(map(str, self.interruptions))))
+        return comma(language).join(parts)
 
 
-def _clock(seconds: float) -> str:
-    """hh:mm:ss.ttt, as in WebVTT."""
-    ms = round(1000 * seconds)
-    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
+def conversation(channels: Sequence[Any]) -> Conversation | None:
+    """The numbers between channels of one recording, Descriptions of each alone with measures. None
+    for fewer than two, where one was not measured, or where no channel has speech."""
+    curves = [line.curves for found in channels if (line := found.timeline) is not None]
+    if len(curves) < max(2, len(channels)):
+        return None
+    speech = [np.repeat(each.speech, round(each.step_s * FRAMES_PER_S)) for each in curves]
+    num = max(map(len, speech))
+    flags = np.array([np.pad(each, (0, num - len(each))) for each in speech])
+    return conversation_of(flags) if flags.any() else None
 
 
-def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:
-    """The most important measures, each with its form; those of an interval have no pauses."""
-    return (
-        ("{:.1f} syllables/s", m.rate_syllables_per_s),
-        ("{:.0f} Hz", m.pitch_median_hz),
-        ("SD {:.1f} semitones", m.pitch_sd_semitones),
-        ("{:.0f} dBFS", m.level_dbfs),
+def conversation_of(speech: Flags) -> Conversation:
+    """speech [n_channels, n_steps]: who speaks in each 10 ms; somebody does."""
+    stretches = sorted(
+        (begin, end, channel)
+        for channel, flags in enumerate(speech)
+        for begin, end in runs(without_gaps(flags, MERGE_STEPS))
     )
-
-
-def told_of(m: SpeechMeasures, language: str) -> str:
-    """The most important measures in one line, without unknown ones."""
-    pauses = None if m.pause_share is None else 100 * m.pause_share
-    parts = (*main_measures(m), ("{:.0f} % pauses", pauses))
-    known = [told(language, form, value) for form, value in parts if value is not None]
-    return comma(language).join(known)
-
-
-def _rounded(values: np.ndarray) -> list[float]:
-    return [round(value, 1) for value in values.tolist()]
+    # Stretches of one speaker are a turn until another takes the floor. Talk that lies within
+    # another's takes no floor.
+    turns: list[tuple[int, int, int]] = []
+    for begin, end, channel in stretches:
+        if turns and turns[-1][2] == channel:
+            turns[-1] = (turns[-1][0], max(end, turns[-1][1]), channel)
+        elif not turns or end > turns[-1][1]:
+            turns.append((begin, end, channel))
+    gaps = [b[0] - a[1] for a, b in itertools.pairwise(turns) if a[1] <= b[0]]
+    interrupting = [
+        own
+        for begin, end, own in stretches
+        if end - begin >= BACKCHANNEL_STEPS
+        and any(other != own and a < begin < b < end for a, b, other in stretches)
+    ]
+    num, talk = speech.sum(0), speech.sum(1)
+    pauses = [(end, begin) for (_, end), (begin, _) in itertools.pairwise(runs(num > 0))]
+    dead = [(begin, end, "dead air") for begin, end in pauses if end - begin >= DEAD_STEPS]
+    overlaps = [(begin, end, "overlap") for begin, end in runs(num > 1)]
+    speakers = [turn[2] for turn in turns]
+    return Conversation(
+        talk_share=tuple((talk / talk.sum()).tolist()),
+        overlap_share=float((num > 1).sum() / (num > 0).sum()),
+        dead_air_s=sum(end - begin for begin, end, _ in dead) / FRAMES_PER_S,
+        turns=tuple(map(speakers.count, range(len(speech)))),
+        gap_median_s=median(gaps) / FRAMES_PER_S if gaps else None,
+        interruptions=tuple(map(interrupting.count, range(len(speech)))),
+        between=tuple(
+            (begin / FRAMES_PER_S, end / FRAMES_PER_S, kind)
+            for begin, end, kind in sorted(overlaps + dead)
+        ),
+    )

@@ -219,7 +219,7 @@ class TurnMeasurer:
     def curves(self) -> Curves:
         """F0, level, speech and syllables along the whole turn, when all its samples were
         pushed."""
-        return Curves.of(self.frames()).placed(*map(_num_frames, self._placed))
+        return Curves.of(self.frames(), *map(_num_frames, self._placed))
 
     def _measures(self) -> SpeechMeasures:
         audio_s = _num_frames(self._placed[1]) / FRAMES_PER_S

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from pipelines.embedded.rate_net import Net, begun, padded
-from streamer.core.conversation import _of
 from streamer.core.measures import density
 from streamer.core.measures.density import STEP_FRAMES, Density, learnt
 from streamer.core.measures.frames import Frames
-from streamer.core.timeline import Curves
+from streamer.core.timeline import Curves, conversation_of
 
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):
@@ -57,7 +56,7 @@ def test_the_curves_have_the_pauses_and_the_speech_of_the_measures(seed):
     chance = np.random.default_rng(seed)
     speech = np.repeat(chance.random(40) < 0.5, chance.integers(1, 30, 40))
     turn = frames(num=len(speech), speech=speech)
-    found, drawn = turn.measures(), Curves.of(turn)
+    found, drawn = turn.measures(), Curves.of(turn, 0, len(speech))
     lengths = [end - begin for begin, end in drawn.pauses_s]
     assert len(lengths) == found.pause_count
     assert max(lengths, default=0) == pytest.approx(found.longest_pause_s)
@@ -123,7 +122,7 @@ def of(*channels, seconds=30):
     for row, spans in zip(flags, channels, strict=True):
         for begin, end in spans:
             row[round(100 * begin) : round(100 * end)] = True
-    return _of(flags)
+    return conversation_of(flags)
 
 
 @pytest.mark.parametrize(
