@@ -12,7 +12,8 @@ from streamer.commands.options import CompareOptions
 from streamer.commands.process import aligned, fail, opened, put, put_json, run_async
 from streamer.config import Config, combined
 from streamer.core.description import Description, one_line
-from streamer.core.readings import ABSENT, UNITS, Reading, readings_of
+from streamer.core.measures.levels import MEASURES
+from streamer.core.readings import ABSENT, Reading, readings_of
 from streamer.core.text.chinese import told
 
 # Multiples of the error from which a difference is clear, or likely. An error is a mean distance,
@@ -60,7 +61,7 @@ def row_of(first: Reading, second: Reading, language: str) -> tuple[str, ...]:
     if found is None:
         return title, f"{first.name or ABSENT} → {second.name or ABSENT}", "", judged
     value, error = found
-    decimals = UNITS[first.attribute][2]
+    *_, decimals = MEASURES[first.attribute]
     if abs(value) < 2 * 10.0**-decimals and judged != told(language, SAME):
         decimals += 1  # else the difference would be rounded to nothing
     before, after = (f"{each.value:.{decimals}f}" for each in (first, second))

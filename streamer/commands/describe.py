@@ -292,9 +292,7 @@ def table_of(result: Description) -> str:
     rows: list[tuple[str, ...]] = []
     warnings: list[str] = []
     if result.stop_reason != "no_speech":
-        for reading in readings_of(result):
-            title, certainty = told(language, reading.attribute), told(language, reading.certainty)
-            rows.append((title, reading.name or ABSENT, reading.number(language), certainty))
+        rows = [reading.cells(language) for reading in readings_of(result)]
         warnings = [f"  ! {warning}" for warning in m.warnings_in(language)]
     # the recording, and measures that no attribute is a level of
     details = [

@@ -21,7 +21,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-from streamer.core.readings import ABSENT, UNITS
+from streamer.core.readings import ABSENT
 from streamer.core.text.chinese import told
 from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed
@@ -170,11 +170,10 @@ class Screen:
 def gauges(found: SpeechMeasures, language: str) -> list[str]:
     """A line for each attribute with a number: a gauge of its levels, the number, its unit."""
     rows = []
-    for name, field in MEASURES.items():
+    for name, (field, unit, times, decimals) in MEASURES.items():
         value = getattr(found, field)
         level, number = -1, ABSENT
         if value is not None and not math.isnan(value):
-            unit, times, decimals = UNITS[name]
             level = level_of(name, value)
             number = f"{times * value:.{decimals}f} {told(language, unit)}"
         boxes = "".join("■" if i == level else "□" for i in range(NUM_LEVELS[name]))

@@ -17,15 +17,6 @@ from streamer.core.text.chinese import comma, told
 ABSENT = "-"
 SURE = 0.9  # the chance of a level, from which on it is called sure
 LIKELY = 0.6
-# attribute -> the unit that people read, what its measure is multiplied by, decimals
-UNITS = {
-    "rate": ("syllables/s", 1, 1),
-    "pitch": ("Hz", 1, 0),
-    "variation": ("semitones", 1, 1),
-    "loudness": ("dBFS", 1, 0),
-    "pauses": ("% of the time", 100, 0),
-    "timbre": ("dB", 1, 1),
-}
 
 
 @dataclass(frozen=True)
@@ -53,11 +44,16 @@ class Reading:
         """Such as "4.9 ±0.3 syllables/s"; a dash if there is none."""
         if self.value is None:
             return ABSENT
-        decimals = UNITS[self.attribute][2]
+        *_, decimals = MEASURES[self.attribute]
         # an error never rounds to 0: 0.3 Hz shows as 1 Hz
         off = None if self.error is None else max(self.error, 10.0**-decimals)
         error = "" if off is None else f" ±{off:.{decimals}f}"
         return f"{self.value:.{decimals}f}{error} {told(language, self.unit)}"
+
+    def cells(self, language: str) -> tuple[str, str, str, str]:
+        """Title, name, number and certainty, in a language."""
+        name, title = self.name or ABSENT, told(language, self.attribute)
+        return title, name, self.number(language), told(language, self.certainty)
 
 
 def readings_of(found: Any) -> Sequence[Reading]:
@@ -72,35 +68,29 @@ def readings_of(found: Any) -> Sequence[Reading]:
 def _reading(found: Any, name: str, error: float | None, measured: int | None) -> Reading:
     """measured: the level of the measure; None if it cannot be relied on."""
     level, names = found.levels.get(name), found.level_names.get(name)
-    unit, times, _ = UNITS.get(name, ("", 1, 0))
-    is_measured = found.measures is not None and name in MEASURES
-    value = getattr(found.measures, MEASURES[name]) if is_measured else None
+    field, unit, times, _ = MEASURES.get(name, ("", "", 1, 0))
+    value, chance = getattr(found.measures, field, None), (found.confidence or {}).get(name)
     num_levels = len(names) if names else NUM_LEVELS[name]
     is_other = level is not None and value is not None and level.level != measured
-    is_doubted = measured is None or (is_other and num_levels == NUM_LEVELS[name])
-    chance = (found.confidence or {}).get(name)
+    certainty = ""
+    if chance is not None:
+        certainty = "sure" if chance >= SURE else "likely"
+        if measured is None or (is_other and num_levels == NUM_LEVELS[name]) or chance < LIKELY:
+            certainty = "unsure"
     return Reading(
         name,
-        None if level is None else level.level,
+        level and level.level,
         num_levels,
-        None if level is None else level.name,
+        level and level.name,
         None if value is None else times * value,
-        None if value is None or error is None else times * error,
+        None if error is None else times * error,
         unit,
         chance,
-        _certainty(chance, is_doubted),
+        certainty,
     )
 
 
-def _certainty(chance: float | None, is_doubted: bool) -> str:
-    if chance is None:
-        return ""
-    if is_doubted or chance < LIKELY:
-        return "unsure"
-    return "sure" if chance >= SURE else "likely"
-
-
-POINTS = 640  # of a curve, at most twice as many
+MAX_POINTS = 1280  # of a curve
 KEY = "the line is pitch, the area loudness"
 
 
@@ -109,14 +99,9 @@ def card(found: Any) -> str:
     outside resources."""
     language, rows = found.language, ""
     for reading in readings_of(found):
+        title, *others = map(escape, reading.cells(language))
         gauge = f'<meter min="-1" max="{reading.num_levels - 1}" value="{reading.level}"></meter>'
-        cells = (
-            told(language, reading.attribute),
-            gauge if reading.level is not None else "",
-            escape(reading.name or ABSENT),
-            escape(reading.number(language)),
-            told(language, reading.certainty),
-        )
+        cells = title, gauge if reading.level is not None else "", *others
         rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     warning = f"<p>{escape(found.warning)}</p>" if found.warning else ""
     text = escape(found.text) or told(language, "no speech")
@@ -132,19 +117,17 @@ def card(found: Any) -> str:
 def _curves(curves: Any) -> str:
     """Level from -70 to 0 dBFS as an area, pitch from 60 to 480 Hz as a line. Colours are seen on
     white and on black."""
-    step = max(1, len(curves) // POINTS)
-    num = len(curves) // step
-    level, pitch_hz = (
-        each[: num * step].reshape(num, step).max(1) for each in (curves.level_dbfs, curves.f0_hz)
-    )
-    area = " ".join(f"{x},{-y:.0f}" for x, y in enumerate(level.clip(-70, 0)))
+    shown = curves.thinned(MAX_POINTS)
+    area = " ".join(f"{x},{-y:.0f}" for x, y in enumerate(shown.level_dbfs.clip(-70, 0)))
     line = "".join(
-        f"M{x},{70 - 70 * math.log2(hz / 60) / 3:.0f}h1" for x, hz in enumerate(pitch_hz) if hz > 0
+        f"M{x},{70 - 70 * math.log2(hz / 60) / 3:.0f}h1"
+        for x, hz in enumerate(shown.f0_hz)
+        if hz > 0
     )
     return (
-        f'<svg viewBox="0 0 {num} 70" preserveAspectRatio="none" width="640" height="90" '
+        f'<svg viewBox="0 0 {len(shown)} 70" preserveAspectRatio="none" width="640" height="90" '
         f'role="img" aria-label="level and pitch over time">'
-        f'<polygon points="0,70 {area} {num},70" fill="rgba(128,128,128,.3)"/>'
+        f'<polygon points="0,70 {area} {len(shown)},70" fill="rgba(128,128,128,.3)"/>'
         f'<path d="{line}" stroke="#0d9488" stroke-width="2"/></svg>'
     )
 
@@ -196,7 +179,7 @@ def voice_line(found: Any, language: Language = "en") -> str:
             is_worded = row["level"] < len(words)
             word = told(language, words[row["level"]]) if is_worded else row["label"]
             if row["value"] is not None and name in ("rate", "loudness"):
-                number = f"{row['value']:.{UNITS[name][2]}f}"
+                number = f"{row['value']:.{MEASURES[name][3]}f}"
                 word += told(language, " ({} {})", number, told(language, row["unit"]))
             manner.append(word)
     ends = [told(language, "speaks {}", comma(language).join(manner))] if manner else []

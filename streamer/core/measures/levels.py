@@ -6,13 +6,13 @@ The one owner of the bounds: the training of the models that ship reads them her
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,13 +33,15 @@ BOUNDS = {
     "timbre": (-13.0, -6.0),  # 1-5 kHz over 80-1000 Hz, dB
     "arousal": (-0.35, 0.35),  # weighted z-sum
 }
-MEASURES = {  # the field of SpeechMeasures that an attribute is a level of; arousal sums some
-    "rate": "rate_syllables_per_s",
-    "pitch": "pitch_median_hz",
-    "variation": "pitch_sd_semitones",
-    "loudness": "level_dbfs",
-    "pauses": "pause_share",
-    "timbre": "timbre_db",
+# attribute -> the field of SpeechMeasures that it is a level of, the unit that people read, the
+# field's factor for it, its decimals; arousal sums some of them
+MEASURES = {
+    "rate": ("rate_syllables_per_s", "syllables/s", 1, 1),
+    "pitch": ("pitch_median_hz", "Hz", 1, 0),
+    "variation": ("pitch_sd_semitones", "semitones", 1, 1),
+    "loudness": ("level_dbfs", "dBFS", 1, 0),
+    "pauses": ("pause_share", "% of the time", 100, 0),
+    "timbre": ("timbre_db", "dB", 1, 1),
 }
 NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 OF_NOISE = ("rate", "variation", "pauses", "timbre")  # what noise changes
@@ -118,28 +120,18 @@ class Spread(NamedTuple):
     widths: Doubles
     shares: Doubles
 
-    def under(self, bounds: Doubles) -> Doubles:
-        """The chance that the value is under each of `bounds` [n]."""
-        return (self.shares * _logistic(bounds[:, None], self.places, self.widths)).sum(1)
-
-    def distance(self, value: float) -> float:
-        """The mean distance of the true value from `value`."""
-        away = np.abs(value - self.places) / (2 * self.widths)
-        # 2 w ln(2 cosh(d / 2 w)), in a form that does not overflow
-        return float(self.shares @ (2 * self.widths * np.logaddexp(away, -away)))
-
 
 @dataclass(frozen=True, slots=True)
 class MeasureError:
-    """The error of one attribute's measure, on its axis. Arrays have a number for each feature."""
+    """The error of one attribute's measure, on its axis; a number for each feature."""
 
     centre: float  # mean and SD of people
     sd: float
-    shift: Doubles  # of the wide distribution
-    slope: Doubles  # its shift for each unit off the centre
-    narrow: Doubles  # log of a width
-    wide: Doubles
-    doubt: Doubles  # log odds that the wide distribution holds
+    shift: Sequence[float]  # of the wide distribution
+    slope: Sequence[float]  # its shift for each unit off the centre
+    narrow: Sequence[float]  # log of a width
+    wide: Sequence[float]
+    doubt: Sequence[float]  # log odds that the wide distribution holds
 
     def spread(self, value: float | None, features: Doubles) -> Spread:
         """value: as measured, on the attribute's axis; None gives the distribution of people."""
@@ -153,24 +145,20 @@ class MeasureError:
         return Spread(places, widths, np.array([1 - doubt, doubt]))
 
 
-class Learnt(NamedTuple):
+@dataclass(frozen=True)
+class Learnt:
     """level_errors.json. arousal: shift, factor and least variance of its sum. opinion: the
     exponent of a model's own chances beside those of the measures, in a clean recording."""
 
-    errors: Mapping[str, MeasureError]
+    errors: dict[str, MeasureError]
     arousal: tuple[float, float, float]
-    opinion: Mapping[str, float]
+    opinion: dict[str, float]
 
 
 @functools.cache
 def learnt() -> Learnt:
     """The numbers that ship. Raises OSError where the file is missing."""
-    held = json.loads(ERRORS.read_text("utf-8"))
-    errors = {}
-    for name, row in held["errors"].items():
-        centre, sd = row.pop("centre"), row.pop("sd")
-        errors[name] = MeasureError(centre, sd, **{key: np.array(v) for key, v in row.items()})
-    return Learnt(errors, tuple(held["arousal"]), held["opinion"])
+    return msgspec.json.decode(ERRORS.read_bytes(), type=Learnt)
 
 
 def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelWeights:
@@ -201,11 +189,11 @@ def opinion_of(found: SpeechMeasures) -> dict[str, float]:
 
 def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
     """attribute -> the chance of each level [levels], by the measures alone."""
-    features, values = features_of(found), values_of(found)
-    errors = learnt().errors.items()
-    spreads = {name: error.spread(values.get(name), features) for name, error in errors}
-    # of that to be under each bound
-    under = {name: spreads[name].under(on_axis(name, BOUNDS[name])) for name in values}
+    spreads, under = spreads_of(found), {}  # under: the chance to be under each bound
+    for name in values_of(found):
+        places, widths, shares = spreads[name]
+        bounds = on_axis(name, BOUNDS[name])[:, None]
+        under[name] = (shares * _logistic(bounds, places, widths)).sum(1)
     if under:
         mean, variance = arousal_sum(spreads)
         shift, factor, least = learnt().arousal
@@ -217,11 +205,21 @@ def level_chances(found: SpeechMeasures) -> dict[str, Doubles]:
 
 def expected_errors(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the mean absolute error to expect of its measure, in the measure's own unit."""
-    features, errors = features_of(found), {}
+    spreads, errors = spreads_of(found), {}
     for name, value in values_of(found).items():
-        off = learnt().errors[name].spread(value, features).distance(value)
+        places, widths, shares = spreads[name]
+        away = np.abs(value - places) / (2 * widths)
+        # 2 w ln(2 cosh(d / 2 w)), in a form that does not overflow
+        off = float(shares @ (2 * widths * np.logaddexp(away, -away)))
         errors[name] = 2.0**value * (2.0**off - 1) if name in IN_OCTAVES else off
     return errors
+
+
+def spreads_of(found: SpeechMeasures) -> dict[str, Spread]:
+    """attribute -> where its true value lies, on its axis; as of all people without a measure."""
+    features, values = features_of(found), values_of(found)
+    errors = learnt().errors.items()
+    return {name: error.spread(values.get(name), features) for name, error in errors}
 
 
 def features_of(found: SpeechMeasures) -> Doubles:
@@ -248,7 +246,7 @@ def values_of(found: SpeechMeasures) -> dict[str, float]:
 
 def measured(found: SpeechMeasures) -> dict[str, float]:
     """The measure of each attribute that has one, in its own unit."""
-    values = {name: getattr(found, field) for name, field in MEASURES.items()}
+    values = {name: getattr(found, field) for name, (field, *_) in MEASURES.items()}
     if (values["rate"] or 0.0) < LEAST_RATE:
         values["rate"] = None
     return {name: value for name, value in values.items() if value is not None}

@@ -63,7 +63,7 @@ def test_chances_are_a_distribution_of_which_no_level_is_excluded(found) -> None
 def test_a_clean_measure_has_its_own_level_and_noise_or_little_speech_flatten_it(name) -> None:
     bounds = np.array(levels.BOUNDS[name])
     for value in (bounds[:-1] + bounds[1:]) / 2:
-        chances = levels.level_chances(replace(CLEAN, **{levels.MEASURES[name]: float(value)}))[
+        chances = levels.level_chances(replace(CLEAN, **{levels.MEASURES[name][0]: float(value)}))[
             name
         ]
         assert chances.argmax() == levels.level_of(name, value)
