@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -33,7 +33,6 @@ REFERENCE_HZ = (30.0, 1000.0)
 VOICE_BOUNDS = (-3.0, -1.5, 1.5, 3.0)  # semitones
 VOICE_NAMES = ("very low", "low", "usual", "high", "very high")
 MAX_TURNS = 1_000  # that a usual pitch is taken from, the last ones
-FOR_VOICE = "pitch {} for this voice: {:+.1f} semitones from {:.0f} Hz"
 ABSOLUTE = "pitch compared with all voices"
 
 
@@ -80,12 +79,10 @@ class SpeechMeasures:
 
     def warnings_in(self, language: str) -> tuple[str, ...]:
         """The same in the language of a sentence."""
-        found: tuple[str, ...] = ()
+        faults = self.faults_in(language)
         if self.speech_s < MIN_SPEECH_S:
-            found = (told(language, SHORT, self.speech_s, MIN_SPEECH_S),)
-        elif self.pitch_median_hz is None:
-            found = (told(language, WHISPERED),)
-        return (*found, *self.faults_in(language))
+            return told(language, SHORT, self.speech_s, MIN_SPEECH_S), *faults
+        return faults if self.pitch_median_hz is not None else (told(language, WHISPERED), *faults)
 
     def faults_in(self, language: str) -> tuple[str, ...]:
         """Those of the warnings that blame the recording: its words suffer from them, too."""
@@ -101,8 +98,7 @@ class SpeechMeasures:
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded to 4 decimals."""
-        row = asdict(self)
-        row["rate_syllables_per_min"] = self.rate_syllables_per_min
+        row = asdict(self) | {"rate_syllables_per_min": self.rate_syllables_per_min}
         row = {name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()}
         return row | {"warnings": list(self.warnings)}
 
@@ -127,22 +123,21 @@ def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
     speech. None for no parts."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    total = sum(p.audio_s for p in parts)
-
-    def known(name: str) -> list[tuple[Any, float]]:
-        return [(v, p.speech_s) for p in parts if (v := getattr(p, name)) is not None]
-
     found: dict[str, Any] = {}
-    for each in fields(SpeechMeasures):
-        weight = sum(s for _, s in known(each.name))
-        found[each.name] = sum(v * s for v, s in known(each.name)) / weight if weight else None
-    counts = [count for count, _ in known("pause_count")]
+    for name in SpeechMeasures.__slots__:
+        known = [(v, p.speech_s) for p in parts if (v := getattr(p, name)) is not None]
+        weight = sum(seconds for _, seconds in known)
+        found[name] = sum(v * seconds for v, seconds in known) / weight if weight else None
+    counts = [p.pause_count for p in parts if p.pause_count is not None]
+    longest_s = [p.longest_pause_s for p in parts if p.longest_pause_s is not None]
+    audio_s = sum(p.audio_s for p in parts)
+    clipped_s = sum(p.clipped_share * p.audio_s for p in parts)
     found |= {
         "pause_count": sum(counts) if counts else None,
-        "longest_pause_s": max((s for s, _ in known("longest_pause_s")), default=None),
+        "longest_pause_s": max(longest_s, default=None),
         "speech_s": sum(p.speech_s for p in parts),
-        "audio_s": total,
-        "clipped_share": sum(p.clipped_share * p.audio_s for p in parts) / total if total else 0.0,
+        "audio_s": audio_s,
+        "clipped_share": clipped_s / audio_s if audio_s else 0.0,
     }
     return SpeechMeasures(**found)
 
@@ -170,7 +165,7 @@ class VoicePitch:
 
     semitones: float
     reference_hz: float
-    reference: Literal["given", "turns", "baseline"]
+    reference: str
 
     @property
     def level(self) -> int:
@@ -182,8 +177,9 @@ class VoicePitch:
 
     def told_in(self, language: str) -> str:
         """One line."""
+        form = "pitch {} for this voice: {:+.1f} semitones from {:.0f} Hz"
         word = told(language, VOICE_NAMES[self.level])
-        return told(language, FOR_VOICE, word, self.semitones, self.reference_hz)
+        return told(language, form, word, self.semitones, self.reference_hz)
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, rounded."""
@@ -202,35 +198,34 @@ class Voice:
     def __init__(self, reference: PitchReference) -> None:
         """Raises ValueError for a reference that is no pitch of a voice."""
         low, high = REFERENCE_HZ
-        self._is_told = reference is not None
-        self._hz: float | None = None
-        if isinstance(reference, Real) and low <= reference <= high:
-            self._hz = float(reference)
-        elif not (reference is None or (isinstance(reference, str) and reference == "auto")):
+        is_hz = isinstance(reference, Real) and low <= reference <= high
+        if not (is_hz or reference is None or reference == "auto"):
             told = f"give {low:g} to {high:g} Hz, or auto"
             raise ValueError(f"pitch_reference is {reference!r:.40}; {told}")
-        self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # semitones, seconds
+        self._reference = reference
+        self._turns: deque[tuple[float, float]] = deque(maxlen=MAX_TURNS)  # pitch in Hz, seconds
 
     def add(self, found: SpeechMeasures | None) -> None:
         if found is not None and found.pitch_median_hz is not None:
-            self._turns.append((12 * math.log2(found.pitch_median_hz), found.speech_s))
+            self._turns.append((found.pitch_median_hz, found.speech_s))
 
     def of(
         self, found: SpeechMeasures | None, baseline_hz: float | None = None
     ) -> VoicePitch | None:
         """Where the pitch of `found` lies. baseline_hz: of a coach, used where none is given. None:
         absolute only, no pitch, or "auto" with fewer than two turns and no baseline."""
-        if not self._is_told or found is None or found.pitch_median_hz is None:
+        if self._reference is None or found is None or found.pitch_median_hz is None:
             return None
-        semitones = 12 * math.log2(found.pitch_median_hz)
-        if (hz := self._hz) is not None:
-            return VoicePitch(semitones - 12 * math.log2(hz), hz, "given")
-        if baseline_hz is not None:
-            return VoicePitch(semitones - 12 * math.log2(baseline_hz), baseline_hz, "baseline")
-        if len(self._turns) < 2:
+        if self._reference != "auto":
+            usual_hz, reference = float(self._reference), "given"
+        elif baseline_hz is not None:
+            usual_hz, reference = baseline_hz, "baseline"
+        elif len(self._turns) >= 2:
+            # the value under which half of the weight lies
+            values, seconds = np.array(sorted(self._turns)).T
+            added = np.cumsum(seconds)
+            usual_hz, reference = float(values[np.searchsorted(added, added[-1] / 2)]), "turns"
+        else:
             return None
-        # the value under which half of the weight lies
-        values, seconds = np.array(sorted(self._turns)).T
-        added = np.cumsum(seconds)
-        usual = float(values[np.searchsorted(added, added[-1] / 2)])
-        return VoicePitch(semitones - usual, 2 ** (usual / 12), "turns")
+        semitones = 12 * math.log2(found.pitch_median_hz) - 12 * math.log2(usual_hz)
+        return VoicePitch(semitones, usual_hz, reference)
