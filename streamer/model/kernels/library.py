@@ -50,8 +50,6 @@ KERNELS = {
     "text float32": ("layers.run_text", _TEXT.format(w="f4")),
     "tower float32": ("layers.run_tower", _TOWER.format(w="f4")),
     "filter rows": ("arithmetic.filter_rows", "f4 f4 i8 f4"),
-    "cut stretches": ("pitch.cut_stretches", "f4 i8 f4 f4,2 f4"),
-    "find peaks": ("pitch.find_peaks", "f4,2 f4 f4 i8 f4,2"),
     "find path": ("pitch.find_path", "f4,2 i8 f4 f4,2 f4,2 i1,2 f4"),
 }
 _OTHER = "float32" if KEEPS_HALVES else "uint16"

@@ -1,7 +1,6 @@
-"""F0 as Praat finds it: windowed stretches, the peaks of their autocorrelation, a path.
+"""The path through candidates of F0 that Praat would take.
 
-The method is Boersma's (1993), its costs and thresholds are Praat's own (Sound_to_Pitch.cpp,
-Pitch.cpp). One thread, no allocation.
+The method is Boersma's (1993), its costs are Praat's own (Pitch.cpp). One thread, no allocation.
 """
 
 from __future__ import annotations
@@ -13,89 +12,12 @@ import numpy as np
 from streamer.model.kernels.arithmetic import compiled, f4, part
 from streamer.model.kernels.library import NUM_CANDIDATES
 
-LEAST_STRENGTH = f4(0.225)  # Praat's: half of what makes a frame voiced
 VOICED = f4(0.45)
 SILENT = f4(0.03)  # of the loudest frame
 OCTAVE_COST = f4(0.01)  # per octave: of two periods that fit, the shorter one
 JUMP_COST = f4(0.35)  # per octave from one frame to the next
 VOICING_COST = f4(0.14)  # from voiced to unvoiced, or back
 _NEVER = f4(-1e9)
-
-
-@part
-def cut_stretches(samples, sizes, window, stretches, peaks):
-    """The stretch about each frame, less its mean, under the window; and the peak of its middle.
-
-    sizes: the first frame's sample, samples from frame to frame, the number of frames, samples to
-    either side of a frame whose mean is taken, and the step in `peaks` from frame to frame.
-    stretches [num, >= len(window)].
-    """
-    first, hop, num, reach, stride = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    size, half, near = len(window), len(window) // 2, reach // 2 + 1
-    for i in range(num):
-        at = first + i * hop
-        total = 0.0
-        for j in range(at - reach, at + reach):
-            total += samples[j]
-        mean = f4(total / (2 * reach))
-        highest = f4(0)
-        for j in range(size):
-            value = (samples[at - half + j] - mean) * window[j]
-            stretches[i, j] = value
-            if half - near <= j < half + near:
-                highest = max(highest, abs(value))
-        peaks[i * stride] = highest
-
-
-@part
-def find_peaks(curves, scale, limits, sizes, rows):
-    """The NUM_CANDIDATES best peaks of each autocorrelation, best first: frequency and strength.
-
-    curves [num, lags]; scale [lags] makes up for the window. limits: samples per second, lowest and
-    highest frequency in Hz. sizes: first and last lag, and the columns of `rows` [num, ...] at
-    which frequencies and strengths begin.
-    """
-    rate_hz, low_hz, high_hz = limits[0], limits[1], limits[2]
-    first, last, hz_at, strength_at = sizes[0], sizes[1], sizes[2], sizes[3]
-    for i in range(len(curves)):
-        energy = curves[i, 0]
-        rows[i, hz_at : hz_at + NUM_CANDIDATES] = f4(0)
-        rows[i, strength_at : strength_at + NUM_CANDIDATES] = f4(0)
-        if energy <= f4(0):
-            continue
-        before = curves[i, first - 1] * scale[first - 1] / energy
-        here = curves[i, first] * scale[first] / energy
-        for lag in range(first, last):
-            after = curves[i, lag + 1] * scale[lag + 1] / energy
-            if here > LEAST_STRENGTH and here > before and here >= after:
-                off = f4(0.5) * (after - before) / (f4(2) * here - before - after)
-                strength = here + f4(0.25) * (after - before) * off
-                if strength > f4(1):
-                    strength = f4(1) / strength
-                hz = rate_hz / (f4(lag) + off)
-                if low_hz <= hz <= high_hz:
-                    keep_best(rows, i, hz_at, strength_at, hz, strength)
-            before = here
-            here = after
-
-
-@compiled
-def keep_best(rows, i, hz_at, strength_at, hz, strength):
-    """Put a candidate where it belongs among those of row i; the worst falls out."""
-    value = strength + OCTAVE_COST * f4(math.log2(hz))
-    k = NUM_CANDIDATES
-    while k > 0:
-        other = rows[i, hz_at + k - 1]
-        mine = rows[i, strength_at + k - 1]
-        if other > f4(0) and value <= mine + OCTAVE_COST * f4(math.log2(other)):
-            break
-        if k < NUM_CANDIDATES:
-            rows[i, hz_at + k] = other
-            rows[i, strength_at + k] = mine
-        k -= 1
-    if k < NUM_CANDIDATES:
-        rows[i, hz_at + k] = hz
-        rows[i, strength_at + k] = strength
 
 
 @part
