@@ -23,16 +23,19 @@ from numba.extending import intrinsic
 
 from streamer.extras.large.tile import COLUMNS, LINE, MOST_ROWS, compiled, tile
 from streamer.model.kernels.arithmetic import at_address, begin_of, f4, function
-from streamer.model.kernels.attention import (
+from streamer.model.kernels.layers import (
     COUNT,
     FIRST,
     SLOT,
     START,
+    add,
     attend_head,
+    gated,
+    normalise,
+    rotate,
     store,
     work_numbers,
 )
-from streamer.model.kernels.layers import add, gated, normalise, rotate
 from streamer.model.kernels.library import QUERIES
 
 SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache

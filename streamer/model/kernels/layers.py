@@ -1,8 +1,9 @@
 """The layers of both models: their arithmetic on flat float32 arrays.
 
-A convolution is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels]
-array lie one after the other. Everything runs on one thread, and every sum has a fixed order.
-Results are written into the arrays that are passed.
+Attention reads KV slots: the language model's, or those of one window of the tower. A convolution
+is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one
+after the other. Everything runs on one thread, and every sum has a fixed order. Results are written
+into the arrays that are passed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from streamer.model.kernels.arithmetic import (
     f4,
     fma,
     make_fold,
+    multiply,
     padded_to_panels,
     part,
     product,
     spread,
 )
-from streamer.model.kernels.attention import COUNT, FIRST, NUM_LOGITS, START, attend, store
+from streamer.model.kernels.library import BLOCK, PANEL, QUERIES
 
-_sum, _squares = make_fold("sum"), make_fold("squares")
+# Columns of spans [n, 5] int64, one span per row of a step: its KV slot, its first position there,
+# its first packed row, its number of positions, and how many of the last of them want logits.
+SLOT, START, FIRST, COUNT, NUM_LOGITS = range(5)
+_sum, _max, _squares = make_fold("sum"), make_fold("max"), make_fold("squares")
 # erf(z) = 1 - (a1 t + ... + a5 t^5) e^-z^2, t = 1 / (1 + p z), z >= 0: within 1.5e-7
 # (Abramowitz and Stegun 7.1.26)
 _P, _A1, _A2 = f4(0.3275911), f4(0.254829592), f4(-0.284496736)
@@ -107,26 +112,132 @@ def rotate(qkv, step, spans, heads, dim, angles):
                     high[j] = b * c[j] + a * s[j]
 
 
+@compiled
+def store(qkv, step, spans, sizes, cache):
+    """Scale the queries of every packed position, and put its keys and values into its row's slot.
+
+    sizes: heads, kv_heads, head_dim, positions of a slot. cache: keys [slots, kv_heads, length /
+    PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights; values [slots, kv_heads,
+    length, padded dim]. Both flat.
+    """
+    heads, kv_heads, dim, length = sizes
+    keys, values = cache
+    wide = padded_to_panels(dim)
+    scale = f4(1) / np.sqrt(f4(dim))
+    for r in range(spans.shape[0]):
+        for i in range(spans[r, COUNT]):
+            row = qkv[(spans[r, FIRST] + i) * step : (spans[r, FIRST] + i + 1) * step]
+            for j in range(heads * dim):
+                row[j] *= scale
+            at = spans[r, START] + i
+            for h in range(kv_heads):
+                first = (spans[r, SLOT] * kv_heads + h) * length
+                k_at = (first + at // PANEL * PANEL) * dim + at % PANEL
+                v_at = (first + at) * wide
+                k = (heads + h) * dim
+                v = (heads + kv_heads + h) * dim
+                for j in range(dim):
+                    keys[k_at + j * PANEL] = row[k + j]
+                    values[v_at + j] = row[v + j]
+
+
+@compiled
+def soften(scores, step, rows, first, seen, sums, wide):
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros for
+    hidden positions.
+
+    Row m sees first + m + 1 positions of the block, or `seen` where that is not 0. sums [rows, wide
+    + PANEL]: its results so far, then their total, then the largest score; they follow a new
+    largest. A row that sees nothing stays as it is, and a sum is one of lanes by position: neither
+    later blocks nor zeros change a bit. step: a multiple of PANEL.
+    """
+    for m in range(rows):
+        limit = seen if seen else first + m + 1
+        row = scores[m * step : (m + 1) * step]
+        own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
+        for i in range(max(limit, 0), step):
+            row[i] = -np.inf
+        top = f4(0)
+        if limit > 0:
+            top = _max(row, 0, step)
+            if top > own[wide + 1] or own[wide] == 0:
+                scale = exp(own[wide + 1] - top)
+                own[wide + 1] = top
+                for i in range(wide + 1):
+                    own[i] *= scale
+            top = own[wide + 1]
+        for i in range(step):
+            row[i] = exp(row[i] - top)
+        own[wide] += _sum(row, 0, step)
+
+
+@compiled
+def work_numbers(dim):
+    """The work memory of attention, per query at once: scores, and what `soften` keeps."""
+    return BLOCK + padded_to_panels(dim) + PANEL
+
+
 @part
-def text_layer(x, rows, spans, sizes, eps, weights, vectors, cache, angles, work):
-    """A layer over x [rows, padded hidden], in place: attention, gated product."""
-    heads, kv_heads, dim, hidden, ffn = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
-    a, b, own = work
-    wide, inner = padded_to_panels(hidden), heads * dim
-    both, mixed = padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
-    few = heads, kv_heads, dim, sizes[6]
-    normalise(x, vectors, a, rows, hidden, wide, eps)
-    spread(vectors[wide:], b, rows, both)
-    at = product(a, wide, weights, rows - rows, b, rows, hidden, both)
-    rotate(b, both, spans, heads + kv_heads, dim, angles)
-    store(b, both, spans, few, cache)
-    attend(b, both, spans, rows - rows, few, cache, a, inner, own)
-    at = product(a, inner, weights, at, x, rows, inner, wide)
-    normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
-    b[: rows * mixed] = 0
-    at = product(a, wide, weights, at, b, rows, hidden, mixed)
-    gated(b, mixed, a, rows, ffn)
-    product(a, ffn, weights, at, x, rows, ffn, wide)
+def attend_rows(queries, step, rows, start, seen, at, sizes, cache, out, out_step, work):
+    """Attention of rows [dim] that lie `step` apart over key head `at` of all slots'. start:
+    position of the first one, with which queries and out begin."""
+    _, _, dim, length = sizes
+    keys, values = cache
+    wide, panel = padded_to_panels(dim), np.int64(PANEL)
+    sums = work[len(work) // work_numbers(dim) * BLOCK :]
+    for begin in range(0, rows, QUERIES):
+        n = min(QUERIES, rows - begin)
+        x, here = queries[begin * step :], start + begin
+        end = seen if seen else here + n
+        sums[: n * (wide + PANEL)] = 0
+        for block in range(0, end, BLOCK):
+            depth = min(BLOCK, end - block)
+            padded, first = padded_to_panels(depth), at * length + block
+            num = padded // PANEL
+            work[: n * padded] = 0
+            multiply(x, step, keys, first * dim, panel, dim * PANEL, work, padded, n, dim, num)
+            soften(work, padded, n, here - block, seen - block if seen else 0, sums, wide)
+            y_step, num = wide + PANEL, wide // PANEL
+            multiply(work, padded, values, first * wide, wide, panel, sums, y_step, n, depth, num)
+        for m in range(n):
+            own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
+            to = out[(begin + m) * out_step : (begin + m) * out_step + dim]
+            scale = f4(1) / own[wide]
+            for j in range(dim):
+                to[j] = own[j] * scale
+
+
+@part
+def attend_head(qkv, step, start, rows, seen, at, sizes, cache, out, out_step, work):
+    """Packed rows' query heads over their key head `at`. start: position of the first one, with
+    whose first head qkv and out begin.
+
+    One row has its heads beside each other: all read the keys at once.
+    """
+    group, dim, at_once = sizes[0] // sizes[1], sizes[2], 1
+    if rows == 1:
+        at_once, rows, step, out_step = group, group, dim, dim
+        seen = seen if seen else start + 1
+    for g in range(0, group, at_once):
+        own, to = qkv[g * dim :], out[g * dim :]
+        attend_rows(own, step, rows, start, seen, at, sizes, cache, to, out_step, work)
+
+
+@compiled
+def attend(qkv, step, spans, seen, sizes, cache, out, out_step, work):
+    """Attention of every row over its own slot, into `out`, as `store` has prepared it.
+
+    Blocks of positions lie where they lie in the slot, so that each query sums in one order however
+    its row is cut. seen: 0 where a position sees itself and all before it, else the number of
+    positions that all see.
+    """
+    heads, kv_heads, dim, _ = sizes
+    for r in range(spans.shape[0]):
+        first, start, rows = spans[r, FIRST], spans[r, START], spans[r, COUNT]
+        for h in range(kv_heads):
+            at, head = spans[r, SLOT] * kv_heads + h, h * (heads // kv_heads) * dim
+            own, to = qkv[first * step + head :], out[first * out_step + head :]
+            attend_head(own, step, start, rows, seen, at, sizes, cache, to, out_step, work)
 
 
 @part
@@ -135,25 +246,39 @@ def run_text(
 ):
     """Feed the packed rows x [rows, padded hidden], embeddings, through the language model.
 
-    spans [n, 5]: see attention.py. sizes: layers, heads, kv_heads, head_dim, hidden, ffn, positions
-    of a slot, padded vocab. Each layer has, flat: weights in panels and vectors, in the order of
-    use, keys and values. norm: the last one. cos and sin [positions, head_dim / 2]. a, b, c: memory
-    for rows, for products, for attention. y: the wanted logits [num_logits, padded vocab], flat.
+    spans [n, 5]: see SLOT. sizes: layers, heads, kv_heads, head_dim, hidden, ffn, positions of a
+    slot, padded vocab. Each layer has, flat: weights in panels and vectors, in the order of use,
+    keys and values. norm: the last one. cos and sin [positions, head_dim / 2]. a, b, c: memory for
+    rows, for products, for attention. y: the wanted logits [num_logits, padded vocab], flat.
     """
-    hidden, columns = sizes[4], sizes[7]
-    wide = padded_to_panels(hidden)
+    heads, kv_heads, dim, hidden, ffn = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
+    columns = sizes[7]
     rows = spans[len(spans) - 1, FIRST] + spans[len(spans) - 1, COUNT]
+    wide, inner, none = padded_to_panels(hidden), heads * dim, rows - rows
+    both, mixed = padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    few = heads, kv_heads, dim, sizes[6]
     for i in range(sizes[0]):
-        own, cache, angles, work = vectors[i], (keys[i], values[i]), (cos, sin), (a, b, c)
-        text_layer(x, rows, spans, sizes, eps[0], weights[i], own, cache, angles, work)
-    wanted = rows - rows
+        own, shifts = weights[i], vectors[i]
+        normalise(x, shifts, a, rows, hidden, wide, eps[0])
+        spread(shifts[wide:], b, rows, both)
+        at = product(a, wide, own, none, b, rows, hidden, both)
+        rotate(b, both, spans, heads + kv_heads, dim, (cos, sin))
+        store(b, both, spans, few, (keys[i], values[i]))
+        attend(b, both, spans, none, few, (keys[i], values[i]), a, inner, c)
+        at = product(a, inner, own, at, x, rows, inner, wide)
+        normalise(x, shifts[wide + both :], a, rows, hidden, wide, eps[0])
+        b[: rows * mixed] = 0
+        at = product(a, wide, own, at, b, rows, hidden, mixed)
+        gated(b, mixed, a, rows, ffn)
+        product(a, ffn, own, at, x, rows, ffn, wide)
+    wanted = none
     for r in range(len(spans)):
         num = spans[r, NUM_LOGITS]
         first = spans[r, FIRST] + spans[r, COUNT] - num
         normalise(x[first * wide :], norm, a[wanted * wide :], num, hidden, wide, eps[0])
         wanted += num
     y[: wanted * columns] = 0
-    product(a, wide, head, rows - rows, y, wanted, hidden, columns)
+    product(a, wide, head, none, y, wanted, hidden, columns)
 
 
 @part
@@ -184,39 +309,25 @@ def tower_layer(x, rows, spans, sizes, weights, vectors, cache, work):
 
 @part
 def run_tower(
-    frames,
-    spans,
-    sizes,
-    convolutions,
-    weights,
-    vectors,
-    ends,
-    proj,
-    places,
-    hidden,
-    keys,
-    values,
-    x,
-    a,
-    b,
-    c,
-    y,
+    frames, spans, sizes, outer, weights, vectors, ends, places, hidden, keys, values, x, a, b, c, y
 ):
     """One window through the audio tower: y [positions // 2, padded output], flat.
 
     frames [T + 2, mels] and hidden [T + 2, padded width], flat, have zeros at both ends. spans:
     one, of all positions. sizes: layers, heads, width, ffn, mels, output. Each layer has, flat:
-    weights in panels and vectors, in the order of use; ends: the other vectors. places: sinusoids
-    [positions, padded width], flat. keys and values of one layer. a, b, c: see `run_text`.
+    weights in panels and vectors, in the order of use; outer, ends: the same of what is around the
+    layers. places: sinusoids [positions, padded width], flat. keys and values of one layer. a, b,
+    c: see `run_text`.
     """
     width, mels, columns = sizes[2], sizes[4], padded_to_panels(sizes[5])
     wide = padded_to_panels(width)
     count, rows = len(frames) // mels - 2, len(x) // wide
     spread(ends, hidden[wide:], count, wide)
-    at = product(frames, mels, convolutions, rows - rows, hidden[wide:], count, 3 * mels, wide)
+    at = product(frames, mels, outer, rows - rows, hidden[wide:], count, 3 * mels, wide)
     gelu(hidden[wide:], count * wide)
     spread(ends[wide:], x, rows, wide)
-    product(hidden, 2 * wide, convolutions, at, x, rows, 3 * wide, wide)  # halves the positions
+    # halves the positions
+    at = product(hidden, 2 * wide, outer, at, x, rows, 3 * wide, wide)
     gelu(x, rows * wide)
     for i in range(rows * wide):
         x[i] += places[i]
@@ -228,4 +339,4 @@ def run_tower(
             x[m * wide + i] = (x[2 * m * wide + i] + x[(2 * m + 1) * wide + i]) * f4(0.5)
     centre(x, ends[2 * wide :], a, num, width, wide)
     spread(ends[4 * wide :], y, num, columns)
-    product(a, wide, proj, rows - rows, y, num, width, columns)
+    product(a, wide, outer, at, y, num, width, columns)

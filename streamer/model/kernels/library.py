@@ -42,7 +42,7 @@ _FEATURES = llvm.get_host_cpu_features()
 KEEPS_HALVES = any(map(_FEATURES.get, ("f16c", "neon"))) and not os.environ.get("NUMBA_CPU_NAME")
 TYPES = {"i8": np.int64, "i1": np.int8, "u2": np.uint16, "f4": np.float32}
 _TEXT = "i8,2 i8 f4 {w},2 f4,2 f4 {w} f4,2 f4,2 f4,2 f4,2 f4 f4 f4 f4 f4"
-_TOWER = "f4 i8,2 i8 {w} {w},2 f4,2 f4 {w} f4 f4 f4 f4 f4 f4 f4 f4 f4"
+_TOWER = "f4 i8,2 i8 {w} {w},2 f4,2 f4 f4 f4 f4 f4 f4 f4 f4 f4 f4"
 # Each kernel: where its function is, and its arrays' types, with their dimensions if more than one.
 KERNELS = {
     "text uint16": ("layers.run_text", _TEXT.format(w="u2")),

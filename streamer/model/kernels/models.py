@@ -136,12 +136,12 @@ class FastTower:
         """weights: arrays by their names in the checkpoint, all float16 or all float32."""
         self.shape = shape
         own = {name.removeprefix(shape.prefix): np.asarray(weights[name]) for name in shape.ends()}
-        *both, proj = (panels(own[f"{name}.weight"]) for name in ("conv1", "conv2", "proj"))
+        outer = np.concatenate([panels(own[f"{n}.weight"]) for n in ("conv1", "conv2", "proj")])
         names = "conv1.bias", "conv2.bias", "ln_post.weight", "ln_post.bias", "proj.bias"
         ends = np.concatenate([padded(own[name]) for name in names])
         places = np.concatenate([padded(row) for row in sinusoids(shape.n_window, shape.width)])
-        self._tables = np.concatenate(both), *tables_of(weights, shape), ends, proj, places
-        self._run = kernel(f"tower {proj.dtype}")
+        self._tables = outer, *tables_of(weights, shape), ends, places
+        self._run = kernel(f"tower {outer.dtype}")
 
     def encode(self, features: Floats) -> Floats:
         """[B, mels, T] float32 -> [B, n, output]. Raises ValueError for more than a window."""
