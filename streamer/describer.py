@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.assembly.link import background
-from streamer.assembly.models import Models, PromiseWarning
-from streamer.assembly.parts import open_parts, patient, saying
+from streamer.assembly.models import Models, PromiseWarning, background, open_parts, patient, saying
 from streamer.audio.file import Source
 from streamer.config import Config, Options
 from streamer.core.attributes import names_of

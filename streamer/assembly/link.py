@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
@@ -27,39 +25,21 @@ from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.decoding import LocalVerifier
 from streamer.model.thinker import Thinker
+from streamer.net.link.client import RemoteCloud
+from streamer.net.link.dial import VerifierAddress
+from streamer.net.link.server import ServedTurn, VerifierModel
+from streamer.net.link.target import DecodingTerms
+from streamer.net.service.admission import KEY_CHARACTERS
 from streamer.net.service.logs import notices
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
-
-if TYPE_CHECKING:
-    from streamer.net.link.client import RemoteCloud
-    from streamer.net.link.server import ServedTurn, VerifierModel
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # for the first connection: most take less
 
 
-@asynccontextmanager
-async def background() -> AsyncIterator[TaskGroup]:
-    """A task group beside a describer, cancelled at its end; errors come out as they are."""
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as group:
-        try:
-            yield group
-        except BaseException as error:
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
 async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     """A link to the verifier, kept by tasks of `group`. Raises ModelError where it refuses us."""
-    from streamer.net.link.client import RemoteCloud  # late: it needs websockets
-    from streamer.net.link.dial import VerifierAddress
-    from streamer.net.link.target import DecodingTerms
-    from streamer.net.service.admission import KEY_CHARACTERS
-
     config, card, plan = models.config, models.first.card, models.plan
     key = config.cloud_key or os.environ.get(KEY)
     if key and not KEY_CHARACTERS.fullmatch(key):
@@ -87,8 +67,6 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    from streamer.net.link.server import VerifierModel  # late: it needs websockets
-
     vocabulary, card = thinker.vocabulary, thinker.card
     return VerifierModel(
         fingerprint_of(thinker.directory),

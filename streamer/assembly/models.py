@@ -1,25 +1,44 @@
-"""The models of one describer, loaded when first needed, and warnings about the gate's promise."""
+"""The models of one describer, loaded when first needed, as the stages need them: Parts."""
 
 from __future__ import annotations
 
 import functools
+import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
 from streamer.config import Config, ConfigError
-from streamer.core.attributes import FORMS, LevelNames, level_names, names_of
+from streamer.core.attributes import FORMS, chosen, level_names, names_of
 from streamer.core.decoding.plan import Plan, Preset
 from streamer.core.rules.settings import ALL, Rules
+from streamer.extras import load as load_extra
+from streamer.model.audio.turns import TurnCutter
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.weights import fingerprint_of
-from streamer.model.decoding import GenerateDrafter, IncrementalDrafter
+from streamer.model.decoding import (
+    GenerateDrafter,
+    IncrementalDrafter,
+    LocalVerifier,
+    describe_so_far,
+)
+from streamer.model.listener import Listener
 from streamer.model.offline import warm_up
+from streamer.model.scheduler import StepScheduler
 from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
 from streamer.stages.answer import CREDITS, DRAFT_AHEAD
+from streamer.stages.batcher import Batcher, LocalCloud
+from streamer.stages.events import SessionOptions
+from streamer.stages.ports import Cloud, Parts, Side
 
 
 class PromiseWarning(UserWarning):
@@ -32,6 +51,8 @@ class Models:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._told: set[str] = set()  # warnings: a line per set of attributes and language at most
+        self._cloud_here = ""  # the fingerprint of a cloud that is loaded here
+        self._stock_edge: Any = None  # transformers' own, for draft generate
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -50,11 +71,14 @@ class Models:
     def _load(self, directory: Path, role: Role) -> Thinker:
         c = self.config
         with Bar(f"loading {role}", 1) as bar:
-
-            def show(done: int, total: int) -> None:
-                bar.show(done / total, f"{done} of {total}")
-
-            return load(str(directory), role, c.num_slots, c.device, c.engine, show)
+            return load(
+                str(directory),
+                role,
+                c.num_slots,
+                c.device,
+                c.engine,
+                lambda done, total: bar.show(done / total, f"{done} of {total}"),
+            )
 
     @property
     def thinkers(self) -> list[Thinker]:
@@ -75,9 +99,12 @@ class Models:
     def load(self) -> None:
         """Load everything the config's mode and drafter need. Raises ModelError, and ConfigError
         where a model does not speak the wanted language, or cannot say the wanted attributes."""
-        edge, _ = self.pair
+        edge, cloud = self.pair
         if edge is not None and self.config.draft == "generate":
-            _ = self._stock_edge
+            check_torch(self.first.directory, "transformers")
+            from streamer.model.engines.load import load_stock
+
+            self._stock_edge = load_stock(self.first.directory)
         for thinker in self.thinkers:
             try:
                 thinker.card.speaking(self.language)
@@ -88,14 +115,8 @@ class Models:
                 why = f"has no phrases of {name} that the cloud says, too"
                 way = "leave attributes out, or take models whose cards have them"
                 raise ConfigError(f"{self.first.directory}: {why}; {way}")
-        if self.plan.mode == "gated":
-            _ = self._cloud_here  # for `check_promise`; it reads files, on this thread
-
-    @functools.cached_property
-    def _cloud_here(self) -> str:
-        """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
-        cloud = self.pair[1]
-        return "" if cloud is None else fingerprint_of(cloud.directory)
+        if self.plan.mode == "gated" and cloud is not None:
+            self._cloud_here = fingerprint_of(cloud.directory)
 
     def check_promise(self, rules: Rules, cloud: str = "") -> None:
         """Warn once (PromiseWarning) where the gate's promise was made for other sentences than
@@ -103,8 +124,7 @@ class Models:
         edge, _ = self.pair
         if edge is None or self.plan.mode != "gated":
             return
-        card, said = edge.card.speaking(rules.language), rules.form or self.config.said
-        for line in doubts_of(self.config, card, said, cloud or self._cloud_here):
+        for line in doubts_of(self.config, edge.card, rules, cloud or self._cloud_here):
             if line not in self._told:
                 self._told.add(line)
                 warnings.warn(line, PromiseWarning, stacklevel=3)
@@ -164,11 +184,6 @@ class Models:
         found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
         return next(filter(None, found), {})
 
-    @functools.cached_property
-    def level_names(self) -> LevelNames:
-        """attribute -> the names of its levels, lowest first, by language."""
-        return level_names({each: self.phrases_in(each) for each in self.languages})
-
     @property
     def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
         """Makes a turn's drafter on the edge, of a listener, rules, sampling and level weights."""
@@ -176,37 +191,134 @@ class Models:
             return lambda listener, *_: GenerateDrafter(listener, self._stock_edge)
         return IncrementalDrafter
 
-    @functools.cached_property
-    def _stock_edge(self) -> Any:
-        directory = self.first.directory
-        check_torch(directory, "transformers")
-        from streamer.model.engines.load import load_stock
 
-        return load_stock(directory)
-
-
-def doubts_of(config: Config, card: ModelCard, said: str, cloud: str) -> list[str]:
-    """A line if the preset's promise does not cover these options, and one if it was made for
-    another cloud model. said: the attributes, as in Rules.form. cloud: the fingerprint of the one
-    that verifies, "" while it is not known."""
-    promise = card.promises.get(config.preset)
+def doubts_of(config: Config, first: ModelCard, rules: Rules, cloud: str) -> Iterator[str]:
+    """A line if the promise of the edge's card does not cover these options, and one if it was made
+    for another cloud model. cloud: the fingerprint of the one that verifies, "" while it is not
+    known."""
+    card, said = first.speaking(rules.language), rules.form or config.said
+    own, promise = card.presets[config.preset], card.promises.get(config.preset)
     if promise is None:
-        return []
-    own = card.presets[config.preset]
+        return
     is_other = {
         f"k {config.k}": config.k not in (None, own.k),
         f"threshold {config.threshold}": (config.threshold or 0.0) > own.threshold,
         f"temperature {config.temperature}": config.temperature > 0,
         f"draft {config.draft}": config.draft != "incremental",
         f"attributes {said}": said not in [FORMS[profile] for profile in promise.profiles],
-        f"sentences in {card.language}": card.language not in promise.languages,
+        f"sentences in {card.language}": card is not first and card.gate == first.gate,
     }
-    lines = []
     if others := [name for name, is_so in is_other.items() if is_so]:
         told = f"the gate's promise was not made for {' and '.join(others)}"
-        lines.append(f"{told}; leave that out, or take mode exact to be sure")
+        yield f"{told}; leave that out, or take mode exact to be sure"
     if cloud and promise.fingerprint not in ("", cloud):
         made_for = f"{promise.cloud} {promise.fingerprint}, not {cloud}"
         told = f"the gate's promise was made for another cloud model ({made_for})"
-        lines.append(f"{told}; run streamer calibrate")
-    return lines
+        yield f"{told}; run streamer calibrate"
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[TaskGroup]:
+    """A task group beside a describer, cancelled at its end; errors come out as they are."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as group:
+        try:
+            yield group
+        except BaseException as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[Parts]:
+    """Load the models, start a thread for each, connect to the verifier where it is elsewhere.
+    Raises ModelError.
+
+    group: the link to a verifier elsewhere runs in it.
+    """
+    await anyio.to_thread.run_sync(models.load)
+    async with AsyncExitStack() as stack:
+        sides: dict[str, Side | None] = {"edge": None, "cloud": None}
+        for name, thinker in zip(sides, models.pair, strict=True):
+            if thinker is not None:
+                sides[name] = await stack.enter_async_context(open_side(thinker, name))
+        plan = models.plan
+        cloud: Cloud | None = None
+        if models.verifier_url is not None:
+            assert group is not None, "a link runs in a group"
+            from streamer.assembly.link import open_remote  # late: it needs websockets
+
+            cloud = await open_remote(models, group)
+        elif (side := sides["cloud"]) is not None:
+            verifier_of = partial(LocalVerifier, sampling=models.config.sampling())
+            cloud = LocalCloud(side, verifier_of, plan.mode)
+        max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
+        yield Parts(
+            plan=plan,
+            sampling=models.config.sampling(),
+            vocabulary=models.first.vocabulary,
+            suffix=models.first.suffixes[plan.rules.language],
+            # with a verifier elsewhere it is there in mode cloud for its vocabulary
+            edge=None if plan.mode == "cloud" else sides["edge"],
+            cloud=cloud,
+            cut=partial(_cutter, max_turn_s),
+            drafts=models.drafting,
+            updates=describe_so_far,
+            phrases=models.phrases_in(plan.rules.language),
+            level_names=level_names({each: models.phrases_in(each) for each in models.languages}),
+            is_measured=models.config.words == "measured",
+            max_turn_s=max_turn_s,
+            slots=anyio.Semaphore(models.config.num_slots),
+        )
+
+
+@asynccontextmanager
+async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
+    """A thread for one model."""
+    async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
+        yield Side(batcher, partial(Listener, thinker))
+
+
+def saying(parts: Parts, models: Models, names: str | None, language: str | None) -> Parts:
+    """The same for sentences in `language` that name the attributes `names`, as in Config, among
+    the describer's; None stands for the describer's. Raises ValueError."""
+    plan = models.plan_in(models.speaking(language))
+    rules = plan.rules
+    if names is not None:
+        if models.config.draft == "generate":
+            raise ValueError("draft generate follows no rule, so it names every attribute")
+        rules = rules.saying(chosen(names, names_of(models.config.said, models.can_say)))
+    return replace(
+        parts,
+        plan=replace(plan, rules=rules, verify_budget_s=parts.plan.verify_budget_s),
+        suffix=models.first.suffixes[rules.language],
+        phrases=models.phrases_in(rules.language),
+    )
+
+
+def patient(parts: Parts, hears_late: bool = True) -> Parts:
+    """The same for recordings: a slow cloud in this process is waited for.
+
+    hears_late: in mode gated it hears only the turns that it is asked about, since to hear is half
+    of all work and most turns need no verdict.
+    """
+    if not isinstance(parts.cloud, LocalCloud):
+        return parts
+    cloud = replace(parts.cloud, hears_late=hears_late and parts.plan.mode == "gated")
+    return replace(parts, cloud=cloud, plan=replace(parts.plan, verify_budget_s=math.inf))
+
+
+def _cutter(max_turn_s: float, options: SessionOptions, weighs: bool) -> TurnCutter:
+    return TurnCutter(
+        options.sample_rate_hz,
+        max_turn_s,
+        rule=options.turn_detection,
+        live_update_s=options.live_update_s,
+        is_recording=options.is_recording,
+        measures=options.measures or weighs,
+        shows_measures=options.measures,
+        encoding=options.encoding,
+        coach=load_extra("coach.live")(options.coach) if options.coach is not None else None,
+    )

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from streamer import __version__
 from streamer.assembly.link import ModelJudge, verifier_model_of
-from streamer.assembly.parts import open_side
+from streamer.assembly.models import open_side
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import Failed, drop_stdout, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined

@@ -60,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The models, for one stream: assembly/parts.py makes it.
+    """The models, for one stream: assembly/models.py makes it.
 
     edge: None in mode cloud. cloud: None where turns are not verified. suffix: ids after the audio.
     cut, drafts, updates: make a TurnCutter, the drafter of a turn that is over, and steps that

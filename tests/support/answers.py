@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import anyio
 
-from streamer.assembly.models import Models
-from streamer.assembly.parts import open_parts, patient
+from streamer.assembly.models import Models, open_parts, patient
 from streamer.config import Config
 from streamer.core.description import Description
 from streamer.stages.events import SessionOptions, TurnFailed

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import replace as with_changed
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -47,8 +46,8 @@ class Promise:
     <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that
-    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles,
-    languages: whose sentences it holds for; without languages, for those of its card's.
+    judged; fingerprint: what fingerprint_of makes of it, "" where the card does not say. profiles:
+    whose sentences it holds for, in the language of its card.
     """
 
     risk: Share
@@ -58,7 +57,6 @@ class Promise:
     cloud: Line
     fingerprint: Line = ""
     profiles: Annotated[tuple[Profile, ...], Meta(min_length=1)] = ("full",)
-    languages: tuple[Line, ...] = ()
 
 
 class Thresholds(Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,7 +152,7 @@ def card_of(raw: Any, name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError."""
     card = msgspec.convert(raw, ModelCard)
     prompt = card.prompt.filled(Prompt(PREFIX, SUFFIX))
-    first = replace(card, name=card.name or name, prompt=prompt, gate=_proven(card))
+    first = replace(card, name=card.name or name, prompt=prompt)
     languages = {key: _further(first, own, key) for key, own in card.languages.items()}
     return replace(first, languages=languages)
 
@@ -169,19 +167,8 @@ def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
     if levels != others:
         told = f"has other attributes or levels than {first.language}"
         raise ValueError(f"language {language} {told}")
-    own = replace(own, name=first.name, language=language, prompt=prompt)
-    return replace(own, max_turn_s=first.max_turn_s, gate=_proven(own) or first.gate)
-
-
-def _proven(card: ModelCard) -> dict[Any, Thresholds]:
-    """Its gate; a promise that names no languages was made for its own sentences."""
-    gate: dict[Any, Thresholds] = {}
-    for name, thresholds in card.gate.items():
-        promise = thresholds.promise
-        if promise is not None:
-            promise = with_changed(promise, languages=promise.languages or (card.language,))
-        gate[name] = replace(thresholds, promise=promise)
-    return gate
+    shared = {"name": first.name, "max_turn_s": first.max_turn_s}
+    return replace(own, language=language, prompt=prompt, gate=own.gate or first.gate, **shared)
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:
