@@ -27,9 +27,8 @@ from streamer.model.checkpoint.card import FILE, ModelCard, read_card
 from streamer.model.checkpoint.layout import BITS, Shapes, check_layout, check_memory, shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, load_arrays
-from streamer.model.engines.engine import Engine, Text, Tower
+from streamer.model.engines.engine import Engine, FastText, FastTower, Text, Tower
 from streamer.model.kernels.library import KernelError
-from streamer.model.kernels.models import FastText, FastTower
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"

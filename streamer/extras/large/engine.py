@@ -28,9 +28,8 @@ from streamer.extras.large.layers import APART, PHASES, SPARE, feed, times
 from streamer.extras.large.tile import COLUMNS, LINE
 from streamer.model.checkpoint.layout import EMBEDDING, TextShape
 from streamer.model.devices import num_cores
-from streamer.model.engines.engine import KVSlots, Span
+from streamer.model.engines.engine import KVSlots, Span, compiled_slots
 from streamer.model.engines.load import AudioTower, TextModel
-from streamer.model.kernels.models import compiled_slots
 
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits
 REST = "rest"  # the part without matrices: embedding, convolutions, the tower's ends

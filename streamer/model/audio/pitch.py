@@ -13,7 +13,7 @@ Its figures beside Praat: docs/measures.md.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -112,7 +112,7 @@ class PitchTrack:
         stretches = (around(half) - means) * window.bell
         rows[:, PEAK_COLUMN] = np.abs(stretches[:, half - near : half + near]).max(1)
         spectrum = np.fft.rfft(stretches, window.num_points)
-        curves = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, window.num_points)
+        curves: Any = np.fft.irfft(spectrum.real**2 + spectrum.imag**2, window.num_points)
         frames, hz, strength = _peaks(curves, window)
         # of two periods that fit, the shorter one
         order = np.lexsort((-(strength + OCTAVE_COST * np.log2(hz)), frames))

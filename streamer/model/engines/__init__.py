@@ -1,4 +1,1 @@
-"""One model's step, and the forms in which torch runs it: fixed shapes, stable, transformers.
-
-engine.py needs no torch. Imports core and model.checkpoint.
-"""
+"""One model's step (engine.py), and models that torch runs (load.py)."""

@@ -3,10 +3,10 @@
 `kernel` gives a function of machine code. Loading it takes LLVM alone: numba, which compiles it,
 would cost a start 0.5 s of CPU time and 80 MB, so it runs in a process of its own (build.py).
 
-Another user who can write the files runs code as this one. So they lie in
-`$NUMBA_CACHE_DIR/streamer` or `$XDG_CACHE_HOME/streamer/kernels` (`~/.cache`), with mode 700, and
-are used only where no other user could have put or changed them. Without such a directory the
-kernels are compiled at every start, and one line says so.
+Another user who can write the files runs code as this one. So they lie in `streamer/kernels` of
+`$NUMBA_CACHE_DIR` or else `$XDG_CACHE_HOME` (`~/.cache`), with mode 700, and are used only where no
+other user could have put or changed them. Else the kernels are compiled at every start, and one
+line says so.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ KERNELS = {
 }
 _OTHER = "float32" if KEEPS_HALVES else "uint16"
 USUAL = [name for name in KERNELS if _OTHER not in name]  # of the shipped pair
-Array = NDArray[Any]
-Table = ctypes.Array[ctypes.c_int64]
 
 
 class KernelWarning(UserWarning):
@@ -74,7 +72,7 @@ class Kernel:
     """Machine code as a function of NumPy arrays; results are written into them."""
 
     def __init__(self, name: str, code: bytes) -> None:
-        self._name = name
+        self._arrays = list(arrays_of(name))
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
@@ -84,31 +82,18 @@ class Kernel:
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._call = kind(self._engine.get_function_address(SYMBOL))
 
-    def __call__(self, *arrays: Array) -> None:
-        """Runs without the GIL. Raises TypeError as `table` does."""
-        self.run(self.table(*arrays))
-
-    def table(self, *arrays: Array) -> Table:
-        """The addresses and sizes of the arguments, for `run`; the caller keeps the arrays, and may
-        change numbers.
-
-        Raises TypeError for an array of another type, number of dimensions or layout than the
-        kernel reads.
-        """
-        numbers: list[int] = []
-        for array, (kind, num_dimensions) in zip(arrays, arrays_of(self._name), strict=True):
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        """Runs without the GIL. Raises TypeError for an array of another type, number of dimensions
+        or layout than the kernel reads."""
+        table: list[int] = []  # the address of each array, and its sizes
+        for array, (kind, num_dimensions) in zip(arrays, self._arrays, strict=True):
             dtype = TYPES[kind]
             if array.dtype != dtype or array.ndim != num_dimensions or not array.flags.c_contiguous:
                 wanted = f"{num_dimensions} dimensions of {dtype.__name__}, one after the other"
-                raise TypeError(f"{self._name}: {array.dtype} {array.shape} is not {wanted}")
-            numbers += array.__array_interface__["data"][0], *array.shape
-        return (ctypes.c_int64 * len(numbers))(*numbers)
-
-    def run(self, table: Table) -> None:
-        """Runs with the numbers of all arguments."""
-        nothing = ctypes.c_int64()  # a place for a result and one for an exception, which none has
-        if self._call(ctypes.addressof(nothing), ctypes.addressof(nothing), table):
-            raise KernelError(f"{self._name} failed; report it as a defect")
+                raise TypeError(f"{array.dtype} {array.shape} is not {wanted}")
+            table += array.__array_interface__["data"][0], *array.shape
+        nothing = ctypes.byref(ctypes.c_int64())  # for a result and an exception, which none has
+        self._call(nothing, nothing, (ctypes.c_int64 * len(table))(*table))
 
 
 def arrays_of(name: str) -> Iterator[tuple[str, int]]:
@@ -176,19 +161,16 @@ def kernel_directory() -> tuple[Path, bool]:
     It does not where no directory is safe; KernelWarning says why.
     """
     name = f"{sys.modules['streamer'].__version__}-{_digest()}"
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    bases = [Path(cache) / "streamer" / "kernels"]
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        bases.insert(0, Path(chosen) / "streamer")
-    for base in bases:
-        # Without links: each directory on the way is looked at, so no other user can change it.
-        directory = Path(os.path.realpath(base)) / name
-        why = _why_not(directory) if base.is_absolute() else "a relative path"
-        if why is None:
-            return directory, True
-        told = f"compiled kernels are not kept in {base} ({why})"
-        way = "set NUMBA_CACHE_DIR to a directory of your own"
-        warnings.warn(f"{told}; {way}", KernelWarning, stacklevel=2)
+    chosen = map(os.environ.get, ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"))
+    base = Path(next(filter(None, chosen), os.path.expanduser("~/.cache")), "streamer", "kernels")
+    # Without links: each directory on the way is looked at, so no other user can change it.
+    directory = Path(os.path.realpath(base)) / name
+    why = _why_not(directory) if base.is_absolute() else "a relative path"
+    if why is None:
+        return directory, True
+    told = f"compiled kernels are not kept in {base} ({why})"
+    way = "set NUMBA_CACHE_DIR to a directory of your own"
+    warnings.warn(f"{told}; {way}", KernelWarning, stacklevel=2)
     try:
         _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
     except OSError as error:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.checkpoint.layout import AudioShape, TextShape, expected
-from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.engine import Engine, FastText, FastTower, Row
 from streamer.model.engines.load import AudioTower, StableText, TextModel
-from streamer.model.kernels.models import FastText, FastTower
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups
