@@ -16,7 +16,7 @@ from streamer.audio.file import Source, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.trim import NOTHING
-from streamer.core.measures.fillers import Changes, find
+from streamer.core.measures import density
 from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.ear import SoundTrack, TurnMeasurer
@@ -198,7 +198,7 @@ def filled_pauses(
     voice = VoiceActivity()
     sound = SoundTrack()
     offset = OffsetFilter()
-    changes = Changes()
+    changes = density.Changes()
     with open_audio(source, track) as audio:
         for chunk in chunks_of(audio, channel):
             samples = offset.push(chunk)
@@ -208,7 +208,7 @@ def filled_pauses(
     spoken = np.flatnonzero(frames.speech)
     if not len(spoken):
         return FilledPauses((), None)
-    found = find(frames, changes.values[: len(frames.f0)])
+    found = density.filled_pauses(frames, changes.values)
     minutes = (spoken[-1] + 1 - spoken[0]) / FRAMES_PER_S / 60
     times = [(begin / FRAMES_PER_S, end / FRAMES_PER_S) for begin, end in found]
     return FilledPauses(times, len(found) / float(minutes))

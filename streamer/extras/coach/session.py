@@ -8,6 +8,7 @@ holds 12 s of frames, and until the baseline is known those of the speech, witho
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.core.measures.fillers import RecentFilledPauses
+from streamer.core.measures import density
 from streamer.core.measures.frames import (
     FRAMES_PER_S,
     PAUSE_FRAMES,
@@ -177,6 +178,28 @@ def without_long_pauses(frames: Frames) -> Frames:
     return frames.at(kept)
 
 
+class RecentFilledPauses:
+    """Those of the last minute of a session, each counted once its frames no longer change."""
+
+    def __init__(self) -> None:
+        self._ends: deque[int] = deque()  # frames of the session
+        self._searched = 0  # frames of the session
+
+    def count(self, frames: Frames, changes: Floats, first: int) -> int:
+        """How many. frames: the latest ones, of which none changes any more; first: number of the
+        first one in the session."""
+        until = first + len(frames.f0) - density.MAX_EDGE - 1  # both sides of one must be known
+        counted = self._ends[-1] if self._ends else 0
+        for begin, end in density.filled_pauses(frames, changes):
+            if self._searched < first + end <= until and counted <= first + begin:
+                counted = first + end
+                self._ends.append(counted)
+        self._searched = max(self._searched, until)
+        while self._ends and self._ends[0] <= until - 60 * FRAMES_PER_S:
+            self._ends.popleft()
+        return len(self._ends)
+
+
 class SessionCoach:
     """`push` from one thread, `work` from any.
 
@@ -190,7 +213,8 @@ class SessionCoach:
         self._sound = SoundTrack()
         self._activity = VoiceActivity()
         self._bands = Growing(NUM_BANDS)  # one per frame of the track
-        self._filled = RecentFilledPauses() if coach.filled_per_min else None
+        self._changes = density.Changes()
+        self._filled = RecentFilledPauses()
         self._voice = Voice()
         self._learner = Learner()
         self._nudger = Nudger(coach)
@@ -235,14 +259,12 @@ class SessionCoach:
         """The events of 200 ms more."""
         raw = self._sound.add(samples, self._activity.push(samples))
         self._bands.append(in_bands(raw))
-        if self._filled is not None:
-            self._filled.changes.add(raw)
+        self._changes.add(raw)
         self._num_steps += 1
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         if self._sound.num_frames > MAX_FRAMES:
             self._bands.drop(FORGOTTEN_FRAMES)
-            if self._filled is not None:
-                self._filled.changes.drop(FORGOTTEN_FRAMES)
+            self._changes.drop(FORGOTTEN_FRAMES)
             self._sound.forget(FORGOTTEN_FRAMES)
             self._first += FORGOTTEN_FRAMES
         frames = self._sound.frames()
@@ -296,9 +318,9 @@ class SessionCoach:
             return (pitched if is_pitched else frames).last(seconds).measures()
 
         num_filled = 0
-        if self._filled is not None:
-            num_settled = max(0, self._sound.num_pitched - SETTLED_FRAMES)
-            num_filled = self._filled.count(frames.at(slice(num_settled)), self._first)
+        if self._coach.filled_per_min:
+            settled = frames.at(slice(max(0, self._sound.num_pitched - SETTLED_FRAMES)))
+            num_filled = self._filled.count(settled, self._changes.values, self._first)
         return Now(t_s, silence_s, run_s, heard, lately, num_filled)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
