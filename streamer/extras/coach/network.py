@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.measures.frames import FRAMES_PER_S, NUM_MELS, Flags, Floats
 
@@ -21,6 +20,7 @@ WEIGHTS = Path(__file__).with_name("network.npz")
 STEP_FRAMES = 2
 STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
 NUM_BANDS = 32
+LEVEL, SEMITONES, VOICED = range(NUM_BANDS, NUM_BANDS + 3)  # columns of a step
 FORM = 5  # version of what a baseline is learnt with: raise it here and in the page's coach.js
 NUM_OUTPUTS = 4  # loudness, tempo, melody, and the log of the loudness's precision
 MOST_LOG = 3.0  # bound of the log of a precision
@@ -38,50 +38,36 @@ UNDER_DB, OVER_DB = -30.0, 20.0  # bounds of a band over its frame's level
 MOST_DB, MOST_SEMITONES = 20.0, 6.0
 
 
-class Steps(NamedTuple):
-    """Steps of 20 ms: bands [n, NUM_BANDS] and level [n] in dB, F0 [n] in semitones, voiced [n]."""
+def steps_of(bands: Floats, level_db: Floats, f0: Floats) -> Floats:
+    """Steps of 20 ms from an even number of frames [n, NUM_BANDS + 3]: bands and level in dB, F0 in
+    semitones, and 1 where it is voiced. bands as `in_bands` makes them, f0 in Hz or 0."""
+    pairs = f0.reshape(-1, STEP_FRAMES)
+    columns = (
+        bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1),
+        level_db.reshape(-1, STEP_FRAMES).mean(1),
+        12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1),
+        np.all(pairs > 0, axis=1),
+    )
+    return np.column_stack(columns)
 
-    bands: Floats
-    level_db: Floats
-    semitones: Floats
-    voiced: Flags
 
-    @classmethod
-    def of(cls, bands: Floats, level_db: Floats, f0: Floats) -> Steps:
-        """From an even number of frames; bands as `in_bands` makes them, f0 in Hz or 0."""
-        pairs = f0.reshape(-1, STEP_FRAMES)
-        return cls(
-            bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1),
-            level_db.reshape(-1, STEP_FRAMES).mean(1),
-            12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1),
-            np.all(pairs > 0, axis=1),
-        )
-
-    def then(self, later: Steps) -> Steps:
-        both: Any = map(np.concatenate, zip(self, later, strict=True))
-        return Steps(*both)
-
-    def at(self, which: slice | NDArray[np.int64]) -> Steps:
-        some: Any = (values[which] for values in self)
-        return Steps(*some)
-
-    def inputs(self) -> Floats:
-        """Inputs of the network [n - LONGEST, NUM_INPUTS]; the first steps are only past."""
-        bands, level, semitones, voiced = self
-        here = slice(LONGEST, None)
-        now = np.arange(LONGEST, len(level))[:, np.newaxis]
-        fallen = level[here, np.newaxis] - level[now - LEVEL_LAGS]
-        before = now - F0_LAGS
-        both = voiced[here, np.newaxis] & voiced[before]
-        moved = np.where(both, semitones[here, np.newaxis] - semitones[before], 0)
-        moved = np.clip(moved, -MOST_SEMITONES, MOST_SEMITONES) / 2
-        parts = [
-            np.clip(bands - level[:, np.newaxis], UNDER_DB, OVER_DB)[here] / 10,
-            np.clip(fallen, -MOST_DB, MOST_DB) / 10,
-            voiced[here, np.newaxis],
-            np.stack([both, np.abs(moved), moved], 2).reshape(len(moved), -1),
-        ]
-        return np.concatenate(parts, 1, dtype=np.float32)
+def inputs_of(steps: Floats) -> Floats:
+    """Inputs of the network [n - LONGEST, NUM_INPUTS]; the first steps are only past."""
+    level, semitones, voiced = steps[:, LEVEL], steps[:, SEMITONES], steps[:, VOICED] > 0
+    here = slice(LONGEST, None)
+    now = np.arange(LONGEST, len(level))[:, np.newaxis]
+    fallen = level[here, np.newaxis] - level[now - LEVEL_LAGS]
+    before = now - F0_LAGS
+    both = voiced[here, np.newaxis] & voiced[before]
+    moved = np.where(both, semitones[here, np.newaxis] - semitones[before], 0)
+    moved = np.clip(moved, -MOST_SEMITONES, MOST_SEMITONES) / 2
+    parts = [
+        np.clip(steps[here, :NUM_BANDS] - level[here, np.newaxis], UNDER_DB, OVER_DB) / 10,
+        np.clip(fallen, -MOST_DB, MOST_DB) / 10,
+        voiced[here, np.newaxis],
+        np.stack([both, np.abs(moved), moved], 2).reshape(len(moved), -1),
+    ]
+    return np.concatenate(parts, 1, dtype=np.float32)
 
 
 class Heard(NamedTuple):
@@ -99,23 +85,23 @@ class Voice:
     """The network on one session; it holds LONGEST + REACH steps."""
 
     def __init__(self) -> None:
-        self._past: Steps | None = None
+        self._past: Floats | None = None
         self._seen = np.zeros((REACH, NUM_INPUTS), np.float32)
 
-    def push(self, steps: Steps, speech: Flags) -> Heard:
-        """Judge the next steps. speech [n]: where somebody speaks."""
+    def push(self, steps: Floats, speech: Flags) -> Heard:
+        """Judge the next steps, of `steps_of`. speech [n]: where somebody speaks."""
         if not len(speech):
             return Heard(*np.zeros((NUM_OUTPUTS, 0), np.float32))
         if self._past is None:  # before the session: its first level, unvoiced
-            first = steps.at(np.zeros(LONGEST, np.int64))
-            self._past = first._replace(voiced=np.zeros(LONGEST, bool))
-        held = self._past.then(steps)
-        self._past = held.at(slice(-LONGEST, None))
-        seen = np.concatenate([self._seen, held.inputs()])
+            self._past = np.repeat(steps[:1], LONGEST, 0)
+            self._past[:, VOICED] = 0
+        held = np.concatenate([self._past, steps])
+        self._past = held[-LONGEST:]
+        seen = np.concatenate([self._seen, inputs_of(held)])
         self._seen = seen[-REACH:].copy()
         said = _outputs(seen)
-        loudness = steps.level_db - np.float32(LOUDNESS_DB) * said[:, 0]
-        melody = said[speech & steps.voiced, 2]
+        loudness = steps[:, LEVEL] - np.float32(LOUDNESS_DB) * said[:, 0]
+        melody = said[speech & (steps[:, VOICED] > 0), 2]
         log_precision = np.float32(MOST_LOG) * np.tanh(said[speech, 3] / np.float32(MOST_LOG))
         counted = np.float32(SHARED) * np.exp(log_precision)
         return Heard(loudness[speech], said[speech, 1], melody, counted / (1 + counted))

@@ -8,7 +8,6 @@ holds 12 s of frames, and until the baseline is known those of the speech, witho
 from __future__ import annotations
 
 import threading
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,7 +19,6 @@ from streamer.core.measures import density
 from streamer.core.measures.frames import (
     FRAMES_PER_S,
     PAUSE_FRAMES,
-    Flags,
     Floats,
     Frames,
     Growing,
@@ -34,9 +32,9 @@ from streamer.extras.coach.network import (
     STEP_FRAMES,
     STEPS_PER_S,
     Heard,
-    Steps,
     Voice,
     in_bands,
+    steps_of,
 )
 from streamer.extras.coach.nudges import Now, Nudger
 from streamer.extras.coach.options import Baseline, BaselineError, Coach
@@ -182,7 +180,7 @@ class RecentFilledPauses:
     """Those of the last minute of a session, each counted once its frames no longer change."""
 
     def __init__(self) -> None:
-        self._ends: deque[int] = deque()  # frames of the session
+        self._ends: list[int] = []  # frames of the session
         self._searched = 0  # frames of the session
 
     def count(self, frames: Frames, changes: Floats, first: int) -> int:
@@ -195,8 +193,7 @@ class RecentFilledPauses:
                 counted = first + end
                 self._ends.append(counted)
         self._searched = max(self._searched, until)
-        while self._ends and self._ends[0] <= until - 60 * FRAMES_PER_S:
-            self._ends.popleft()
+        self._ends = [end for end in self._ends if end > until - 60 * FRAMES_PER_S]
         return len(self._ends)
 
 
@@ -268,18 +265,14 @@ class SessionCoach:
             self._sound.forget(FORGOTTEN_FRAMES)
             self._first += FORGOTTEN_FRAMES
         frames = self._sound.frames()
-        heard = self._judge(frames)
+        new = self._unseen(self._judged, STEP_FRAMES)
+        self._judged = self._first + new.stop
+        steps = steps_of(self._bands.values[new], frames.level_db[new], frames.f0[new])
+        speech = np.all(frames.speech[new].reshape(-1, STEP_FRAMES), axis=1)
+        heard = self._voice.push(steps, speech)
         events: list[CoachEvent] = [*self._learn(heard, frames, t_s)]
         events += self._nudger.hear(self._now(heard, frames, t_s), self._in_force)
         return [*events, self._news(frames, t_s)]
-
-    def _judge(self, frames: Frames) -> Heard:
-        """The network's outputs for the new steps."""
-        new = self._unseen(self._judged, STEP_FRAMES)
-        self._judged = self._first + new.stop
-        steps = Steps.of(self._bands.values[new], frames.level_db[new], frames.f0[new])
-        speech: Flags = np.all(frames.speech[new].reshape(-1, STEP_FRAMES), axis=1)
-        return self._voice.push(steps, speech)
 
     def _unseen(self, seen: int, size: int) -> slice:
         """The track's frames in whole steps of `size`, from the session's frame `seen` on."""

@@ -27,7 +27,7 @@ from streamer import (
     Nudge,
 )
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.extras.coach.network import FORM, NUM_BANDS, WEIGHTS, Heard, Steps, Voice
+from streamer.extras.coach.network import FORM, NUM_BANDS, WEIGHTS, Heard, Voice, steps_of
 from streamer.extras.coach.nudges import KINDS, Now, Nudger
 from streamer.extras.coach.options import BaselineError
 from streamer.extras.coach.session import SessionCoach
@@ -114,7 +114,7 @@ def test_new_weights_have_a_new_form():
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 79), max_size=8, unique=True))
 def test_the_same_for_every_cut(seed, cuts):
     chance = np.random.default_rng(seed)
-    steps = Steps.of(
+    steps = steps_of(
         chance.uniform(-90, -10, (160, NUM_BANDS)).astype(np.float32),
         chance.uniform(-70, -10, 160).astype(np.float32),
         chance.choice([0, 0, 100, 140, 300], 160).astype(np.float32),
@@ -123,7 +123,7 @@ def test_the_same_for_every_cut(seed, cuts):
     whole, voice = Voice().push(steps, speech), Voice()
     ends = [0, *sorted(cuts), 80]
     slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
-    parts = [voice.push(steps.at(each), speech[each]) for each in slices]
+    parts = [voice.push(steps[each], speech[each]) for each in slices]
     for name in ("loudness", "tempo", "melody", "trust"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.allclose(joined, getattr(whole, name), atol=1e-3)
