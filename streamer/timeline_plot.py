@@ -30,20 +30,7 @@ LINE_WIDTH = 130  # letters of a line of text; a Chinese character is as wide as
 LOWEST_DB = -70.0
 TICKS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)  # the first with at most 12 ticks
 FAINT, PITCH, LEVEL, RATE, PAUSE = "#8a93a0", "#2563a8", "#3f8f86", "#c2632f", "#eceef1"
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.edgecolor": FAINT,
-    "axes.titlesize": 13,
-    "text.color": "#222831",
-    "text.parse_math": False,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": False,
-    "figure.constrained_layout.w_pad": 0.2,  # inches
-    "figure.constrained_layout.h_pad": 0.1,
-}
+STYLE = Path(__file__).with_name("timeline.mplstyle")
 CHINESE = (  # common fonts of Linux, macOS and Windows
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC"),
     *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback"),
@@ -68,10 +55,9 @@ def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | N
     lines[-1] += [between] if between else []
     heights_in = [*PANELS_IN.values()] * len(shown)
     below_in = sum(0.8 + LINE_IN * len(each) for each in lines)
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # a matplotlibrc in the working directory changes nothing
-        fonts: Any = {"font.family": ["DejaVu Sans", *chinese]}  # the first has no Chinese
-        matplotlib.rcParams.update(STYLE | fonts)
+    # a matplotlibrc in the working directory changes nothing
+    with matplotlib.rc_context(fname=STYLE), warnings.catch_warnings():
+        matplotlib.rcParams["font.family"] = ["DejaVu Sans", *chinese]  # the first has no Chinese
         warnings.filterwarnings("ignore", "Glyph")  # of a file's name
         figure = Figure((11, sum(heights_in) + below_in), layout="constrained")
         axes = figure.subplots(len(heights_in), height_ratios=heights_in)

@@ -9,9 +9,11 @@ begin so, is the product of those tokens' probabilities, so it costs no step of 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,24 +28,11 @@ ACOUSTIC = "acoustic"  # in place of names: all attributes but the one nearest t
 Profile = Literal["full", "acoustic"]  # of a card's promise
 FORMS: Mapping[Profile, str] = {"full": ALL, "acoustic": ",".join(ATTRIBUTES[:-1])}
 
-# Attribute -> a level's name -> what it means: the names of the models that ship. Others' names
-# stand alone.
-ENGLISH = {
-    "rate": {
-        "很慢": "very slow",
-        "偏慢": "slow",
-        "适中": "medium",
-        "偏快": "fast",
-        "很快": "very fast",
-    },
-    "pitch": {"低沉": "very low", "偏低": "low", "偏高": "high", "很高": "very high"},
-    "variation": {"平直": "flat", "自然": "natural", "丰富": "lively"},
-    "loudness": {"很轻": "very soft", "偏轻": "soft", "中等": "medium", "响亮": "loud"},
-    "pauses": {"连贯": "few", "适度": "some", "频繁": "many"},
-    "timbre": {"暗沉": "dark", "均衡": "balanced", "明亮": "bright"},
-    "arousal": {"平静": "calm", "平和": "relaxed", "激动": "excited"},
-}
-
+# Attribute -> a level's name -> its name in English, of the models that ship. Others' names stand
+# alone.
+ENGLISH: Mapping[str, Mapping[str, str]] = json.loads(
+    Path(__file__).with_name("text").joinpath("levels.json").read_text("utf-8")
+)
 # attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
 # streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
