@@ -88,7 +88,7 @@ function heard(frame) {
   if (!listening) return;
   listening.link.send(frame);
   coach.keepSound(frame, listening.sound.rateHz);
-  if (!listening.link.isBroken) view.level(levelOf(frame));
+  if (listening.link.brokenAt === null) view.level(levelOf(frame));
 }
 
 function lost() {

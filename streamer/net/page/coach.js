@@ -1,7 +1,7 @@
 // The coach on the page: curves, a short word, the usual values, and a report. All that is kept is bounded.
 
 import { Sound } from "./audio.js";
-import { MEASURES, compareWith, page, read, shareOf } from "./view.js";
+import { MEASURES, page, read, shareOf, usual } from "./view.js";
 import { clock, languageOf, named, put, say, storage, told } from "./words.js";
 
 const SHOWN_S = 30; // of the curves
@@ -95,7 +95,7 @@ function draw() {
   put(page.learning, baseline ? say("learnt", Math.round(baseline.speech_s)) : learning);
   put(page.nudge, nudge?.word ?? "");
   put(page["nudge-why"], nudge?.why ?? "");
-  compareWith(baseline);
+  usual.values = baseline;
 }
 
 // The value, its unit, and what is usual.

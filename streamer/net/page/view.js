@@ -138,7 +138,7 @@ for (const { attribute, unit } of Object.values(ROWS)) {
   put(row.querySelector(".unit"), told(unit));
   page.attributes.append(row);
 }
-let baseline = null;
+export const usual = { values: null }; // of the speaker
 
 // Where a value stands on its measure's scale, 0 to 1; pitch by octaves.
 export function shareOf(name, value) {
@@ -154,32 +154,25 @@ export function read(name, value) {
   return (times * value).toFixed(digits).replace("-", "−");
 }
 
-// The usual values of the speaker, or null.
-export function compareWith(usual) {
-  baseline = usual;
-}
-
 // isNow: of the last seconds. Only beside them stand the usual pauses, which are with the silence between turns.
 function drawList(levels, measures, isNow) {
   for (const [name, { attribute }] of Object.entries(ROWS)) {
-    const usual = measures && (isNow || name !== "pause_share") ? (baseline?.[name] ?? null) : null;
-    drawRow(name, attribute, levels[attribute] ?? null, measures?.[name] ?? null, usual);
+    const level = levels[attribute] ?? null;
+    const value = measures?.[name] ?? null;
+    const usually = measures && (isNow || name !== "pause_share") ? (usual.values?.[name] ?? null) : null;
+    const row = document.getElementById(`attribute-${attribute}`);
+    const part = (selector) => row.querySelector(selector);
+    row.dataset.level = level ?? "";
+    part("b").textContent = value === null ? "" : read(name, value);
+    part(".unit").hidden = value === null;
+    put(part("small"), usually === null ? "" : say("usually", read(name, usually)));
+    const names = levelNames[attribute]?.[level] ?? {};
+    put(part(".word"), names[language] ?? Object.values(names).find(Boolean) ?? "");
+    const gauge = part(".gauge");
+    gauge.classList.toggle("known", usually !== null);
+    if (usually !== null) gauge.style.setProperty("--usual", shareOf(name, usually));
+    // of a level without a number: the middle of its part
+    const place = level === null ? 0 : (level + 0.5) / levelNames[attribute].length;
+    gauge.style.setProperty("--now", value === null ? place : shareOf(name, value));
   }
-}
-
-function drawRow(name, attribute, level, value, usual) {
-  const row = document.getElementById(`attribute-${attribute}`);
-  const part = (selector) => row.querySelector(selector);
-  row.dataset.level = level ?? "";
-  part("b").textContent = value === null ? "" : read(name, value);
-  part(".unit").hidden = value === null;
-  put(part("small"), usual === null ? "" : say("usually", read(name, usual)));
-  const names = levelNames[attribute]?.[level] ?? {};
-  put(part(".word"), names[language] ?? Object.values(names).find(Boolean) ?? "");
-  const gauge = part(".gauge");
-  gauge.classList.toggle("known", usual !== null);
-  if (usual !== null) gauge.style.setProperty("--usual", shareOf(name, usual));
-  // of a level without a number: the middle of its part
-  const place = level === null ? 0 : (level + 0.5) / levelNames[attribute].length;
-  gauge.style.setProperty("--now", value === null ? place : shareOf(name, value));
 }
