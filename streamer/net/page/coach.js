@@ -1,7 +1,7 @@
 // The coach on the page: curves, a short word, the usual values, and a report. All that is kept is bounded.
 
 import { Sound } from "./audio.js";
-import { MEASURES, page, read, shareOf, usual } from "./view.js";
+import { MEASURES, element, page, read, shareOf, usual } from "./view.js";
 import { clock, languageOf, named, put, say, storage, told } from "./words.js";
 
 const SHOWN_S = 30; // of the curves
@@ -174,8 +174,8 @@ function reportOf(sound) {
   const nudges = kept.nudges.map(({ t_s, word, why }) => [clock(t_s), word, why]);
   const names = Object.keys(MEASURES);
   const sentences = kept.sentences.map(({ t_s, text, measures }) => {
-    const said = `<span class="said" lang="${languageOf(text)}">${safe(text)}</span>`;
-    return [clock(t_s), said, ...names.map((name) => read(name, measures?.[name]))];
+    const said = Object.assign(element("span", text), { className: "said", lang: languageOf(text) });
+    return [clock(t_s), said.outerHTML, ...names.map((name) => read(name, measures?.[name]))];
   });
   const headsOf = (...heads) => heads.map((head) => say(`report-${head}`));
   const parts = {
@@ -206,10 +206,6 @@ function table(heads, rows) {
   if (!rows.length) return `<p class="facts">${say("report-none")}</p>`;
   const row = (tag, cells) => `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
   return `<div class="scroll"><table>${row("th", heads)}${rows.map((cells) => row("td", cells)).join("")}</table></div>`;
-}
-
-function safe(text) {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
 page.save.onclick = async () => {

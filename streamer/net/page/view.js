@@ -69,7 +69,7 @@ function draw([sentence, facts, warning]) {
   put(warning, shown.warning);
 }
 
-function element(tag, text) {
+export function element(tag, text) {
   return Object.assign(document.createElement(tag), { textContent: text });
 }
 

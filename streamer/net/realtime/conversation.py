@@ -23,6 +23,7 @@ from streamer.stages.events import (
     Event,
     LiveUpdate,
     Measures,
+    NothingToCommit,
     SessionOptions,
     SpeechStarted,
     SpeechStopped,
@@ -36,7 +37,6 @@ MODEL = "streamer"
 MAX_APPEND_BYTES = 3 << 20
 
 BUFFER = "input_audio_buffer"
-NOTHING = "the input audio buffer is empty; append audio first"
 # how a response ends -> its details
 ENDS: dict[str, Out | None] = {
     "completed": None,
@@ -55,8 +55,7 @@ ENDS: dict[str, Out | None] = {
 
 class Conversation:
     """Call `opened`, then `heard` for the session's events, and a method for each client event, as
-    they happen. All but `opened` and `heard` raise Refused. is_beta: the client speaks the beta of
-    the protocol."""
+    they happen. These raise Refused. is_beta: the client speaks the protocol's beta."""
 
     def __init__(
         self,
@@ -103,9 +102,10 @@ class Conversation:
         return pcm
 
     def committed(self, turn: int) -> None:
-        """The client has ended this turn, unless voice activity had and it was answered."""
+        """The client has ended this turn. Raises NothingToCommit if voice activity had, and it was
+        answered."""
         if turn <= self.turns.done:
-            raise c.Refused(NOTHING, "input_audio_buffer_commit_empty")
+            raise NothingToCommit
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 

@@ -116,7 +116,7 @@ class RealtimeServer(Service):
         if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
-        connection = Connection(socket, session, self.metrics)
+        connection = Connection(socket, session)
         before, session.reading = session.reading, connection.reading
         if before is not None:  # most often of a dead link that was not noticed yet
             before.cancel()
@@ -204,12 +204,10 @@ class Connection:
     pushes audio back; events that wait are bounded by the Journal.
     """
 
-    def __init__(self, socket: ClientSocket, session: ClientSession, metrics: Metrics) -> None:
+    def __init__(self, socket: ClientSocket, session: ClientSession) -> None:
         self._socket = socket
         self._session = session
-        self._metrics = metrics
         self._journal = session.journal
-        self._is_taking = False  # a message, which the client's pong may have to wait for
         self.reading = anyio.CancelScope()  # until the client comes back by another socket
 
     @property
@@ -220,8 +218,6 @@ class Connection:
         """Serve the session's events, of a new one from the first on. Returns whether the client
         said goodbye."""
         first, greeting = self._session.resume(resume) if resume else (0, None)
-        if resume:
-            self._metrics.resumed.inc()
         self._journal.attach(True)
         try:
             async with anyio.create_task_group() as group:
@@ -239,7 +235,6 @@ class Connection:
         with self.reading:
             # A client that sends faster than it is heard never lets the scope be cancelled.
             while self.is_newest:
-                self._is_taking = False
                 try:
                     message = await self._socket.recv()
                     await self._journal.room()
@@ -247,7 +242,6 @@ class Connection:
                     if closed.rcvd is not None:
                         return closed.rcvd.code in GOODBYES
                     return closed.sent is not None  # it broke the protocol; a cut link is no end
-                self._is_taking = True
                 await self._session.take(message)
         return False
 
@@ -280,7 +274,7 @@ class Connection:
             with anyio.move_on_after(PROBE_S):  # an idle client costs little
                 await anyio.sleep(EVERY_S)
                 await self._journal.more(self._journal.num_read)
-        self._metrics.slow_readers.inc()
+        self._session.metrics.slow_readers.inc()
         self._socket.transport.abort()
 
     async def _is_answered(self) -> bool:
@@ -294,7 +288,7 @@ class Connection:
             before, num_arrived = num_arrived, self._socket.num_arrived
             if num_arrived > before:
                 left_s = PATIENCE_S
-            elif not self._is_taking or self._journal.is_full:
+            elif self._session.taking is None or self._journal.is_full:
                 left_s -= EVERY_S
         return pinging.done()
 

@@ -21,7 +21,7 @@ import msgspec
 from streamer.core.description import TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import ServerEvent
-from streamer.net.realtime.conversation import NOTHING, Conversation
+from streamer.net.realtime.conversation import Conversation
 from streamer.net.service.admission import HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
@@ -72,11 +72,12 @@ class ClientSession:
         self.waiting = anyio.CancelScope()  # cancelled when the client has come back
         self._num_resumed = 0
         self._open = open_session
-        self._metrics = metrics
+        self.metrics = metrics
         self._num_messages = 0  # of the client, taken
         self._num_bytes = 0  # taken by streams that were replaced
-        # around the message that is being taken; cancelled if the session dies
-        self._taking: anyio.CancelScope | None = None
+        # around the message that is being taken, after which the client's pong may have to wait;
+        # cancelled if the session dies
+        self.taking: anyio.CancelScope | None = None
         self._stream: LiveSession | None = None
         self._ready = anyio.Event()  # the stream listens
         self._change = anyio.Event()  # other options are in force
@@ -106,8 +107,8 @@ class ClientSession:
                     await self._listen()
         finally:
             self.over.set()
-            if self._taking is not None:
-                self._taking.cancel()
+            if self.taking is not None:
+                self.taking.cancel()
 
     async def take(self, message: str | bytes) -> None:
         """Take one message; returns when its effect is in order. Waits while the session does.
@@ -115,12 +116,12 @@ class ClientSession:
         Call it for one message at a time. Cancelling the caller waits for the message's end."""
         if self.over.is_set():
             return
-        with anyio.CancelScope(shield=True) as self._taking:
+        with anyio.CancelScope(shield=True) as self.taking:
             await self._ready.wait()
             with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
                 self.send(await self._take(message))
                 self._num_messages += 1
-        self._taking = None
+        self.taking = None
 
     def send(self, events: list[ServerEvent]) -> None:
         if self.conversation.is_beta:
@@ -131,6 +132,7 @@ class ClientSession:
         """The client is back: the first event's number, and the event that says what was taken and
         what is lost."""
         self._num_resumed += 1
+        self.metrics.resumed.inc()
         journal, num_bytes = self.journal, asked.num_bytes
         wanted = journal.num_read if asked.event is None else asked.event
         first = max(journal.first, journal.num_sent if asked.event is None else wanted)
@@ -189,7 +191,7 @@ class ClientSession:
         last: TextDelta | None = None
         try:
             async for event in stream.events():
-                self._metrics.heard(event, last)
+                self.metrics.heard(event, last)
                 last = event if isinstance(event, TextDelta) else last
                 await self.journal.room()
                 self.send(self.conversation.heard(event))
@@ -207,7 +209,8 @@ class ClientSession:
         except c.Refused as refusal:
             why = refusal
         except NothingToCommit:
-            why = c.Refused(NOTHING, "input_audio_buffer_commit_empty")
+            text = "the input audio buffer is empty; append audio first"
+            why = c.Refused(text, "input_audio_buffer_commit_empty")
         except anyio.ClosedResourceError:  # draining: nothing more is heard
             if isinstance(event, c.BufferAppend | bytes):
                 return []
