@@ -9,7 +9,7 @@ import { Problem, clock, say, told } from "./words.js";
 
 const REFUSED = { 0: "unreachable", 400: "anew", 401: "wrong-key", 403: "origin", 404: "anew", 503: "full" };
 
-// The status by which a websocket was refused, 0 if nobody answered. A browser hides it; the same request without the
+// The status by which a websocket was refused, 0 if none came. A browser hides it; the same request without the
 // upgrade tells.
 async function statusOf(url, key) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};

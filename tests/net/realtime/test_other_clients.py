@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import venv
 
+import numpy as np
 import pytest
 import soundfile
 import soxr
@@ -14,10 +15,7 @@ from processes import ended
 from tls import certificate
 from wire import serving
 
-PACKAGES = (
-    *("livekit-plugins-openai>=1.8,<2", "openai-agents>=0.24,<0.30", "pipecat-ai>=1.14,<2"),
-    *("soundfile", "soxr"),
-)
+PACKAGES = ("livekit-plugins-openai>=1.8,<2", "openai-agents>=0.24,<0.30", "pipecat-ai>=1.14,<2")
 OF_NPM = ("openai@7.57.0", "openai-realtime-api@1.0.8", "ws@8")
 CACHE = ROOT / ".cache"
 SCRIPTS = SUPPORT / "other_clients"
@@ -45,30 +43,37 @@ def run(command, **environment):
 
 
 @pytest.fixture(scope="module")
-def python():
+def recording(tmp_path_factory):
+    """A sentence at 24 kHz, and silence after it."""
+    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
+    spoken = np.pad(soxr.resample(samples, rate, 24_000), (0, 36_000))
+    file = tmp_path_factory.mktemp("clients") / "speech.wav"
+    soundfile.write(file, spoken, 24_000, subtype="PCM_16")
+    return file
+
+
+@pytest.fixture(scope="module")
+def python(recording):
     """Runs a client in an environment with PACKAGES."""
     home = CACHE / "clients"
     if not home.exists():
         venv.create(home, with_pip=True)
     program = home / "bin" / "python"
     installed(home, program, "-m", "pip", "install", "--quiet", *PACKAGES)
-    return lambda name, server: run([program, SCRIPTS / f"{name}_client.py", server, SAMPLES[0]])
+    return lambda name, server: run([program, SCRIPTS / f"{name}_client.py", server, recording])
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """Runs a client with OF_NPM on a recording at 24 kHz."""
+def node(recording):
+    """Runs a client with OF_NPM."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     npm = ("npm", "install", "--silent", "--no-audit", "--no-fund", *OF_NPM)
     home = installed(CACHE / "npm", *npm)
-    file = tmp_path_factory.mktemp("npm") / "speech.wav"
-    samples, rate = soundfile.read(SAMPLES[0], dtype="float32")
-    soundfile.write(file, soxr.resample(samples, rate, 24_000), 24_000, subtype="PCM_16")
 
     def run_node(name, server, **environment):
         script = shutil.copy(SCRIPTS / f"{name}_client.mjs", home)  # beside its packages
-        return run(["node", script, server, file], **environment)
+        return run(["node", script, server, recording], **environment)
 
     return run_node
 

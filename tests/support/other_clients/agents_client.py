@@ -3,10 +3,8 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
-import numpy as np
-import soundfile
-import soxr
 from agents.realtime import RealtimeAgent, RealtimeRunner
 
 
@@ -14,13 +12,11 @@ async def main(url, recording):
     settings = {"modalities": ["text"], "turn_detection": {"type": "semantic_vad"}}
     agent = RealtimeAgent(name="a", instructions="be kind")
     runner = RealtimeRunner(agent, config={"model_settings": settings})
-    samples, rate = soundfile.read(recording, dtype="float32")
-    samples = np.concatenate([soxr.resample(samples, rate, 24_000), np.zeros(36_000)])
-    pcm = (samples * 32767).astype("<i2")
+    pcm = Path(recording).read_bytes()[44:]
     errors, text = [], ""
     async with await runner.run(model_config={"url": url, "api_key": "none"}) as session:
-        for at in range(0, len(pcm), 2_400):
-            await session.send_audio(pcm[at : at + 2_400].tobytes())
+        for at in range(0, len(pcm), 4_800):
+            await session.send_audio(pcm[at : at + 4_800])
         async for event in session:
             if event.type == "error":
                 errors.append(str(event.error))

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
-import numpy as np
-import soundfile
-import soxr
 from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
@@ -53,15 +51,13 @@ async def main(url, recording):
     sink = Sink()
     parts = [pair.user(), llm, sink, pair.assistant()]
     task = PipelineTask(Pipeline(parts), params=PipelineParams(audio_in_sample_rate=24_000))
-    samples, rate = soundfile.read(recording, dtype="float32")
-    samples = np.concatenate([soxr.resample(samples, rate, 24_000), np.zeros(36_000)])
-    pcm = (samples * 32767).astype("<i2")
+    pcm = Path(recording).read_bytes()[44:]
 
     async def speak():
         await task.queue_frames([LLMRunFrame()])
         empty = await asyncio.wait_for(sink.ended.get(), 60)
-        for at in range(0, len(pcm), 2_400):
-            await task.queue_frames([InputAudioRawFrame(pcm[at : at + 2_400].tobytes(), 24_000, 1)])
+        for at in range(0, len(pcm), 4_800):
+            await task.queue_frames([InputAudioRawFrame(pcm[at : at + 4_800], 24_000, 1)])
         text = await asyncio.wait_for(sink.ended.get(), 60)
         await task.queue_frames([EndFrame()])
         return {"texts": [text], "empty": [empty], "errors": sink.errors}
