@@ -73,7 +73,7 @@ async def describe_recording(
             nothing = Closed(0, (), 0.0, 0, has_speech=False, last_speech=None)
             found = [parts.describe(nothing, "no_speech", Counts())]
         described = [replace(one, file=audio.path, channel=channel, turn=0) for one in found]
-        return join_parts(audio.path, described, audio.warning, audio.cut is not None)
+        return join_parts(described, audio.warning, audio.cut is not None)
 
 
 async def _opened(source: Source, track: int | None) -> Audio:

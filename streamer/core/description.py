@@ -205,13 +205,14 @@ def for_voice(found: Description, reference: PitchReference) -> Description:
 
 
 def join_parts(
-    file: str, parts: Sequence[Description], warning: str | None = None, is_cut: bool = False
+    parts: Sequence[Description], warning: str | None = None, is_cut: bool = False
 ) -> Description:
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
     ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An
-    attribute is the level that most parts gave it, the earlier one where two are as frequent.
-    warning: of the file, such as one that is cut short.
+    attribute is the level that most parts gave it, the earlier one where two are as frequent; its
+    confidence is the mean over these parts, None where one of them has none. warning: of the file,
+    such as one that is cut short.
     """
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     told = [warning] if warning else []
@@ -222,19 +223,19 @@ def join_parts(
     if len(parts) == 1:
         return replace(parts[0], warning=warning, is_cut=is_cut)
     last = _last_spoken(parts)
-    begins = accumulate((p.audio_s for p in parts), initial=0.0)
-    counts = zip(*(astuple(p.counts) for p in parts), strict=True)
     attributes: dict[str, int | None] = {}
+    confidence: dict[str, float | None] = {}
     for name in last.attributes:
         said = [level for p in spoken if (level := p.attributes[name]) is not None]
-        attributes[name] = Counter(said).most_common(1)[0][0] if said else None
+        attributes[name] = level = Counter(said).most_common(1)[0][0] if said else None
+        chances = [(p.confidence or {}).get(name) for p in spoken if p.attributes[name] == level]
+        known = [chance for chance in chances if chance is not None]
+        confidence[name] = sum(known) / len(known) if len(known) == len(chances) > 0 else None
+    begins = accumulate((p.audio_s for p in parts), initial=0.0)
     return replace(
         last,
-        file=file,
-        channel=None,
-        turn=0,
         text=marks_of(last.language).gap.join(p.text for p in parts if p.text),
-        counts=Counts(*map(sum, counts)),
+        counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
         audio_s=sum(p.audio_s for p in parts),
         attributes=attributes,
         ids=tuple(i for p in parts for i in p.ids),
@@ -242,8 +243,7 @@ def join_parts(
         is_cut=is_cut,
         parts=tuple(replace(p, start_s=begin) for p, begin in zip(parts, begins, strict=False)),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
-        confidence=_join_confidence(spoken, attributes),
-        voice_pitch=None,
+        confidence=confidence if spoken and all(p.confidence for p in spoken) else None,
         curves=None,
     )
 
@@ -251,21 +251,6 @@ def join_parts(
 def _last_spoken(parts: Sequence[Description]) -> Description:
     """The last one that holds speech, or the last one."""
     return next((p for p in reversed(parts) if p.stop_reason != "no_speech"), parts[-1])
-
-
-def _join_confidence(
-    parts: Sequence[Description], attributes: Mapping[str, int | None]
-) -> dict[str, float | None] | None:
-    """Each attribute's mean confidence over the parts that name its joined level; None where one of
-    these has none."""
-    if not parts or any(part.confidence is None for part in parts):
-        return None
-    found: dict[str, float | None] = {}
-    for name, level in attributes.items():
-        told = [p.confidence[name] for p in parts if p.confidence and p.attributes[name] == level]
-        known = [p for p in told if p is not None]
-        found[name] = sum(known) / len(known) if known and len(known) == len(told) else None
-    return found
 
 
 def turn_warning(
