@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamer.audio.file import Source, open_audio
+from streamer.audio.file import Audio, Source, open_audio
 from streamer.config import ConfigError
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, OffsetFilter
 from streamer.core.audio.trim import NOTHING
@@ -52,27 +52,23 @@ def measure_intervals(
     A measure is None where speech is too short to tell: 200 ms of it are needed, and for a pitch
     200 ms of voice. Raises AudioError, and ValueError for an interval that ends before it begins.
     """
-    return measured_with_warning(source, intervals, channel, track)[0]
+    with open_audio(source, track) as audio:
+        return measures_in(audio, intervals, channel)
 
 
-def measured_with_warning(
-    source: Source,
-    intervals: Iterable[Interval | Sequence[float]],
-    channel: int | None = None,
-    track: int | None = None,
-) -> tuple[list[SpeechMeasures], str | None]:
-    """The same, and a line about the recording, or None."""
+def measures_in(
+    audio: Audio, intervals: Iterable[Interval | Sequence[float]], channel: int | None = None
+) -> list[SpeechMeasures]:
+    """The same of an open recording."""
     spans = [_span(each) for each in intervals]
     voice = TurnVoice(MOST_HELD_SAMPLES, silent=0)
     measurer = TurnMeasurer()
     offset = OffsetFilter()
     num = 0
-    with open_audio(source, track) as audio:
-        for samples in map(offset.push, chunks_of(audio, channel)):
-            num += len(samples)
-            measurer.push(*voice.hear(samples))
-            measurer.work()
-        warning = audio.warning
+    for samples in map(offset.push, chunks_of(audio, channel)):
+        num += len(samples)
+        measurer.push(*voice.hear(samples))
+        measurer.work()
     measurer.push(*voice.hear(NOTHING, is_last=True))
     frames = measurer.frames()
     begin_s, num_s = voice.begin / SAMPLE_RATE_HZ, num / SAMPLE_RATE_HZ
@@ -83,7 +79,7 @@ def measured_with_warning(
         if start < begin_s:  # sound without speech, of which only the length is known
             measures = replace(measures, audio_s=max(0.0, min(end, num_s) - start))
         found.append(measures)
-    return found, warning
+    return found
 
 
 def _span(interval: Interval | Sequence[float]) -> tuple[float, float]:
@@ -107,9 +103,14 @@ def read_intervals(path: str | Path) -> list[Interval]:
     if read is None:
         told = "give a file in .srt, .vtt, .TextGrid or whisper's .json"
         raise ConfigError(f"intervals {path}: {told}")
-    text = _text_of(path)
     try:
-        found = read(text)
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"intervals {path}: {error.strerror}") from None
+    # Praat writes UTF-16 by default where a text is not ASCII
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        found = read(data.decode(encoding, errors="replace").replace("\r\n", "\n"))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise ConfigError(f"intervals {path}: cannot be read as {path.suffix}") from None
     if not found:
@@ -119,17 +120,6 @@ def read_intervals(path: str | Path) -> list[Interval]:
     except ValueError as error:
         raise ConfigError(f"intervals {path}: {error}; mend it there") from None
     return found
-
-
-def _text_of(path: Path) -> str:
-    """Raises ConfigError."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"intervals {path}: {error.strerror}") from None
-    # Praat writes UTF-16 by default where a text is not ASCII
-    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    return data.decode(encoding, errors="replace").replace("\r\n", "\n")
 
 
 def _of_cues(text: str) -> list[Interval]:

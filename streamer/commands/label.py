@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streamer.audio.file import open_audio
 from streamer.audio.source import AudioError
 from streamer.commands.options import LabelOptions
 from streamer.commands.process import Failed, each_done, fail, interrupt, plain, recordings_of, tell
@@ -32,7 +33,7 @@ from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.extras import missing
-from streamer.intervals import Interval, measured_with_warning, read_intervals
+from streamer.intervals import Interval, measures_in, read_intervals
 from streamer.model.devices import num_cores
 from streamer.progress import Bar
 
@@ -207,7 +208,8 @@ def row_of(found: Description, made_with: str) -> Row:
 
 def rows_of_intervals(file: str, intervals: Sequence[Interval], made_with: str) -> list[Row]:
     """A row for each interval of a recording."""
-    measured, warning = measured_with_warning(file, intervals)
+    with open_audio(file) as audio:
+        measured, warning = measures_in(audio, intervals), audio.warning
     rows = []
     for number, (each, measures) in enumerate(zip(intervals, measured, strict=True)):
         row: Row = {"file": file, "start_s": each.start_s, "end_s": each.end_s}

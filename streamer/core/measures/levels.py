@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -113,12 +112,8 @@ AROUSAL = {
 MOST_PAUSES = 0.4  # that count for arousal
 
 
-class Spread(NamedTuple):
-    """A mixture of two logistic distributions: where the true value lies. Each field is [2]."""
-
-    places: Doubles
-    widths: Doubles
-    shares: Doubles
+# A mixture of two logistic distributions: places, widths and shares, [2] each.
+Spread = tuple[Doubles, Doubles, Doubles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +132,11 @@ class MeasureError:
         """value: as measured, on the attribute's axis; None gives the distribution of people."""
         if value is None:
             width = self.sd * math.sqrt(3) / math.pi
-            return Spread(np.full(2, self.centre), np.full(2, width), np.full(2, 0.5))
+            return np.full(2, self.centre), np.full(2, width), np.full(2, 0.5)
         shift = features @ self.shift + (value - self.centre) * (features @ self.slope)
         widths = np.exp(np.array([features @ self.narrow, features @ self.wide]))
         doubt = 1 / (1 + math.exp(-float(features @ self.doubt)))
-        places = np.array([value, value + shift])
-        return Spread(places, widths, np.array([1 - doubt, doubt]))
+        return np.array([value, value + shift]), widths, np.array([1 - doubt, doubt])
 
 
 @dataclass(frozen=True)
@@ -180,9 +174,9 @@ def level_weights(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> LevelW
 def opinion_of(found: SpeechMeasures) -> dict[str, float]:
     """attribute -> the exponent of a model's own chances beside the measures', 1 at most."""
     crowd = CROWD_OPINION * (found.crowd_db / 10) ** 2
-    exponents = {}
+    narrowed, exponents = float(features_of(found)[-1]), {}
     for name, clean in learnt().opinion.items():
-        more = NARROW_OPINION.get(name, 0.0) * _narrowed(found)
+        more = NARROW_OPINION.get(name, 0.0) * narrowed
         exponents[name] = min(1.0, clean + more + (0.0 if name == "rate" else crowd))
     return exponents
 
@@ -229,14 +223,11 @@ def features_of(found: SpeechMeasures) -> Doubles:
     clipping = min(1.0, math.sqrt(found.clipped_share / 0.05))
     is_unknown = float(found.snr_db is None)
     filled = 0.0 if found.dip_db is None else max(0.0, DEEP_DB - found.dip_db) / 10
-    return np.array([1.0, length, noise, is_unknown, clipping, filled, _narrowed(found)])
-
-
-def _narrowed(found: SpeechMeasures) -> float:
-    """From 0, of a microphone, to 1, of a telephone: how little there is outside its band."""
+    # from 0, of a microphone, to 1, of a telephone: how little there is outside its band
     wide, narrow = NARROW_DB
     outside_db = wide if found.outside_db is None else found.outside_db
-    return min(1.0, max(0.0, (wide - outside_db) / (wide - narrow)))
+    narrowed = min(1.0, max(0.0, (wide - outside_db) / (wide - narrow)))
+    return np.array([1.0, length, noise, is_unknown, clipping, filled, narrowed])
 
 
 def values_of(found: SpeechMeasures) -> dict[str, float]:
