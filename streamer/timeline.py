@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import os
+import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamer.config import ConfigError
 from streamer.core.description import Description
-from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.text.chinese import comma, told
 from streamer.core.timeline import Conversation, Span, Timeline, conversation
 from streamer.extras import missing
+from streamer.progress import clock
 
 
 def write_timeline(found: Description | Sequence[Description], path: str | Path) -> str | None:
@@ -38,8 +44,6 @@ def write_timeline(found: Description | Sequence[Description], path: str | Path)
     try:
         match path.suffix.lower():
             case ".png":
-                from streamer.timeline_plot import draw
-
                 left_out = draw(channels, new, str(call or ""))
             case ".vtt":
                 new.write_text(captions(channels), "utf-8")
@@ -90,7 +94,8 @@ def captions(channels: Sequence[Timeline]) -> str:
     for number, (turn, channel) in enumerate(sorted(turns, key=lambda pair: pair[0].start_s), 1):
         when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
         voice = f"<v channel {channel}>" if len(channels) > 1 else ""
-        lines = (" ".join(turn.text.split()), told_of(turn.measures, turn.language))
+        measured = main_measures(turn.measures, turn.language)
+        lines = " ".join(turn.text.split()), comma(turn.language).join(filter(None, measured))
         cue = html.escape("\n".join(filter(None, lines)), quote=False)
         cues.append(f"{number}\n{when}\n{voice}{cue}\n")
     return "\n".join(cues)
@@ -102,22 +107,17 @@ def _clock(seconds: float) -> str:
     return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
 
 
-def main_measures(m: SpeechMeasures) -> tuple[tuple[str, float | None], ...]:
-    """The most important measures, each with its form; those of an interval have no pauses."""
-    return (
+def main_measures(m: SpeechMeasures, language: str) -> list[str]:
+    """The most important measures in words, "" for an unknown one; the last one is of pauses."""
+    pauses = None if m.pause_share is None else 100 * m.pause_share
+    parts = (
         ("{:.1f} syllables/s", m.rate_syllables_per_s),
         ("{:.0f} Hz", m.pitch_median_hz),
         ("SD {:.1f} semitones", m.pitch_sd_semitones),
         ("{:.0f} dBFS", m.level_dbfs),
+        ("{:.0f} % pauses", pauses),
     )
-
-
-def told_of(m: SpeechMeasures, language: str) -> str:
-    """The most important measures in one line, without unknown ones."""
-    pauses = None if m.pause_share is None else 100 * m.pause_share
-    parts = (*main_measures(m), ("{:.0f} % pauses", pauses))
-    known = [told(language, form, value) for form, value in parts if value is not None]
-    return comma(language).join(known)
+    return ["" if value is None else told(language, form, value) for form, value in parts]
 
 
 def textgrid(channels: Sequence[Timeline], marks: Sequence[Span]) -> str:
@@ -167,3 +167,119 @@ def _intervals(spans: Sequence[Span], end: float) -> list[list[str]]:
         for begin, stop, text in found
         if begin < stop
     ]
+
+
+# Of a picture.
+PANELS_IN = {"pitch, Hz": 2.3, "level, dBFS": 1.3, "syllables/s": 1.3}
+LINE_IN = 0.2  # of the sentences
+MAX_CHANNELS = 8
+MAX_TURNS = 40  # with a sentence below
+LINE_WIDTH = 130  # letters of a line of text; a Chinese character is as wide as two
+LOWEST_DB = -70.0
+TICKS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)  # the first with at most 12 ticks
+TICKS_HZ = (60, 80, 100, 125, 150, 200, 250, 300, 400, 500)
+FAINT, PITCH, LEVEL, RATE, PAUSE = "#8a93a0", "#2563a8", "#3f8f86", "#c2632f", "#eceef1"
+STYLE = Path(__file__).with_name("timeline.mplstyle")
+CHINESE = (  # common fonts of Linux, macOS and Windows
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback"),
+    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei"),
+)
+NO_FONT = (
+    "no font here has the sentences' characters, so they are left out of the picture; install one, "
+    "such as Noto Sans CJK for Chinese, or take .vtt"
+)
+
+
+def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | None:
+    """Write a PNG: the channels, one below the other, and `between` below them. Returns a line if
+    sentences or channels had to be left out."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of weights
+    shown = channels[:MAX_CHANNELS]
+    chinese = chinese_fonts()
+    turns = [turn for each in shown for turn in each.turns]
+    has_font = bool(chinese) or all(turn.text.isascii() for turn in turns)
+    language = turns[0].language if turns and chinese else "en"
+    lines = [_lines(each.turns if has_font else (), language) for each in shown]
+    lines[-1] += [between] if between else []
+    heights_in = [*PANELS_IN.values()] * len(shown)
+    below_in = sum(0.8 + LINE_IN * len(each) for each in lines)
+    # a matplotlibrc in the working directory changes nothing
+    with matplotlib.rc_context(fname=STYLE), warnings.catch_warnings():
+        matplotlib.rcParams["font.family"] = ["DejaVu Sans", *chinese]  # the first has no Chinese
+        warnings.filterwarnings("ignore", "Glyph")  # of a file's name
+        figure = Figure((11, sum(heights_in) + below_in), layout="constrained")
+        axes = figure.subplots(len(heights_in), height_ratios=heights_in)
+        for i, each in enumerate(shown):
+            _channel(axes[3 * i : 3 * i + 3], each, lines[i], language)
+        figure.align_ylabels(axes)
+        figure.savefig(path, format="png", dpi=120, facecolor="white")
+    if len(channels) > len(shown):
+        return f"shows channels 0 to {len(shown) - 1} of {len(channels)}; take .json for all"
+    return None if has_font else NO_FONT
+
+
+def chinese_fonts() -> list[str]:
+    """The names of those that are here."""
+    from matplotlib import font_manager
+
+    known = font_manager.fontManager.get_font_names()
+    return [name for name in CHINESE if name in known]
+
+
+def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], language: str) -> None:
+    """A title, three panels (Axes of matplotlib), and the lines below."""
+    from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
+
+    title = Path(timeline.file).name.encode(errors="replace").decode()
+    if timeline.channel is not None:
+        title = told(language, "{}, channel {}", title, timeline.channel)
+    axes[0].set_title(title, loc="left")
+    total = join_measures([turn.measures for turn in timeline.turns])
+    if total is not None:
+        measured = comma(language).join(filter(None, main_measures(total, language)))
+        axes[0].set_title(measured, loc="right", color=FAINT, size=9)
+    length_s, curves = timeline.duration_s, timeline.curves
+    pauses = [(a, b) for a, b in curves.pauses_s if b - a > length_s / 1000]  # else under a pixel
+    tick_s = next((s for s in TICKS_S if length_s <= 12 * s), length_s / 12)
+    for ax, label in zip(axes, PANELS_IN, strict=True):
+        ax.set_ylabel(told(language, label))
+        ax.set_xlim(0, max(length_s, curves.step_s))
+        ax.xaxis.set_major_locator(MultipleLocator(tick_s))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda s, _: clock(s + 0.001)))
+        ax.tick_params(labelbottom=ax is axes[-1])
+        for pause in pauses:
+            ax.axvspan(*pause, color=PAUSE, lw=0, zorder=0)
+    axes[-1].set_xlabel("\n".join(lines), loc="left")
+    shown = curves.thinned(6_000)  # more points cannot be seen
+    at_s, voiced = (np.arange(len(shown)) + 0.5) * shown.step_s, shown.f0_hz > 0
+    f0_hz = shown.f0_hz[voiced]
+    low, high = (f0_hz.min(), f0_hz.max()) if len(f0_hz) else (100.0, 200.0)
+    spread = max(1.1, 2 * low / high) ** 0.5  # at least an octave: a flat voice looks flat
+    axes[0].set_yscale("log")
+    axes[0].yaxis.set_minor_locator(NullLocator())
+    axes[0].set_yticks(TICKS_HZ, [str(hz) for hz in TICKS_HZ])
+    axes[0].set_ylim(low / spread, high * spread)
+    axes[0].grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
+    axes[0].plot(at_s[voiced], f0_hz, ".", color=PITCH, ms=4.0, mew=0, zorder=3)
+    shown_db = np.maximum(shown.level_dbfs, LOWEST_DB)
+    axes[1].fill_between(at_s, LOWEST_DB, shown_db, color=LEVEL, alpha=0.5, lw=0, zorder=2)
+    axes[1].set_ylim(LOWEST_DB, max(-10.0, float(shown_db.max(initial=LOWEST_DB)) + 5))
+    rate_at_s, rates = zip(*curves.rates(), strict=True)
+    axes[2].plot(rate_at_s, np.array(rates, float), color=RATE, lw=1.6, zorder=3)
+    axes[2].set_ylim(0, max([8.0, *(1.1 * rate for rate in rates if rate is not None)]))
+    axes[2].grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
+
+
+def _lines(turns: Sequence[Any], language: str) -> list[str]:
+    """Those below: each turn's time and sentence."""
+    found = []
+    for turn in turns[:MAX_TURNS]:
+        text = f"{clock(turn.start_s)}  {turn.text or told(language, 'no speech')}"
+        found += textwrap.wrap(text, LINE_WIDTH if text.isascii() else LINE_WIDTH // 2)
+    if len(turns) > MAX_TURNS:
+        found.append(told(language, "... and {} more: .json has them all", len(turns) - MAX_TURNS))
+    return found

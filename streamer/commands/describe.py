@@ -234,8 +234,7 @@ def _show_intervals(take: Take, options: DescribeOptions, language: str) -> None
     table = []
     for each, found in pairs:
         cells = [f"{each.start_s:.2f}-{each.end_s:.2f} s"]
-        for form, value in main_measures(found):
-            cells.append(ABSENT if value is None else told(language, form, value))
+        cells += [cell or ABSENT for cell in main_measures(found, language)[:-1]]
         table.append([*cells, one_line(each.text)])
     put("\n".join(aligned(table)))
 

@@ -18,7 +18,7 @@ import streamer
 from streamer import write_timeline
 from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline_plot import chinese_fonts
+from streamer.timeline import chinese_fonts
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 
