@@ -70,12 +70,8 @@ class Thresholds(Struct, frozen=True, forbid_unknown_fields=True):
 class Prompt(Struct, frozen=True):
     """The text around the audio, special ids spelled."""
 
-    prefix: str = ""
-    suffix: str = ""
-
-    def filled(self, usual: Prompt) -> Prompt:
-        """With the ends of `usual` where it has none."""
-        return Prompt(self.prefix or usual.prefix, self.suffix or usual.suffix)
+    prefix: str = PREFIX
+    suffix: str = SUFFIX
 
 
 class Level(TypedDict):
@@ -150,25 +146,27 @@ def read_card(directory: Path) -> ModelCard:
 
 def card_of(raw: Any, name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError."""
-    card = msgspec.convert(raw, ModelCard)
-    prompt = card.prompt.filled(Prompt(PREFIX, SUFFIX))
-    first = replace(card, name=card.name or name, prompt=prompt)
-    languages = {key: _further(first, own, key) for key, own in card.languages.items()}
-    return replace(first, languages=languages)
+    first = msgspec.convert(raw, ModelCard)
+    first = replace(first, name=first.name or name)
+    further = {language: _further(first, raw, language) for language in first.languages}
+    return replace(first, languages=further)
 
 
-def _further(first: ModelCard, own: ModelCard, language: str) -> ModelCard:
+def _further(first: ModelCard, raw: Any, language: str) -> ModelCard:
     """The card of a further language, with the first one's values where it has none."""
-    prompt = own.prompt.filled(first.prompt)
-    if prompt.prefix != first.prompt.prefix:
+    own = raw["languages"][language]
+    shared = {name: raw[name] for name in ("max_turn_s", "gate") if name in raw}
+    prompt = {"prompt": raw.get("prompt", {}) | own.get("prompt", {})}
+    named = {"name": first.name, "language": language}
+    card = msgspec.convert(shared | own | prompt | named, ModelCard)
+    if card.prompt.prefix != first.prompt.prefix:
         why = "audio is prefilled before the language is known"
         raise ValueError(f"language {language} has another prompt before the audio; {why}")
-    levels, others = ({n: len(of) for n, of in c.attributes.items()} for c in (own, first))
+    levels, others = ({n: len(of) for n, of in c.attributes.items()} for c in (card, first))
     if levels != others:
         told = f"has other attributes or levels than {first.language}"
         raise ValueError(f"language {language} {told}")
-    shared = {"name": first.name, "max_turn_s": first.max_turn_s}
-    return replace(own, language=language, prompt=prompt, gate=own.gate or first.gate, **shared)
+    return card
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any], language: str = "") -> None:

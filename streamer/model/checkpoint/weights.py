@@ -55,9 +55,7 @@ def load_arrays(directory: Path) -> dict[str, NDArray[Any]]:
     for file in weight_files(directory):
         with reading(file):
             tensors = deserialize(file.read_bytes())
-        tensors.reverse()
-        while tensors:  # each goes when its numbers are there
-            name, tensor = tensors.pop()
+        for name, tensor in tensors:
             if known := wanted_name(name):
                 data = tensor["data"]
                 if tensor["dtype"] == "BF16":  # the upper half of a float32

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from streamer.cli import main
 from streamer.describer import Describer
 from streamer.extras.large import engine as kernel
-from streamer.extras.large.engine import pack
-from streamer.extras.large.prepared import Prepared
+from streamer.extras.large.engine import Prepared, pack
 from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.layout import BITS, shapes_of, weight_bytes
 from streamer.model.checkpoint.weights import ModelError, ModelWarning
@@ -184,7 +183,7 @@ def test_of_a_run_that_is_killed_nothing_is_used_and_nothing_stays(model, home):
     prepared = prepared_of(model)
     killed = """import os, sys
 from pathlib import Path
-from streamer.extras.large.prepared import Prepared
+from streamer.extras.large.engine import Prepared
 from streamer.model.checkpoint.layout import shapes_of
 model = Path(sys.argv[1])
 Prepared(model, shapes_of(model), "int8").write(lambda done, total: done < 3 or os.abort())"""
