@@ -165,29 +165,27 @@ def shapes_of(directory: Path) -> Shapes:
         config = json.loads(file.read_text("utf-8"), object_pairs_hook=without_null)
         release = msgspec.convert(config, _Release)
         shapes = msgspec.convert(release.thinker_config or config, Shapes)
-        _check(shapes.text, shapes.audio, shapes.audio_id)
+        for fault in _faults(shapes.text, shapes.audio, shapes.audio_id):
+            raise ValueError(fault)
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
     return shapes
 
 
-def _check(text: TextShape, audio: AudioShape, audio_id: int) -> None:
-    """Raise ValueError for sizes that fit no such model, or not our log-mel."""
+def _faults(text: TextShape, audio: AudioShape, audio_id: int) -> Iterator[str]:
+    """Why sizes fit no such model, or not our log-mel."""
     if text.heads % text.kv_heads or text.head_dim % 2 or text.head_dim < 2:
-        why = f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
-    elif audio.width % (2 * audio.heads):
-        why = f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
-    elif audio.output != text.hidden:
+        yield f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
+    if audio.width % (2 * audio.heads):
+        yield f"an audio tower of width {audio.width} cannot have {audio.heads} heads"
+    if audio.output != text.hidden:
         taken = f"the language model takes {text.hidden}"
-        why = f"the audio tower gives {audio.output} numbers, {taken}"
-    elif (audio.num_mels, audio.n_window) != (128, 100):
+        yield f"the audio tower gives {audio.output} numbers, {taken}"
+    if (audio.num_mels, audio.n_window) != (128, 100):
         found = f"{audio.num_mels} mels and n_window {audio.n_window}"
-        why = f"{found}: only the published 128 mels and n_window 100 are supported"
-    elif audio_id >= text.vocab:
-        why = f"the audio placeholder {audio_id} is none of the {text.vocab} ids"
-    else:
-        return
-    raise ValueError(why)
+        yield f"{found}: only the published 128 mels and n_window 100 are supported"
+    if audio_id >= text.vocab:
+        yield f"the audio placeholder {audio_id} is none of the {text.vocab} ids"
 
 
 MIXED = "config and weights belong to different models"

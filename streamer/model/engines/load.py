@@ -143,12 +143,11 @@ class TextModel:
         for first, embeds in audio:
             x[first : first + len(embeds)] = embeds
         x = self.forward(x, spans, slots)
-        wanted = [slice(s.first + s.n - s.num_logits, s.first + s.n) for s in spans if s.num_logits]
+        ends = [(span.first + span.n, span.num_logits) for span in spans]
+        wanted = [row for end, num in ends for row in range(end - num, end)]
         if not wanted:
             return np.empty((0, 0), np.float32)
-        # [:1] of one row or a gather of many: the head is the widest product.
-        x = x[wanted[0]] if len(wanted) == 1 else torch.cat([x[rows] for rows in wanted])
-        return self._linear(self._rms(x, self.norm), self.head).float().cpu().numpy()
+        return self._linear(self._rms(x[wanted], self.norm), self.head).float().cpu().numpy()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N,
@@ -176,8 +175,7 @@ class TextModel:
                 keys[:, there], values[:, there] = k[here].transpose(0, 1), v[here].transpose(0, 1)
                 read = slice(0, there.stop)
                 attended.append(self._attend(q[here], keys[:, read], values[:, read], mask))
-            both = attended[0] if len(attended) == 1 else torch.cat(attended)
-            x = x + self._linear(both, layer["out"])
+            x = x + self._linear(torch.cat(attended), layer["out"])
             mixed = self._linear(self._rms(x, layer["norm_mlp"]), layer["gate_up"])
             gate, up = mixed.chunk(2, dim=-1)
             x = x + self._linear(F.silu(gate) * up, layer["down"])
@@ -230,17 +228,15 @@ class StableText(TextModel):
             is_alone = len(rows) == 1 < self.rows_at_once
             product = F.linear(rows.repeat(2, 1) if is_alone else rows, weight, bias)
             parts.append(product[: len(rows)])
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return torch.cat(parts)
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Each position as if it were the last."""
-        attend, first = super()._attend, keys.shape[1] - len(q) + 1
-        return torch.cat(
-            [
-                attend(one, keys[:, : first + i], values[:, : first + i], None)
-                for i, one in enumerate(q[:, None])
-            ]
-        )
+        attended = []
+        for i, one in enumerate(q[:, None]):
+            seen = slice(0, keys.shape[1] - len(q) + 1 + i)
+            attended.append(super()._attend(one, keys[:, seen], values[:, seen], None))
+        return torch.cat(attended)
 
 
 @torch.inference_mode()

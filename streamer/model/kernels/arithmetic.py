@@ -83,66 +83,50 @@ def _load(b: ir.IRBuilder, pointer: ir.Value, kind: ir.Type = _VECTOR) -> ir.Val
     return b.fpext(found, _VECTOR) if kind is _HALVES else found
 
 
-def make_tile(most_rows: int, panels: int) -> Any:
-    """A kernel part: y[rows, panels * PANEL] += x[rows, K] @ w[K, panels * PANEL], the sums held in
-    registers; rows: 1 to `most_rows`.
+@intrinsic
+def tile(_context, _rows, x, _x_at, _x_step, w, _w_at, _w_step, y, _y_at, _y_step, _k):
+    """y[rows, PANEL] += x[rows, k] @ w[k, PANEL], the sums held in registers; rows: 1 to MOST_ROWS.
 
-    tile(rows, x, x_at, x_step, w, w_at, w_step, w_next, y, y_at, y_step, K): flat arrays, where to
-    begin, elements from one row (of w: one k) to the next; w_next: from one panel to the next. w is
-    float32, or uint16 that holds float16.
+    Flat arrays, where to begin, elements from one row (of w: one k) to the next. w is float32, or
+    uint16 that holds float16.
     """
+    n = types.intp
 
-    @intrinsic
-    def tile(_context, _rows, x, _x_at, _x_step, w, _w_at, _w_step, _w_next, y, _y_at, _y_step, _k):
-        n = types.intp
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        given = signature.args
+        begins = [begin_of(context, b, given[i], *values[i : i + 2]) for i in (1, 4, 7)]
+        steps = [values[i] for i in (3, 6, 9, 10)]
+        kind = _HALVES if given[4].dtype == types.uint16 else _VECTOR
+        done = b.append_basic_block()
+        choice = b.switch(values[0], done)
+        for rows in range(1, MOST_ROWS + 1):
+            here = b.append_basic_block()
+            choice.add_case(values[0].type(rows), here)
+            b.position_at_end(here)
+            _emit_tile(b, begins, steps, kind, rows)
+            b.branch(done)
+        b.position_at_end(done)
+        return context.get_dummy_value()
 
-        def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-            given = signature.args
-            begins = [begin_of(context, b, given[i], *values[i : i + 2]) for i in (1, 4, 8)]
-            steps = [values[i] for i in (3, 6, 7, 10, 11)]
-            kind = _HALVES if given[4].dtype == types.uint16 else _VECTOR
-            done = b.append_basic_block()
-            choice = b.switch(values[0], done)
-            for rows in range(1, most_rows + 1):
-                here = b.append_basic_block()
-                choice.add_case(values[0].type(rows), here)
-                b.position_at_end(here)
-                _emit_tile(b, begins, steps, kind, rows, panels)
-                b.branch(done)
-            b.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(n, x, n, n, w, n, n, n, y, n, n, n), codegen
-
-    return tile
+    return types.void(n, x, n, n, w, n, n, y, n, n, n), codegen
 
 
-def _emit_tile(
-    b: ir.IRBuilder, begins: Any, steps: Any, kind: ir.VectorType, rows: int, panels: int
-) -> None:
+def _emit_tile(b: ir.IRBuilder, begins: Any, steps: Any, kind: ir.VectorType, rows: int) -> None:
     """begins: where x, w and y begin; kind: a panel's weights as they lie."""
-    x_step, w_step, w_next, y_step, count = steps
-    number = count.type
-
-    def starts(begin: ir.Value, step: ir.Value, num: int) -> list[ir.Value]:
-        return [b.gep(begin, [b.mul(step, number(i))]) for i in range(num)]
-
-    rows_of_x, weights = starts(begins[0], x_step, rows), starts(begins[1], w_next, panels)
-    cells = [
-        b.bitcast(cell, _VECTOR.as_pointer())
-        for row in starts(begins[2], y_step, rows)
-        for cell in starts(row, number(PANEL), panels)
-    ]
+    (x, weights, y), (x_step, w_step, y_step, count) = begins, steps
+    number, fma = count.type, fma_function(b, _VECTOR)
+    rows_of_x, cells = (
+        [b.gep(begin, [b.mul(step, number(m))]) for m in range(rows)]
+        for begin, step in ((x, x_step), (y, y_step))
+    )
+    cells = [b.bitcast(cell, _VECTOR.as_pointer()) for cell in cells]
     # LLVM keeps them in registers
     sums = [cgutils.alloca_once_value(b, b.load(cell, align=4)) for cell in cells]
-    fma = fma_function(b, _VECTOR)
     with cgutils.for_range(b, count, intp=number) as loop:
-        step = b.mul(loop.index, w_step)
-        near = [_load(b, b.gep(start, [step]), kind) for start in weights]
-        for m, row in enumerate(rows_of_x):
-            x = splat(b, b.load(b.gep(row, [loop.index])), _VECTOR)
-            for total, weight in zip(sums[m * panels :], near, strict=False):
-                b.store(b.call(fma, [x, weight, b.load(total)]), total)
+        weight = _load(b, b.gep(weights, [b.mul(loop.index, w_step)]), kind)
+        for row, total in zip(rows_of_x, sums, strict=True):
+            here = splat(b, b.load(b.gep(row, [loop.index])), _VECTOR)
+            b.store(b.call(fma, [here, weight, b.load(total)]), total)
     for total, cell in zip(sums, cells, strict=True):
         b.store(b.load(total), cell, align=4)
 
@@ -235,19 +219,13 @@ def spread(vector, out, rows, width):
             to[i] = vector[i]
 
 
-_tile, _pair = make_tile(MOST_ROWS, 1), make_tile(1, 2)
-
-
 @compiled
 def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels):
     """y[rows, panels * PANEL] += x[rows, depth] @ w, each panel for all rows while it is near."""
-    pairs = panels - panels % 2 if rows == 1 else 0
-    for p in range(0, pairs, 2):  # two panels at once: their sums hide the latency of one
-        _pair(1, x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
-    for p in range(pairs, panels):
+    for p in range(panels):
         for m in range(0, rows, MOST_ROWS):
             some, w_p, y_at = min(MOST_ROWS, rows - m), w_at + p * w_next, m * y_step + p * PANEL
-            _tile(some, x, m * x_step, x_step, w, w_p, w_step, 0, y, y_at, y_step, depth)
+            tile(some, x, m * x_step, x_step, w, w_p, w_step, y, y_at, y_step, depth)
 
 
 @part
