@@ -20,8 +20,7 @@ from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card
-from streamer.model.checkpoint.layout import check_layout, shapes_of
-from streamer.model.checkpoint.weights import ModelError, fingerprint_of
+from streamer.model.checkpoint.weights import ModelError, check_layout, fingerprint_of, shapes_of
 from streamer.model.devices import devices
 from streamer.model.kernels.library import USUAL, KernelError, kernel, kernel_directory
 from streamer.model.thinker import resolve, runs_compiled

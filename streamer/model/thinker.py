@@ -24,9 +24,17 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.extras import load as load_extra
 from streamer.extras import missing
 from streamer.model.checkpoint.card import FILE, ModelCard, read_card
-from streamer.model.checkpoint.layout import BITS, Shapes, check_layout, check_memory, shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
-from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, load_arrays
+from streamer.model.checkpoint.weights import (
+    ModelError,
+    ModelWarning,
+    Shapes,
+    Told,
+    check_layout,
+    load_arrays,
+    shapes_of,
+)
+from streamer.model.devices import BITS, check_memory
 from streamer.model.engines.engine import Engine, FastText, FastTower, Text, Tower
 from streamer.model.kernels.library import KernelError
 

@@ -20,7 +20,7 @@ from pipelines.embedded.prompted import Prompted, logits
 from pipelines.embedded.rate_fit import is_apart
 from pipelines.embedded.sentences import no_speech
 from streamer.core.measures.density import WEIGHTS
-from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.weights import check_layout
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import load
 

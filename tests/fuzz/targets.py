@@ -31,8 +31,7 @@ from streamer.core.link import wire
 from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.layout import entries
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, entries
 from streamer.net.link.server import Broken, ServedTurn, VerifierModel
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.realtime import client_events as c

@@ -40,9 +40,16 @@ from torch import Tensor
 
 from streamer.extras.large.layers import APART, PHASES, SPARE, feed, times
 from streamer.extras.large.tile import COLUMNS, LINE
-from streamer.model.checkpoint.layout import EMBEDDING, Shapes, TextShape, bits_of, weight_bytes
-from streamer.model.checkpoint.weights import ModelError, ModelWarning, Told, fingerprint_of
-from streamer.model.devices import num_cores
+from streamer.model.checkpoint.weights import (
+    EMBEDDING,
+    ModelError,
+    ModelWarning,
+    Shapes,
+    TextShape,
+    Told,
+    fingerprint_of,
+)
+from streamer.model.devices import bits_of, num_cores, weight_bytes
 from streamer.model.engines.engine import KVSlots, Span, Text, Tower, arrays_of, compiled_slots
 from streamer.model.engines.load import AudioTower, Tensors, TextModel
 from streamer.model.kernels.library import PANEL

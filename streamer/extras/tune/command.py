@@ -16,10 +16,9 @@ from streamer.core.measures.levels import NUM_LEVELS
 from streamer.extras import missing
 from streamer.extras.tune import TuneOptions
 from streamer.extras.tune.data import files_in, speakers, split, turns_of
-from streamer.model.checkpoint import layout
 from streamer.model.checkpoint.card import ModelCard, read_card, replace_text
-from streamer.model.checkpoint.layout import Shapes
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, Shapes, check_layout, shapes_of
+from streamer.model.devices import check_memory
 from streamer.model.thinker import resolve
 
 
@@ -45,7 +44,7 @@ def run(options: TuneOptions) -> int:
     who, base, out = speakers(options.speakers), base_of(options.cloud), Path(options.out)
     check_device(options.device)
     if options.device == "cpu":  # a step may still need more
-        layout.check_memory(base.directory, base.shapes, "fast", 0)
+        check_memory(base.directory, base.shapes, "fast", 0)
     if out.exists():
         raise Failed(f"{out} exists; name a directory that does not, or remove it")
     files = files_in(options.files)
@@ -91,5 +90,5 @@ def base_of(spec: str) -> Base:
             told = f"its card has {len(levels)} levels of {name}, recordings are labelled in"
             way = "change its phrases, or leave them out of its card"
             raise ModelError(directory, f"{told} {NUM_LEVELS[name]}; {way}")
-    shapes = layout.shapes_of(directory)
-    return Base(directory, shapes, card, words, layout.check_layout(directory, shapes)[0])
+    shapes = shapes_of(directory)
+    return Base(directory, shapes, card, words, check_layout(directory, shapes)[0])

@@ -20,8 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.layout import Id
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import Id, ModelError
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 # The pattern that splits a text; merges stay within its parts. Other patterns are refused, since

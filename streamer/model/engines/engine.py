@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.checkpoint.layout import EMBEDDING, ZEROS, AudioShape, TextShape
+from streamer.model.checkpoint.weights import EMBEDDING, ZEROS, AudioShape, TextShape
 from streamer.model.kernels.library import BLOCK, KEEPS_HALVES, PANEL, QUERIES, kernel
 
 

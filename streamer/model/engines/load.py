@@ -23,8 +23,17 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
-from streamer.model.checkpoint.layout import EMBEDDING, AudioShape, Shapes, TextShape, entries
-from streamer.model.checkpoint.weights import ModelError, Told, check_finite, reading
+from streamer.model.checkpoint.weights import (
+    EMBEDDING,
+    AudioShape,
+    ModelError,
+    Shapes,
+    TextShape,
+    Told,
+    check_finite,
+    entries,
+    reading,
+)
 from streamer.model.engines.engine import (
     Audio,
     Floats,

@@ -17,8 +17,8 @@ from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import BEGIN, SentenceForm, marks_of
 from streamer.core.rules.settings import LOOP_COUNT, UNITS_PER_NAT, Rules, loop_suspected, stop
 from streamer.model.checkpoint.card import card_of, read_card
-from streamer.model.checkpoint.layout import shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 
 RULES = Rules()

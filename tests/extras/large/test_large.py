@@ -14,9 +14,9 @@ from streamer.cli import main
 from streamer.describer import Describer
 from streamer.extras.large import engine as kernel
 from streamer.extras.large.engine import Prepared, pack
-from streamer.model.checkpoint import layout
-from streamer.model.checkpoint.layout import BITS, shapes_of, weight_bytes
-from streamer.model.checkpoint.weights import ModelError, ModelWarning
+from streamer.model import devices
+from streamer.model.checkpoint.weights import ModelError, ModelWarning, shapes_of
+from streamer.model.devices import BITS, weight_bytes
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load
 
@@ -184,7 +184,7 @@ def test_of_a_run_that_is_killed_nothing_is_used_and_nothing_stays(model, home):
     killed = """import os, sys
 from pathlib import Path
 from streamer.extras.large.engine import Prepared
-from streamer.model.checkpoint.layout import shapes_of
+from streamer.model.checkpoint.weights import shapes_of
 model = Path(sys.argv[1])
 Prepared(model, shapes_of(model), "int8").write(lambda done, total: done < 3 or os.abort())"""
     assert subprocess.run([sys.executable, "-c", killed, str(model)]).returncode < 0
@@ -198,8 +198,8 @@ Prepared(model, shapes_of(model), "int8").write(lambda done, total: done < 3 or 
 
 def test_too_little_memory_is_told(model, monkeypatch):
     shapes = shapes_of(model)
-    needed = weight_bytes(shapes, "fast") * layout.PEAK
-    monkeypatch.setattr(layout, "free_bytes", lambda: needed)
-    layout.check_memory(model, shapes, "fast", 0)
+    needed = weight_bytes(shapes, "fast") * devices.PEAK
+    monkeypatch.setattr(devices, "free_bytes", lambda: needed)
+    devices.check_memory(model, shapes, "fast", 0)
     with pytest.raises(ModelError, match=r"are needed, .* GB are free; take a machine with more"):
-        layout.check_memory(model, shapes, "fast", 1)
+        devices.check_memory(model, shapes, "fast", 1)

@@ -26,7 +26,7 @@ from streamer.extras.tune.learn import IGNORED, Training, collated, examples_of,
 from streamer.extras.tune.learn import adapted as adapted_model
 from streamer.extras.tune.result import merge
 from streamer.model.checkpoint.card import read_card
-from streamer.model.checkpoint.layout import check_layout, shapes_of
+from streamer.model.checkpoint.weights import check_layout, shapes_of
 from streamer.model.engines.engine import Row
 from streamer.model.offline import items_of
 from streamer.model.scheduler import drive

@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamer.model.checkpoint.layout import shapes_of
-from streamer.model.checkpoint.weights import ModelError, wanted_name
+from streamer.model.checkpoint.weights import ModelError, shapes_of, wanted_name
 from streamer.model.engines.load import load_stock
 from streamer.model.thinker import EMBEDDED, load
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.model.audio.mel import num_embeddings
-from streamer.model.checkpoint.layout import AudioShape, TextShape, expected
+from streamer.model.checkpoint.weights import AudioShape, TextShape, expected
 from streamer.model.engines.engine import Engine, FastText, FastTower, Row
 from streamer.model.engines.load import AudioTower, StableText, TextModel
 

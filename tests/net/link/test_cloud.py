@@ -31,8 +31,8 @@ from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.model.checkpoint.layout import shapes_of
 from streamer.model.checkpoint.tokenizer import Tokenizer
+from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.stages.events import TurnFailed
