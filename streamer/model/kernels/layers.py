@@ -178,49 +178,42 @@ def work_numbers(dim):
 
 
 @part
-def attend_rows(queries, step, rows, start, seen, at, sizes, cache, out, out_step, work):
-    """Attention of rows [dim] that lie `step` apart over key head `at` of all slots'. start:
-    position of the first one, with which queries and out begin."""
-    _, _, dim, length = sizes
-    keys, values = cache
-    wide, panel = padded_to_panels(dim), np.int64(PANEL)
-    sums = work[len(work) // work_numbers(dim) * BLOCK :]
-    for begin in range(0, rows, QUERIES):
-        n = min(QUERIES, rows - begin)
-        x, here = queries[begin * step :], start + begin
-        end = seen if seen else here + n
-        sums[: n * (wide + PANEL)] = 0
-        for block in range(0, end, BLOCK):
-            depth = min(BLOCK, end - block)
-            padded, first = padded_to_panels(depth), at * length + block
-            num = padded // PANEL
-            work[: n * padded] = 0
-            multiply(x, step, keys, first * dim, panel, dim * PANEL, work, padded, n, dim, num)
-            soften(work, padded, n, here - block, seen - block if seen else 0, sums, wide)
-            y_step, num = wide + PANEL, wide // PANEL
-            multiply(work, padded, values, first * wide, wide, panel, sums, y_step, n, depth, num)
-        for m in range(n):
-            own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
-            to = out[(begin + m) * out_step : (begin + m) * out_step + dim]
-            scale = f4(1) / own[wide]
-            for j in range(dim):
-                to[j] = own[j] * scale
-
-
-@part
 def attend_head(qkv, step, start, rows, seen, at, sizes, cache, out, out_step, work):
-    """Packed rows' query heads over their key head `at`. start: position of the first one, with
-    whose first head qkv and out begin.
+    """Packed rows' query heads over their key head, `at` of all slots'. start: position of the
+    first one, with whose first head qkv and out begin.
 
     One row has its heads beside each other: all read the keys at once.
     """
-    group, dim, at_once = sizes[0] // sizes[1], sizes[2], 1
+    heads, kv_heads, dim, length = sizes
+    keys, values = cache
+    wide, panel = padded_to_panels(dim), np.int64(PANEL)
+    sums = work[len(work) // work_numbers(dim) * BLOCK :]
+    group, at_once = heads // kv_heads, 1
     if rows == 1:
         at_once, rows, step, out_step = group, group, dim, dim
         seen = seen if seen else start + 1
     for g in range(0, group, at_once):
-        own, to = qkv[g * dim :], out[g * dim :]
-        attend_rows(own, step, rows, start, seen, at, sizes, cache, to, out_step, work)
+        for begin in range(0, rows, QUERIES):
+            n = min(QUERIES, rows - begin)
+            x, here = qkv[g * dim + begin * step :], start + begin
+            end = seen if seen else here + n
+            sums[: n * (wide + PANEL)] = 0
+            for block in range(0, end, BLOCK):
+                depth = min(BLOCK, end - block)
+                padded, first = padded_to_panels(depth), at * length + block
+                num = padded // PANEL
+                work[: n * padded] = 0
+                multiply(x, step, keys, first * dim, panel, dim * PANEL, work, padded, n, dim, num)
+                soften(work, padded, n, here - block, seen - block if seen else 0, sums, wide)
+                wider, num = wide + PANEL, wide // PANEL
+                multiply(
+                    work, padded, values, first * wide, wide, panel, sums, wider, n, depth, num
+                )
+            for m in range(n):
+                own = sums[m * (wide + PANEL) : (m + 1) * (wide + PANEL)]
+                to_at, scale = g * dim + (begin + m) * out_step, f4(1) / own[wide]
+                for j in range(dim):
+                    out[to_at + j] = own[j] * scale
 
 
 @compiled
@@ -282,32 +275,6 @@ def run_text(
 
 
 @part
-def tower_layer(x, rows, spans, sizes, weights, vectors, cache, work):
-    """A layer over x [rows, padded width], in place; each position sees all."""
-    heads, width, ffn = sizes[1], sizes[2], sizes[3]
-    a, b, own = work
-    wide, both, inner = padded_to_panels(width), padded_to_panels(3 * width), padded_to_panels(ffn)
-    few = heads, heads, width // heads, padded_to_panels(rows)
-    centre(x, vectors, a, rows, width, wide)
-    vectors = vectors[2 * wide :]
-    spread(vectors, b, rows, both)
-    at = product(a, wide, weights, rows - rows, b, rows, width, both)
-    store(b, both, spans, few, cache)
-    attend(b, both, spans, rows, few, cache, a, width, own)
-    vectors = vectors[both:]
-    add(x, vectors, rows, wide)
-    at = product(a, width, weights, at, x, rows, width, wide)
-    vectors = vectors[wide:]
-    centre(x, vectors, a, rows, width, wide)
-    vectors = vectors[2 * wide :]
-    spread(vectors, b, rows, inner)
-    at = product(a, wide, weights, at, b, rows, width, inner)
-    gelu(b, rows * inner)
-    add(x, vectors[inner:], rows, wide)
-    product(b, inner, weights, at, x, rows, ffn, wide)
-
-
-@part
 def run_tower(
     frames, spans, sizes, outer, weights, vectors, ends, places, hidden, keys, values, x, a, b, c, y
 ):
@@ -319,8 +286,8 @@ def run_tower(
     layers. places: sinusoids [positions, padded width], flat. keys and values of one layer. a, b,
     c: see `run_text`.
     """
-    width, mels, columns = sizes[2], sizes[4], padded_to_panels(sizes[5])
-    wide = padded_to_panels(width)
+    heads, width, ffn, mels = sizes[1], sizes[2], sizes[3], sizes[4]
+    wide, both, inner = padded_to_panels(width), padded_to_panels(3 * width), padded_to_panels(ffn)
     count, rows = len(frames) // mels - 2, len(x) // wide
     spread(ends, hidden[wide:], count, wide)
     at = product(frames, mels, outer, rows - rows, hidden[wide:], count, 3 * mels, wide)
@@ -331,9 +298,27 @@ def run_tower(
     gelu(x, rows * wide)
     for i in range(rows * wide):
         x[i] += places[i]
+    few = heads, heads, width // heads, padded_to_panels(rows)
     for i in range(sizes[0]):
-        tower_layer(x, rows, spans, sizes, weights[i], vectors[i], (keys, values), (a, b, c))
-    num = rows // 2  # two positions become one embedding
+        own, shifts = weights[i], vectors[i]
+        centre(x, shifts, a, rows, width, wide)
+        shifts = shifts[2 * wide :]
+        spread(shifts, b, rows, both)
+        done = product(a, wide, own, rows - rows, b, rows, width, both)
+        store(b, both, spans, few, (keys, values))
+        attend(b, both, spans, rows, few, (keys, values), a, width, c)
+        shifts = shifts[both:]
+        add(x, shifts, rows, wide)
+        done = product(a, width, own, done, x, rows, width, wide)
+        shifts = shifts[wide:]
+        centre(x, shifts, a, rows, width, wide)
+        shifts = shifts[2 * wide :]
+        spread(shifts, b, rows, inner)
+        done = product(a, wide, own, done, b, rows, width, inner)
+        gelu(b, rows * inner)
+        add(x, shifts[inner:], rows, wide)
+        product(b, inner, own, done, x, rows, ffn, wide)
+    num, columns = rows // 2, padded_to_panels(sizes[5])  # two positions become one embedding
     for m in range(num):
         for i in range(wide):
             x[m * wide + i] = (x[2 * m * wide + i] + x[(2 * m + 1) * wide + i]) * f4(0.5)
