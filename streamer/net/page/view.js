@@ -128,7 +128,7 @@ const ROWS = {
   arousal: { attribute: "arousal", unit: "" }, // it has no number
 };
 const ROW = `<span class="name"></span><span class="figure"><b></b> <span class="unit"></span><small></small></span>
-  <span class="word"></span><div class="gauge" aria-hidden="true"><i></i><s></s></div>`;
+  <span class="word"></span><div class="gauge" aria-hidden="true"></div>`;
 
 for (const { attribute, unit } of Object.values(ROWS)) {
   const row = document.createElement("li");
@@ -173,6 +173,6 @@ function drawList(levels, measures, isNow) {
     if (usually !== null) gauge.style.setProperty("--usual", shareOf(name, usually));
     // of a level without a number: the middle of its part
     const place = level === null ? 0 : (level + 0.5) / levelNames[attribute].length;
-    gauge.style.setProperty("--now", value === null ? place : shareOf(name, value));
+    gauge.style.setProperty("--share", value === null ? place : shareOf(name, value));
   }
 }
