@@ -25,7 +25,6 @@ from streamer.net.realtime.conversation import Conversation
 from streamer.net.service.admission import HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
-from streamer.stages.ports import quietly
 from streamer.stages.stream import LiveSession
 
 DRAIN_POLL_S = 0.02
@@ -80,8 +79,8 @@ class ClientSession:
         self.taking: anyio.CancelScope | None = None
         self._stream: LiveSession | None = None
         self._ready = anyio.Event()  # the stream listens
-        self._change = anyio.Event()  # other options are in force
-        self._pumped = anyio.Event()  # every event of the stream is in the journal
+        self._is_draining = False
+        self._drained = anyio.Event()  # every event of the last stream is in the journal
         self._life = anyio.CancelScope()
 
     @property
@@ -107,6 +106,7 @@ class ClientSession:
                     await self._listen()
         finally:
             self.over.set()
+            self._drained.set()
             if self.taking is not None:
                 self.taking.cancel()
 
@@ -162,8 +162,9 @@ class ClientSession:
             if (turns.is_open or turns.is_unasked) and silent_s > DRAIN_SILENT_S:
                 break
         if self._stream is not None and not self.over.is_set():
+            self._is_draining = True
             await self._stream.end()
-            await self._pumped.wait()
+            await self._drained.wait()
 
     def end(self, goodbye: tuple[int, str]) -> None:
         """Stop listening; turns in progress are dropped. `goodbye`: see above."""
@@ -171,34 +172,23 @@ class ClientSession:
         self._life.cancel()
 
     async def _listen(self) -> None:
-        """One stream by the options in force, until they change."""
-        self._change = anyio.Event()
-        self._pumped = anyio.Event()
-        options = self.conversation.options
-        async with anyio.create_task_group() as group:
-            async with self._open(options) as self._stream:
-                group.start_soon(quietly, self._pump, self._stream)
-                self._ready.set()
-                await self._change.wait()
-                await self._stream.end()
-                await self._pumped.wait()  # finished turns are answered first
-            num_bytes = self._stream.num_bytes_fed
-            self._num_bytes += num_bytes
-            self._stream = None
-            self.conversation.reopened(num_bytes, options)
-
-    async def _pump(self, stream: LiveSession) -> None:
-        last: TextDelta | None = None
-        try:
-            async for event in stream.events():
+        """One stream by the options in force, until an update or `drain` ends it. Turns that are
+        finished are answered first."""
+        options, last = self.conversation.options, None
+        async with self._open(options) as self._stream:
+            self._ready.set()
+            async for event in self._stream.events():
                 self.metrics.heard(event, last)
                 last = event if isinstance(event, TextDelta) else last
                 await self.journal.room()
                 self.send(self.conversation.heard(event))
-        except anyio.ClosedResourceError:
-            return
-        finally:
-            self._pumped.set()
+            if self._is_draining:
+                self._drained.set()
+                await anyio.sleep_forever()
+        num_bytes = self._stream.num_bytes_fed
+        self._num_bytes += num_bytes
+        self._stream = None
+        self.conversation.reopened(num_bytes, options)
 
     async def _take(self, message: str | bytes) -> list[ServerEvent]:
         """The events that it causes at once."""
@@ -248,7 +238,7 @@ class ClientSession:
                 out = conversation.update(event)
                 if conversation.options != before:  # a turn of voice activity ends here
                     self._ready = anyio.Event()
-                    self._change.set()
+                    await self._stream.end()
                     await self._ready.wait()
                 return out
         return []
