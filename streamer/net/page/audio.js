@@ -23,25 +23,20 @@ export async function openMicrophone(onFrame, onLost) {
     stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     stream.getAudioTracks()[0].onended = onLost;
     context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
-    await listen(stream, context, onFrame);
+    await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
+      throw new Problem("unreachable"); // the worklet comes from the server, as the page does
+    });
+    await context.resume();
+    const framer = new AudioWorkletNode(context, "framer");
+    framer.port.onmessage = ({ data }) => onFrame(data);
+    context.createMediaStreamSource(stream).connect(framer);
+    framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
     return { rateHz: Math.round(context.sampleRate), close };
   } catch (error) {
     await close();
     if (error instanceof Problem) throw error;
     throw new Problem(REFUSED[error.name] ?? "no-opening", error.message || error.name);
   }
-}
-
-// Calls onFrame with each frame.
-async function listen(stream, context, onFrame) {
-  await context.audioWorklet.addModule("audio-worklet.js").catch(() => {
-    throw new Problem("unreachable"); // the worklet comes from the server, as the page does
-  });
-  await context.resume();
-  const framer = new AudioWorkletNode(context, "framer");
-  framer.port.onmessage = ({ data }) => onFrame(data);
-  context.createMediaStreamSource(stream).connect(framer);
-  framer.connect(context.destination); // it plays silence; a node that leads nowhere may not be run
 }
 
 // Loudness of a frame, 0 (-60 dB or less) to 1 (full scale).

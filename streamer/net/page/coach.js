@@ -74,11 +74,14 @@ function remember({ t_s, learnt_s, curve_s, pitch_hz, level_dbfs, last }) {
   const { windows } = kept;
   kept.seconds = t_s;
   learn[0] = Math.floor(learnt_s);
-  pitch_hz.forEach((hz, i) => {
-    add(kept.points, { t_s: curve_s + i * POINT_S, pitch_median_hz: hz, level_dbfs: level_dbfs[i] }, MAX_POINTS);
+  const isSpeech = last.speech_s >= MIN_SPEECH_S;
+  const rate_syllables_per_s = isSpeech ? last.rate_syllables_per_s : null;
+  pitch_hz.forEach((pitch_median_hz, i) => {
+    const point = { t_s: curve_s + i * POINT_S, pitch_median_hz, level_dbfs: level_dbfs[i], rate_syllables_per_s };
+    add(kept.points, point, MAX_POINTS);
   });
   const isDue = !(t_s - windows.at(-1)?.t_s < WINDOW_S);
-  if (isDue && last.speech_s >= MIN_SPEECH_S) add(windows, { ...last, t_s }, MAX_POINTS * POINT_S);
+  if (isDue && isSpeech) add(windows, { ...last, t_s }, MAX_POINTS * POINT_S);
   if (t_s - nudge?.t_s > FRESH_S) nudge = null;
   draw();
 }
@@ -115,11 +118,11 @@ function keptBaseline() {
   return JSON.parse(storage("localStorage").getItem(USUAL));
 }
 
-// measure -> the values on its axis, at equal distances; whether it is of windows, not of points
+// measure -> the values on its axis, at equal distances
 const CURVES = {
-  pitch_median_hz: { values: [480, 240, 120, 60] },
-  level_dbfs: { values: [0, -20, -40, -60] },
-  rate_syllables_per_s: { values: [10, 5, 0], isOfWindows: true },
+  pitch_median_hz: [480, 240, 120, 60],
+  level_dbfs: [0, -20, -40, -60],
+  rate_syllables_per_s: [10, 5, 0],
 };
 const [WIDTH, HEIGHT] = [600, 100]; // of a curve's box
 const GAP_S = 3;
@@ -127,18 +130,18 @@ const MAX_DRAWN = 3_600; // points of a curve
 
 // The curves from one second to another, as HTML.
 function curvesOf(from, to) {
-  const { points, windows, nudges, baseline } = kept;
+  const { points, nudges, baseline } = kept;
   const x = (t) => ((WIDTH * (t - from)) / (to - from)).toFixed(1);
   const within = (all) => all.filter(({ t_s }) => t_s >= from);
   const drawn = within(points).filter((_, i, all) => i % Math.ceil(all.length / MAX_DRAWN) === 0);
-  const figures = Object.entries(CURVES).map(([name, { values, isOfWindows }]) => {
+  const figures = Object.entries(CURVES).map(([name, values]) => {
     const y = (value) => (HEIGHT * (1 - shareOf(name, value))).toFixed(1);
     const across = (kind, value) => `<path class="${kind}" d="M0 ${y(value)}H${WIDTH}"/>`;
     const lines = [
       ...values.map((value) => across("axis", value)),
       baseline ? across("usual", baseline[name]) : "",
       ...within(nudges).map(({ t_s }) => `<path class="nudge" d="M${x(t_s)} 0V${HEIGHT}"/>`),
-      `<path class="${name}" d="${lineOf(isOfWindows ? within(windows) : drawn, name, x, y)}"/>`,
+      `<path class="${name}" d="${lineOf(drawn, name, x, y)}"/>`,
     ].join("");
     const label = labelOf(name);
     const axis = values.map((value) => `<span>${read(name, value)}</span>`).join("");

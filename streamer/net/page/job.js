@@ -242,7 +242,7 @@ export class Job {
         this.#measures = event.so_far;
         return;
       case "streamer.coach":
-        return this.#isHearing && event.last && !view.shown.soFar && view.show({ latest: event.last });
+        return this.#isHearing && !view.shown.soFar && view.show({ latest: event.last });
       case "streamer.delta":
         if (!view.shown.isWriting) view.showNext({ isWriting: true, file: this.sound.file ?? null });
         return view.show({ text: view.shown.text + event.text });
