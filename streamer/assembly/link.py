@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -19,18 +18,16 @@ from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models, PromiseWarning
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.rules.settings import stop
+from streamer.core.rules.settings import LevelWeights
 from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.checkpoint.weights import ModelError, fingerprint_of
 from streamer.model.decoding import LocalVerifier
 from streamer.model.thinker import Thinker
-from streamer.net.link.client import RemoteCloud
-from streamer.net.link.dial import VerifierAddress
+from streamer.net.link.client import RemoteCloud, VerifierAddress
 from streamer.net.link.server import ServedTurn, VerifierModel
 from streamer.net.link.target import DecodingTerms
 from streamer.net.service.admission import KEY_CHARACTERS
-from streamer.net.service.logs import notices
+from streamer.net.service.metrics import notices
 from streamer.stages.batcher import LocalTarget
 from streamer.stages.ports import Side
 
@@ -49,7 +46,7 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
     is_eager = config.cloud_audio == "eager"
     verifier = VerifierAddress(config.cloud, key, tls, is_eager, plan.verify_budget_s)
     phrases = {name: card.speaking(name).phrases for name in card.spoken}
-    terms = DecodingTerms(models.first.vocabulary, plan.rules, config.sampling(), phrases)
+    terms = DecodingTerms(models.first.vocabulary, config.sampling(), phrases)
 
     def doubt(fingerprint: str) -> None:
         """A warning, never an error: that would end the link's task, which all turns need."""
@@ -67,11 +64,10 @@ async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """The facts that a verifier with this model states about itself."""
-    vocabulary, card = thinker.vocabulary, thinker.card
+    card = thinker.card
     return VerifierModel(
         fingerprint_of(thinker.directory),
-        vocabulary.fingerprint,
-        vocabulary.num_ids,
+        thinker.vocabulary,
         card.max_turn_s,
         {language: card.speaking(language).phrases for language in card.spoken},
     )
@@ -84,17 +80,16 @@ class ModelJudge:
     def __init__(
         self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
     ) -> None:
-        self._vocabulary = thinker.vocabulary
-        self._turn = turn
         self._threads = threads
         self._mel = StreamingLogMel()
-        self._listener: Any = side.listen(turn.rules.language)
         self._target = LocalTarget(
             side.batcher,
-            self._listener,
+            side.listen(turn.rules.language),
             partial(LocalVerifier, rules=turn.rules, sampling=turn.sampling),
             lambda: True,
         )
+        self.verify = self._target.verify
+        self.close = self._target.close
 
     async def hear(self, samples: Any) -> None:
         mel = self._mel
@@ -102,28 +97,9 @@ class ModelJudge:
         n = mel.num_samples
         await self._target.hear(Heard(0, windows, mel.maximum, num_taken=n))
 
-    async def finish(self) -> None:
+    async def finish(self, weights: LevelWeights) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         num = mel.num_samples
         closed = Closed(0, rest, mel.maximum, num, has_speech=True, last_speech=None)
-        await self._target.finish(closed, self._turn.weights)
-
-    async def judge(self, request: VerifyRequest) -> AsyncGenerator[Verdict | Refusal, None]:
-        """Each further reply is to the request that an edge without a draft would make."""
-        while True:
-            reply = await self._target.verify(request)
-            yield reply
-            if not request.runs_on or isinstance(reply, Refusal):
-                return
-            # When a reply is repeated after a cut link, the sequence is further on: the next
-            # one is repeated too.
-            at = request.base + len(request.unverified) + reply.n_accepted + 1
-            answer = self._listener.sequence.answer[:at]
-            rules = self._turn.rules
-            if stop(self._vocabulary, rules, answer[:-1], answer[-1]) is not None:
-                return
-            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
-
-    def close(self) -> None:
-        self._target.close()
+        await self._target.finish(closed, weights)

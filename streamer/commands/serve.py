@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import sys
@@ -29,18 +30,13 @@ from streamer.model.thinker import Thinker, load
 from streamer.net.link.client import watch_link
 from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
-from streamer.net.service.admission import (
-    KEY_CHARACTERS,
-    Admission,
-    incarnation_of,
-    is_loopback,
-    origin_of,
-)
-from streamer.net.service.logs import log_to
+from streamer.net.service.admission import KEY_CHARACTERS, Admission, is_loopback
+from streamer.net.service.metrics import log_to
 from streamer.net.service.service import Service
 
 FOR_TRACES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 MAX_SLOTS = 256  # of a model: further turns wait
 HEARING_THREADS = 2  # of a verifier
 
@@ -151,18 +147,21 @@ def admission_of(
     options: DoorOptions, path: str, key: str | None, origins: tuple[str, ...] = ()
 ) -> Admission:
     """The rules of admission at `path`."""
-    name = incarnation_of(options.name or "")
+    name = options.name or ""
     return Admission((path,), options.max_sessions, key, origins, options.max_per_key, name)
 
 
 def origins_of(given: Iterable[str]) -> tuple[str, ...]:
-    """The Origins of pages that may connect, as browsers send them. Raises ConfigError."""
+    """The Origins of pages that may connect, as browsers send them: scheme and host in lower case,
+    no default port, no path. Raises ConfigError for a text that cannot be one."""
     found = []
     for text in given:
-        try:
-            found.append(origin_of(text))
-        except ValueError as error:
-            raise ConfigError(f"--allow-origin {text} is no Origin ({error})") from None
+        origin = text.strip().lower().removesuffix("/")
+        port = origin.rpartition(":")[2]
+        if not ORIGIN.fullmatch(origin) or (port.isdigit() and int(port) > 65_535):
+            way = "give scheme and host, such as https://example.org"
+            raise ConfigError(f"--allow-origin {text} is no Origin ({way})")
+        found.append(origin.removesuffix(":443" if origin.startswith("https") else ":80"))
     return tuple(found)
 
 

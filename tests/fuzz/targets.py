@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import soundfile
-from unlinked import ask, turn_without_socket
+from unlinked import ask, said_by, turn_without_socket
 
 from streamer.audio.file import open_audio
 from streamer.audio.source import AudioError
@@ -28,12 +28,11 @@ from streamer.config import Config
 from streamer.core.declare import ConfigError
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.rules.settings import Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import ModelError, entries
 from streamer.net.link.server import Broken, ServedTurn, VerifierModel
-from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
+from streamer.net.link.target import RemoteFault, RemoteTarget
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import Refused, decode, error
 from streamer.net.realtime.conversation import Conversation
@@ -128,7 +127,7 @@ def told(*promised: type[Exception]) -> Iterator[None]:
 TABLE = [*(bytes([i]) for i in range(32, 127)), "说".encode(), b"\xe9\xbe", b"\x98", b"\x1b"]
 END = len(TABLE)
 VOCABULARY = Vocabulary([*TABLE, b"<end>"], [END], [END], END + 1)
-MODEL = VerifierModel("model", VOCABULARY.fingerprint, 101, 60.0, {"zh": ""})
+MODEL = VerifierModel("model", VOCABULARY, 60.0, {"zh": ""})
 SOUND = np.linspace(-0.5, 0.5, 400, dtype=np.float32)
 
 
@@ -152,25 +151,25 @@ def read_up(data: bytes) -> None:
                     turn.check(found)
 
 
-async def asking(*requests: VerifyRequest) -> tuple[RemoteTarget, list[Any]]:
-    """A turn that is over and asks, and what it has said."""
-    terms = DecodingTerms(VOCABULARY, Rules(), Sampling())
-    edge = await turn_without_socket(terms, SOUND, SOUND * 0.3333, weights={})
-    opened = edge.connect()
+async def asking(*requests: VerifyRequest) -> tuple[RemoteTarget, Iterator[Any]]:
+    """A turn that is over and asks, and its messages."""
+    edge = await turn_without_socket(SOUND, SOUND * 0.3333, weights={}, vocabulary=VOCABULARY)
     await ask(edge, *requests)
-    return edge, [opened, *iter(edge.next_message, None)]
+    return edge, edge.messages()
 
 
 async def up_seeds() -> list[bytes]:
     _, asked = await asking(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
     edge, alone = await asking(VerifyRequest(1, 0, prefix_hash(()), (), (), True))
-    return [framed(*map(wire.encode, said)) for said in (asked, [*alone, edge.connect()])]
+    both = said_by(asked), [*said_by(alone), next(edge.messages())]
+    return [framed(*map(wire.encode, said)) for said in both]
 
 
 async def read_down(data: bytes) -> None:
     """A verifier's messages, to an edge's turn that asks."""
     asked = [VerifyRequest(n, n, prefix_hash((5,)), (6,), (7, 8, 9)) for n in range(2, 5)]
-    edge, _ = await asking(*asked)
+    edge, messages = await asking(*asked)
+    said_by(messages)
     for message in frames(data):
         is_taken = False
         with told(wire.WireError, RemoteFault):
@@ -180,9 +179,8 @@ async def read_down(data: bytes) -> None:
                 edge.receive(found)
             is_taken = True
         if not is_taken:
-            edge.connect()
-        while edge.next_message() is not None:
-            pass
+            messages = edge.messages()
+        said_by(messages)
         assert 0 <= edge.num_heard <= edge.num_samples
 
 

@@ -20,13 +20,13 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.plan import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules, Sampling
-from streamer.net.link.client import RemoteCloud
-from streamer.net.link.dial import VerifierAddress
+from streamer.net.link.client import RemoteCloud, VerifierAddress
 from streamer.net.link.server import VerifierServer
 from streamer.net.link.target import DecodingTerms
 from streamer.net.service.admission import Admission
 
-TERMS = DecodingTerms(VOCABULARY, Rules(language="zh"), Sampling())
+TERMS = DecodingTerms(VOCABULARY, Sampling())
+RULES = Rules(language="zh")
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 QUERY = f"?{wire.VERSION_QUERY}={wire.VERSION}"
 
@@ -37,50 +37,38 @@ def verifying(*options, port=0, **environment):
 
 
 @asynccontextmanager
-async def answering(handle, decide=None):
-    """A verifier by hand: its port. decide: in place of the upgrade."""
+async def answering(reply, decide=None):
+    """The port of a verifier that answers each message by `reply(message, chance)`; None: closes at
+    once. decide: in place of the upgrade."""
+    chance = random.Random(0)
+
+    async def handle(websocket):
+        with contextlib.suppress(ConnectionClosed):
+            while reply is not None:
+                await say(websocket, *reply(wire.decode_up(await websocket.recv()), chance))
+
     options = {"compression": None, "process_request": decide}
     async with serve(handle, "127.0.0.1", 0, **options) as server:
         yield server.sockets[0].getsockname()[1]
 
 
-@asynccontextmanager
-async def lying(reply, seed=0):
-    """The port of one that sends `reply(message, chance)`, or closes at once."""
-    chance = random.Random(seed)
+def judging(make):
+    """The replies of a verifier that is honest but for its verdicts, `make(request)`."""
 
-    async def handle(websocket):
-        if reply is not None:
-            await be(reply, websocket, chance)
+    def reply(message, chance):
+        match message:
+            case wire.Open():
+                return [wire.Opened(0, "model")]
+            case wire.Audio():
+                return [wire.Heard(message.start + len(message.samples()), False)]
+            case wire.Finish():
+                return [wire.Heard(message.num_samples, True)]
+        return make(message)
 
-    async with answering(handle) as port:
-        yield port
-
-
-async def be(reply, websocket, chance=None):
-    """Answer all messages of a websocket, to its end."""
-    with contextlib.suppress(ConnectionClosed):
-        async for data in websocket:
-            await say(websocket, *reply(wire.decode_up(data), chance))
+    return reply
 
 
-def honest(message, chance):
-    """Opened and Heard as they should be."""
-    match message:
-        case wire.Open():
-            return [wire.Opened(0, "model")]
-        case wire.Audio():
-            return [wire.Heard(message.start + message.num_samples, False)]
-        case wire.Finish():
-            return [wire.Heard(message.num_samples, True)]
-    return []
-
-
-def obliging(message, chance):
-    """Honest, with a verdict for each request."""
-    if isinstance(message, VerifyRequest):
-        return [Verdict(message.number, 0, 5)]
-    return honest(message, chance)
+obliging = judging(lambda request: [Verdict(request.number, 0, 5)])
 
 
 class Slow:
@@ -93,11 +81,11 @@ class Slow:
         await anyio.sleep(len(samples) / self.samples_per_s)
         self.num_heard += len(samples)
 
-    async def finish(self):
+    async def finish(self, weights):
         pass
 
-    async def judge(self, request):
-        yield Verdict(request.number, 0, 5)
+    async def verify(self, request):
+        return Verdict(request.number, 0, 5)
 
     def close(self):
         assert not self.is_closed
@@ -135,23 +123,16 @@ async def hear(target, samples):
 
 async def spoken(link, seconds):
     """A turn that is over."""
-    target = link.listen()
+    target = link.listen(RULES)
     await hear(target, sound(seconds))
     await target.finish(Closed(0, (), 0.0, target.num_samples, True, None), {})
     return target
 
 
-def wire_rules(phrases, **changed):
-    """The default rules as an Open has them, with a digest of the phrases."""
-    rules = vars(Rules(**changed)) | {"phrases": phrases}
-    del rules["language"]
-    return rules
-
-
 def opening(session=b"s" * 16, **changed):
     """The message that opens a turn, by hand."""
-    fields = {"model": "", "tokenizer": MODEL.tokenizer, "language": "zh"}
-    fields |= {"rules": wire_rules(""), "sampling": (0.0, 1.0, 0)}
+    fields = {"model": "", "tokenizer": VOCABULARY.fingerprint, "phrases": ""}
+    fields |= {"rules": vars(RULES), "sampling": (0.0, 1.0, 0)}
     return wire.Open(session, **(fields | changed))
 
 

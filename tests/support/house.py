@@ -13,8 +13,7 @@ from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, toy_parts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
-from streamer.net.link.client import RemoteCloud
-from streamer.net.link.dial import VerifierAddress
+from streamer.net.link.client import RemoteCloud, VerifierAddress
 from streamer.net.link.server import VerifierServer
 from streamer.net.link.target import DecodingTerms
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
@@ -79,7 +78,7 @@ class House:
 
     async def _serve(self, ready):
         plan = self._decoding.plan
-        terms = DecodingTerms(VOCABULARY, plan.rules, self._decoding.sampling)
+        terms = DecodingTerms(VOCABULARY, self._decoding.sampling)
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
         verifier = VerifierAddress(url, budget_s=plan.verify_budget_s)
         async with anyio.create_task_group() as group:

@@ -11,14 +11,14 @@ import numpy as np
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
-from streamer.core.decoding.plan import Plan, Refusal, VerifyRequest, prefix_hash
+from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.settings import Sampling, stop
+from streamer.core.rules.settings import Sampling
 from streamer.net.link.server import VerifierModel
 from streamer.stages.ports import Parts, Side
 
 VOCABULARY = toy_vocabulary()
-MODEL = VerifierModel("model", VOCABULARY.fingerprint, VOCABULARY.num_ids, 60.0, {"": "", "zh": ""})
+MODEL = VerifierModel("model", VOCABULARY, 60.0, {"": "", "zh": ""})
 EDGE_PROMPT = (3, 7, 1)
 EDGE_SEED, CLOUD_SEED = 1, 2
 
@@ -136,25 +136,15 @@ class ToyJudge:
     async def hear(self, samples):
         self._heard.append(samples)
 
-    async def finish(self):
+    async def finish(self, weights):
         sequence = Sequence(prompt_of(np.concatenate(self._heard)))
         sequence.start_answer()
         stream = ToyStream(ToyModel(VOCABULARY.num_ids, CLOUD_SEED), sequence)
         self._verifier = ToyVerifier(stream, VOCABULARY, self._turn.rules, self._turn.sampling)
 
-    async def judge(self, request):
-        """The reply; where the request runs on, also those to the empty drafts that would follow."""
-        while True:
-            await anyio.lowlevel.checkpoint()
-            reply = self._verifier.verify(request)
-            yield reply
-            if not request.runs_on or isinstance(reply, Refusal):
-                return
-            at = request.base + len(request.unverified) + reply.n_accepted + 1
-            answer = self._verifier.stream.sequence.answer[:at]
-            if stop(VOCABULARY, self._turn.rules, answer[:-1], answer[-1]) is not None:
-                return
-            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), (), True)
+    async def verify(self, request):
+        await anyio.lowlevel.checkpoint()
+        return self._verifier.verify(request)
 
     def close(self):
         pass

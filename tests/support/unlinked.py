@@ -3,22 +3,30 @@
 import asyncio
 from types import SimpleNamespace
 
+import toy_parts
+
 from streamer.core.audio.turn_items import Heard
-from streamer.net.link.target import RemoteTarget
+from streamer.core.rules.settings import Rules, Sampling
+from streamer.net.link.target import DecodingTerms, RemoteTarget
 
-HEARS = {"opened": lambda model: None, "verdict_came": lambda: None}
+HEARS = {"on_model": lambda model: None, "verdict_came": lambda: None}
 
 
-async def turn_without_socket(terms, *pieces, weights=None):
+async def turn_without_socket(*pieces, weights=None, vocabulary=toy_parts.VOCABULARY):
     """A turn with these pieces of samples [n] float32; over if there are weights."""
     verifier = SimpleNamespace(eager=True)
     cloud = SimpleNamespace(clock=lambda: 0.0, why_not=None, verifier=verifier, **HEARS)
-    turn = RemoteTarget(cloud, terms)
+    turn = RemoteTarget(cloud, DecodingTerms(vocabulary, Sampling()), Rules())
     for samples in pieces:
         await turn.hear(Heard(0, (), 0.0, samples=samples))
     if weights is not None:
         await turn.finish(None, weights)
     return turn
+
+
+def said_by(messages):
+    """The edge's messages until something has to happen first."""
+    return list(iter(messages.__next__, None))
 
 
 async def ask(turn, *requests):

@@ -9,6 +9,7 @@ state machine knows (core/decoding/plan.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -43,14 +44,14 @@ class Open(Message, tag=1, frozen=True):
     """Begin a turn, or resume it after its websocket was cut.
 
     session: 16 random bytes that name the turn. model: the fingerprint that the verifier must
-    have, "" for any. rules and sampling: how the edge chooses ids; `phrases` among the rules is a
-    digest of the phrases of their form, "" for none.
+    have, "" for any. phrases: a digest of the phrases of the rules' form, "" for none. rules and
+    sampling: how the edge chooses ids.
     """
 
     session: Annotated[bytes, Meta(min_length=16, max_length=16)]
     model: Word
     tokenizer: Word
-    language: Word
+    phrases: Word
     rules: dict[Word, bool | int | float | Word]
     sampling: tuple[float, float, Annotated[int, Meta(ge=0)]]  # temperature, top-p, seed
 
@@ -70,10 +71,6 @@ class Audio(Message, tag=2, frozen=True):
         if np.array_equal(pcm, scaled):
             return cls(start, pcm.tobytes(), False)
         return cls(start, samples.astype("<f4").tobytes(), True)
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.data) // (4 if self.is_float else 2)
 
     def samples(self) -> NDArray[np.float32]:
         """Samples [n] float32, bit for bit as packed. Raises WireError."""
@@ -122,24 +119,22 @@ class Rejected(Message, tag=5, frozen=True):
 Up = Open | Audio | Finish | VerifyRequest
 Down = Opened | Heard | Verdict | Refusal | Rejected
 encode = msgspec.msgpack.Encoder().encode
-_up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
-_down: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
 
 
-def decode_up(data: bytes | str) -> Up:
-    """A message from an edge. Raises WireError."""
-    return _decode(_up, data)
+def _reader(kind: Any) -> Callable[[bytes | str], Any]:
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def read(data: bytes | str) -> Any:
+        if isinstance(data, str):
+            raise WireError("a text message; this link is binary")
+        try:
+            return decode(data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
+            raise WireError(str(error)[:200]) from None
+
+    return read
 
 
-def decode_down(data: bytes | str) -> Down:
-    """A message from a verifier. Raises WireError."""
-    return _decode(_down, data)
-
-
-def _decode(decoder: Any, data: bytes | str) -> Any:
-    if isinstance(data, str):
-        raise WireError("a text message; this link is binary")
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
-        raise WireError(str(error)[:200]) from None
+# read a message from an edge, and one from a verifier; they raise WireError
+decode_up: Callable[[bytes | str], Up] = _reader(Up)
+decode_down: Callable[[bytes | str], Down] = _reader(Down)

@@ -15,9 +15,10 @@ from streamer.commands.options import AddressOptions
 from streamer.commands.process import put, run_async, tell
 from streamer.commands.serve import check_free, door_of, run_opened, shown_host
 from streamer.config import ConfigError
+from streamer.core.declare import read_toml
 from streamer.extras.fleet.director import Director, Known
 from streamer.extras.fleet.manager import Manager, Plan, RayPlacement, drain_all, kind_of, node_host
-from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, read
+from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetConfig, FleetOptions, of
 
 ANYWHERE = ("0.0.0.0", "::")
 
@@ -33,7 +34,7 @@ def direct(options: DirectorOptions) -> int:
 
 def run(options: FleetOptions) -> int:
     """`streamer fleet`, until SIGTERM. Raises ConfigError, and Failed if the port is taken."""
-    config = read(options.pipeline)
+    config = read_toml(options.pipeline, of)
     where = config.ray.address
     tls, key = door_of(config.director)
     if not options.down:

@@ -16,32 +16,23 @@ import hashlib
 import http.client
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
-from websockets.http11 import Request, Response
+from websockets.http11 import Response
 
 from streamer.core.link.wire import PATH as VERIFY
 from streamer.net.realtime.server import PATH as REALTIME
-from streamer.net.service.admission import (
-    Admission,
-    HttpRefusal,
-    ReplicaStatus,
-    busy,
-    incarnation_in,
-    sign,
-)
-from streamer.net.service.http import ClientSocket, answer, answer_json
-from streamer.net.service.logs import notices
-from streamer.net.service.metrics import ServiceMetrics
-from streamer.net.service.service import Query, Service
+from streamer.net.service.admission import Admission, HttpRefusal, busy, sign
+from streamer.net.service.metrics import ServiceMetrics, notices
+from streamer.net.service.service import ClientSocket, Service, answer, answer_json
 
 SERVER = "server"
 VERIFIER = "verifier"
@@ -57,7 +48,20 @@ GONE_S = 3.0
 NUM_ASKED = 32
 MAX_BYTES = 1 << 20
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not the environment's
-_decode = msgspec.json.Decoder(ReplicaStatus).decode
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """One process at one moment, as its /statusz says. pid: its id on its own
+    machine. taken: of `limit` places. lag_s: seconds of audio taken and not yet heard, of the
+    slowest session."""
+
+    name: str
+    kind: str
+    pid: int
+    is_draining: bool
+    taken: int
+    limit: int
+    lag_s: float
 
 
 @dataclass
@@ -132,7 +136,7 @@ async def _ask(known: Known, limiter: anyio.CapacityLimiter) -> None:
 
 def _fetch(address: str) -> ReplicaStatus:
     with _opener.open(f"{address.replace('ws', 'http', 1)}/statusz", timeout=SILENCE_S) as answer:
-        return _decode(answer.read(MAX_BYTES))
+        return msgspec.json.decode(answer.read(MAX_BYTES), type=ReplicaStatus)
 
 
 class Director(Service):
@@ -181,20 +185,17 @@ class Director(Service):
                         group.start_soon(_ask, known, limiter)
                 await anyio.sleep(POLL_S)
 
-    def check(self, query: Query, tenant: str) -> None:
-        raise AssertionError("a director gives no place")
-
-    async def serve(self, socket: ClientSocket, query: Query) -> None:
+    async def serve(self, socket: ClientSocket) -> None:
         raise AssertionError("a director opens no websocket")
 
     async def drain(self, within_s: float) -> None:
         """It has no session."""
 
-    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response:
+    def check(self, socket: ClientSocket) -> Response:
         """A redirect; for ASK the address as JSON. Raises HttpRefusal."""
-        tenant = self._admission.check(url.path, request.headers)
+        url, tenant = socket.url, socket.tenant
         kind = PATHS.get(url.path, SERVER)
-        replica = self._replica_for(kind, parse_qs(url.query))
+        replica = self._replica_for(kind, socket.query)
         # the client's own query, without an old ticket, which would be read first
         query = [part for part in url.query.split("&") if part and not part.startswith("ticket=")]
         if tenant and replica.status:
@@ -205,9 +206,9 @@ class Director(Service):
             return answer_json({"url": to})
         return answer(307, f"{to}\n", more={"Location": to})
 
-    def _replica_for(self, kind: str, query: Query) -> Known:
+    def _replica_for(self, kind: str, query: Mapping[str, Sequence[str]]) -> Known:
         if "resume" in query:  # where the session is, even if that is full or leaving
-            name = incarnation_in(query["resume"][0])
+            name = query["resume"][0].removeprefix("sess_").rpartition("_")[0]
             there = [k for k in self.known.values() if k.status and not k.is_gone]
             found = next((k for k in there if k.status and k.status.name == name), None)
             if found is None:

@@ -33,10 +33,9 @@ from anyio.abc import TaskGroup
 
 from streamer.config import ConfigError
 from streamer.extras import missing
-from streamer.extras.fleet.director import Known
+from streamer.extras.fleet.director import Known, ReplicaStatus
 from streamer.extras.fleet.options import LOCAL, PlacingOptions
-from streamer.net.service.admission import ReplicaStatus
-from streamer.net.service.logs import notices
+from streamer.net.service.metrics import notices
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
@@ -136,14 +135,6 @@ class ReplicaHost:
                 print(self._last, file=sys.stderr, flush=True)
 
 
-def _set_environment(is_local: bool) -> None:
-    """Ray reads its settings there when it is imported."""
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
-    if not is_local and (Path.home() / ".ray" / "auth_token").exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` asks for
-
-
 class RayPlacement:
     """`start`, `restart` and `stop` replicas by name."""
 
@@ -151,7 +142,11 @@ class RayPlacement:
         """Start a local Ray, or join a cluster's. address: local, auto or HOST:PORT. Raises
         ConfigError if there is none, or Ray is not installed."""
         self.is_local = address == LOCAL
-        _set_environment(self.is_local)
+        # Ray reads its settings when it is imported
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        if not self.is_local and (Path.home() / ".ray" / "auth_token").exists():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` asks for
         if (why := missing("streamer fleet", "ray")) is not None:
             raise ConfigError(why)
         import ray

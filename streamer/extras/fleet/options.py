@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
 from streamer.config import Config, ConfigError, has_host
-from streamer.core.declare import REQUIRED, option, read_toml, taken
+from streamer.core.declare import REQUIRED, option, taken
 
 LOCAL = "local"
 
@@ -82,11 +81,6 @@ class FleetConfig:
     director: DirectorOptions
     kinds: Mapping[str, PlacingOptions]
     tables: Mapping[str, Mapping[str, Any]]
-
-
-def read(path: str | Path) -> FleetConfig:
-    """Raises ConfigError."""
-    return read_toml(path, of)
 
 
 def of(tables: Mapping[str, Any]) -> FleetConfig:

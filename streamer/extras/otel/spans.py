@@ -18,7 +18,7 @@ from opentelemetry.trace import Status, StatusCode, Tracer
 import streamer
 from streamer import Description, TextDelta, TurnCommitted, TurnFailed
 from streamer.core.readings import readings_of
-from streamer.net.service.logs import StateNotices
+from streamer.net.service.metrics import StateNotices
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
 MAX_OPEN = 32  # turns that wait for their description; the oldest span ends without one

@@ -7,31 +7,47 @@ spare tell whether the verifier answers. Times are seconds of any monotonic cloc
 from __future__ import annotations
 
 import math
+import os
 import random
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import partial
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 from anyio.abc import TaskGroup
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    WebSocketException,
+)
 from websockets.protocol import State
 
 from streamer.core.description import one_line
-from streamer.core.link.wire import WireError
+from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
-from streamer.net.link.dial import UNREACHABLE, VerifierAddress, is_absent, is_final, why
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
-from streamer.net.service.logs import StateNotices
-from streamer.net.service.metrics import ServiceMetrics
+from streamer.net.service.metrics import ServiceMetrics, StateNotices
 from streamer.stages.ports import quietly
 
+CONNECT_S = 5.0
+PORT = 8766  # of a verifier, where the address names none
+# A pong may wait for the audio before it on a thin link: 2 s of it take 16 s at 32 kbit/s.
+KEEP_ALIVE_S, PONG_S = 5.0, 20.0
+REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
+# A wrong address. Where a connection has been up the address is right, and it may be again.
+REFUSED_AT_FIRST = (400, 404)
+# errors of a dial
+UNREACHABLE = (OSError, WebSocketException)
 MAX_DIALS = 4  # at once
 PING_S = 1.0
 PATIENCE_S = 5.0  # for a pong
-MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
 DIAL_PAUSES_S = (0.02, 2.0)  # after one failure in a row, and at most
 VERDICT_PAUSES_S = (0.5, 30.0)
 # of a pause, up or down: edges that lost one verifier do not come back to it all at once
@@ -42,41 +58,88 @@ NOT_YET = "not connected yet"
 SLOW = "it is slow"
 
 
+@dataclass(frozen=True)
+class VerifierAddress:
+    """The address of a verifier, and how to use it.
+
+    eager: send audio while someone speaks, else only when a verdict is wanted. budget_s: for a
+    verdict. edge: a name by which a director or a balancer in front of many verifiers sends this
+    edge to the verifier that it had.
+    """
+
+    url: str
+    key: str | None = None
+    tls: ssl.SSLContext | None = None
+    eager: bool = True
+    budget_s: float = 5.0
+    edge: str = field(default_factory=partial(secrets.token_hex, 8))
+
+    @property
+    def address(self) -> str:
+        """The URL with a port."""
+        parts = urlsplit(self.url)
+        if parts.port:
+            return self.url
+        return urlunsplit(parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{PORT}"))
+
+    @property
+    def name(self) -> str:
+        """For error messages; without a password that the URL may hold."""
+        parts = urlsplit(self.address)
+        return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
+    def dialled(self) -> str:
+        """The URL to connect to."""
+        parts = urlsplit(self.address)
+        asked = [parts.query, f"{wire.VERSION_QUERY}={wire.VERSION}", f"edge={self.edge}"]
+        path = parts.path.rstrip("/") or wire.PATH
+        return urlunsplit(parts._replace(path=path, query="&".join(filter(None, asked))))
+
+    async def dial(self) -> ClientConnection:
+        """A connection for one turn. Raises UNREACHABLE."""
+        return await connect(
+            self.dialled,
+            additional_headers={"Authorization": f"Bearer {self.key}"} if self.key else None,
+            ssl=self.tls,
+            compression=None,
+            open_timeout=CONNECT_S,
+            close_timeout=0.5,
+            max_size=wire.MAX_MESSAGE_BYTES,
+            proxy=None,
+            ping_interval=KEEP_ALIVE_S,
+            ping_timeout=PONG_S,
+        )
+
+
 class Backoff:
-    """Failures in a row, and the pause after them, which doubles with each.
+    """The pause after failures in a row, in seconds: it doubles with each, and is 0 for none.
 
     Attempts that began before the latest failure count with it, so turns that miss the same outage
-    count once. A success forgets all failures.
+    count once.
     """
 
     def __init__(self, first_s: float, most_s: float) -> None:
-        self.failed_at = -math.inf
-        self.num_failures = 0  # in a row
         self._first_s = first_s
         self._most_s = most_s
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        self.failed_at = -math.inf
+        self.pause_s = 0.0
 
     def failed(self, now: float, began_at: float = math.inf) -> None:
         """An attempt that began at `began_at` failed."""
         if began_at >= self.failed_at:
-            self.num_failures += 1
             self.failed_at = now
-
-    def succeeded(self) -> None:
-        self.num_failures = 0
-        self.failed_at = -math.inf
-
-    @property
-    def pause_s(self) -> float:
-        """The pause after the latest failure, 0 for none."""
-        num = min(self.num_failures, 32)  # the largest float is 2 ** 1024
-        return min(self._most_s, self._first_s * 2.0 ** (num - 1)) if num else 0.0
+            self.pause_s = min(self._most_s, 2 * self.pause_s or self._first_s)
 
 
 class RemoteCloud:
     """The cloud of a verifier elsewhere, with the methods of LocalCloud (stages/batcher.py). Tasks
     of `group` keep its connections, until that is cancelled.
 
-    on_model: called with the fingerprint of a verifier's model, if it is another one than before.
+    on_model: called with the fingerprint of the verifier's model as a turn is opened.
     """
 
     hears_ends = True
@@ -101,15 +164,13 @@ class RemoteCloud:
         # why there is no connection, or no verdict
         self.trouble = NOT_YET
         self._terms = terms
-        self._on_model = on_model
-        self._model = ""  # fingerprint, of the latest turn
+        self.on_model = on_model
         # when the latest ping was sent that was answered; None where the verifier is not there
         self._answered_at: float | None = None
         self._settled = anyio.Event()  # the verifier has answered, or is known to be absent
         self._late = Backoff(*VERDICT_PAUSES_S)  # verdicts that were late, or wrong
         self._dialled = Backoff(*DIAL_PAUSES_S)
         self._dials = anyio.CapacityLimiter(MAX_DIALS)
-        self._edge = secrets.token_hex(8)
         self._taken: set[ClientConnection] = set()  # by turns
         self._spare: ClientConnection | None = None
         self._wake = anyio.Event()  # the spare is taken, or should be pinged now
@@ -147,14 +208,14 @@ class RemoteCloud:
         """
         if self.lost is not None:
             return self.lost
-        is_missed = not self.was_linked or self._late.num_failures > 0
+        is_missed = not self.was_linked or self._late.pause_s > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
 
-    def listen(self, rules: Rules | None = None) -> RemoteTarget:
-        """Begin a turn. rules: in place of those of the cloud's terms."""
-        target = RemoteTarget(self, replace(self._terms, rules=rules or self._terms.rules))
+    def listen(self, rules: Rules) -> RemoteTarget:
+        """Begin a turn."""
+        target = RemoteTarget(self, self._terms, rules)
         self.turns.add(target)
         self._group.start_soon(quietly, target.run)
         return target
@@ -170,7 +231,7 @@ class RemoteCloud:
         socket, self._spare = self._spare, None
         self._wake.set()
         if socket is None or socket.state is not State.OPEN:
-            socket, _ = await self._dial()
+            socket = await self._dial()
         self._taken.add(socket)
         try:
             yield socket
@@ -180,13 +241,6 @@ class RemoteCloud:
                 await socket.close()
 
     # Reports of the turns.
-
-    def opened(self, model: str) -> None:
-        """A turn was opened by this model; within a turn it cannot change."""
-        model = one_line(model)[:MODEL_CHARACTERS]
-        if model not in ("", self._model):
-            self._model = model
-            self._on_model(model)
 
     def verdict_came(self) -> None:
         """Earlier trouble is over."""
@@ -210,25 +264,23 @@ class RemoteCloud:
             return
         self._answered_at = None
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
-        if isinstance(error, RemoteFault | WireError):
+        if isinstance(error, RemoteFault | wire.WireError):
             self._late.failed(self.clock())
-        self._num_tries += is_absent(error)
+        # nothing listens there, no route leads there, or the connection ends at once
+        self._num_tries += isinstance(error, OSError | InvalidMessage)
         if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if (why_not := self.why_not) is not None:
             self._settled.set()
-        for turn in list(self.turns):
-            if self.lost is not None:
-                turn.lose(self.lost)
-            else:
-                turn.miss(None if self.was_linked else why_not)
+        for turn in self.turns:
+            turn.miss(why_not if self.lost or not self.was_linked else None)
 
     # Connections.
 
     async def _keep_spares(self) -> None:
         while True:
-            socket, since = await self._dial()
-            self._spare = socket
+            self._spare = socket = await self._dial()
+            since = self.clock()
             try:
                 await self._ping(socket)
             except (TimeoutError, ConnectionClosed) as error:
@@ -259,23 +311,19 @@ class RemoteCloud:
             with anyio.move_on_after(PING_S):
                 await self._wake.wait()
 
-    async def _dial(self) -> tuple[ClientConnection, float]:
-        """A new connection, and when it was dialled."""
+    async def _dial(self) -> ClientConnection:
         while True:
             async with self._dials:
-                await anyio.sleep(
-                    self._dialled.pause_s * random.uniform(1.0 - JITTER, 1.0 + JITTER)
-                )
+                pause_s = self._dialled.pause_s
+                await anyio.sleep(pause_s * random.uniform(1.0 - JITTER, 1.0 + JITTER))
                 since = self.clock()
                 try:
-                    socket = await self.verifier.dial(self._edge)
+                    socket = await self.verifier.dial()
                 except UNREACHABLE as error:
                     self.cut(error, since)
-                else:
-                    self.lost = None
-                    self.was_linked = True
-                    self._num_tries = 0
-                    return socket, since
+                    continue
+                self.lost, self.was_linked, self._num_tries = None, True, 0
+                return socket
 
 
 def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
@@ -284,3 +332,42 @@ def watch_link(link: RemoteCloud, metrics: ServiceMetrics) -> None:
     told = "1: the verifier is not asked now"
     metrics.watch("link_breaker_open", told, lambda: not link.is_up)
     metrics.watch("link_rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s)
+
+
+def is_final(error: Exception, was_linked: bool) -> bool:
+    """Whether a new attempt seems useless; it is made all the same, seldom."""
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
+    is_wrong = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+    return is_wrong and not was_linked
+
+
+def why(error: Exception) -> str:
+    """The error as one line, which may hold what the other side says."""
+    match error:
+        case InvalidStatus(response=response):
+            body = response.body.decode("utf-8", "replace").strip()
+            told = f"HTTP {response.status_code}" + (f" ({body[:200]})" if body else "")
+            way = "; give its key with --cloud-key or STREAMER_CLOUD_KEY"
+            return told + way * (response.status_code == 401)
+        case ConnectionClosed(rcvd=closed):
+            told = f"closed ({closed.reason or closed.code})" if closed else "cut"
+            return f"the link was {told}"
+        case TimeoutError():
+            return f"no answer within {CONNECT_S:g} s"
+        case ssl.SSLCertVerificationError():
+            told = f"its certificate does not verify ({error.verify_message.rstrip('.')})"
+            way = "name the PEM file of its authority in SSL_CERT_FILE, and the host as the "
+            return f"{told}; {way}certificate does"
+        case ssl.SSLError():
+            ways = "give it --cert and --key, or take ws:// where the network is your own"
+            return f"it does not speak TLS ({error.reason}); {ways}"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)  # asyncio's text repeats the address
+        case ConnectionResetError() | InvalidMessage(__cause__=EOFError()):
+            ways = "give wss:// if it has a certificate, else ws://"
+            return f"it closes connections at once; {ways}"
+        case InvalidHandshake():
+            return f"it does not speak our protocol ({error})"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

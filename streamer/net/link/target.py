@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,19 +42,19 @@ MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
 MAX_MESSAGES = 4_096  # of one connection, down: a turn of 75 s in pieces of 100 ms has 1,000
 STUCK_S = 2.0  # without progress; the verifier reports each piece of audio that it has heard
 Reply = asyncio.Future[Verdict | Refusal]
+MODEL_CHARACTERS = 16  # of a fingerprint, in a warning
 REOPEN_S = 1.0  # before a rejected turn is opened again
 _BYTES = 4  # of a sample as it is kept
 
 
 @dataclass(frozen=True)
 class DecodingTerms:
-    """How the edge decodes, and what the verifier must agree to.
+    """How the edge decodes, beside the rules, and what the verifier must agree to.
 
     phrases: language -> a digest of the phrases of its form, "" for none.
     """
 
     vocabulary: Vocabulary
-    rules: Rules
     sampling: Sampling
     phrases: Mapping[str, str] = field(default_factory=dict)
 
@@ -66,11 +67,11 @@ class RemoteTarget:
     """A target elsewhere, with the methods of LocalTarget (stages/batcher.py).
 
     `run` holds the turn's connections, one after another, until the turn is over. On each websocket
-    it sends the Open of `connect`, then each `next_message` until it is None, and gives `receive`
-    the messages that arrive. Other calls return at once, except `verify` and `prefilled`.
+    it sends `messages`, and gives `receive` those that arrive. Other calls return at once, except
+    `verify` and `prefilled`.
     """
 
-    def __init__(self, cloud: RemoteCloud, terms: DecodingTerms) -> None:
+    def __init__(self, cloud: RemoteCloud, terms: DecodingTerms, rules: Rules) -> None:
         self.num_samples = 0
         # samples in the verifier's slot
         self.num_heard = 0
@@ -78,19 +79,19 @@ class RemoteTarget:
         self.is_ready = False
         self._cloud = cloud
         self._terms = terms
+        self._rules = rules
         self._session = secrets.token_bytes(16)
         self._model = ""  # fingerprint of the first verifier that opened the turn
         self._samples = bytearray()  # float32
         self._finish: wire.Finish | None = None  # once the turn is over
-        self._is_finish_sent = False
-        # samples sent on this websocket; None until the verifier says how many it has
-        self._num_sent: int | None = None
         self._was_connected = False
-        # number -> a request and its reply to come, oldest first
-        self._asked: dict[int, tuple[VerifyRequest, Reply]] = {}
-        self._sent: set[int] = set()  # their numbers, on this websocket
+        # samples that the verifier had as this websocket was opened; None until it says so
+        self._num_kept: int | None = None
+        # number -> a request without a reply, oldest first
+        self._asked: dict[int, VerifyRequest] = {}
+        # number -> its reply; in a run of the verifier, replies come before they are asked for
+        self._replies: defaultdict[int, Reply] = defaultdict(asyncio.Future)
         self._run_from: int | None = None  # the verifier decodes alone from this number on
-        self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
         self._num_bytes_up = self._num_bytes_down = 0
         # set when a connection is wanted: at once, or with the first request (lazy)
         self._wanted = anyio.Event()
@@ -129,16 +130,14 @@ class RemoteTarget:
         why_not = self._lost or self._cloud.why_not
         if why_not is not None:
             raise TargetLost(why_not)
-        if request.number in self._early:
-            return self._early.pop(request.number)
-        reply: Reply = asyncio.get_running_loop().create_future()
-        self._asked[request.number] = request, reply
+        self._asked[request.number] = request
         self._asked_at = self._cloud.clock()
         self._send_soon(is_wanted=True)
         try:
-            return await reply
+            return await self._replies[request.number]
         finally:
             self._asked.pop(request.number, None)
+            self._replies.pop(request.number, None)
 
     def failed(self) -> None:
         """A verdict did not come in time. Blame the verifier, unless it is still hearing the turn:
@@ -169,17 +168,11 @@ class RemoteTarget:
 
     # The cloud's side.
 
-    def lose(self, why_not: str) -> None:
-        """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
-        self._lost = why_not
-        self._scope.cancel()
-        self.miss(why_not)
-
     def miss(self, why_not: str | None) -> None:
         """The verifier is not there: `prefilled` need not wait. why_not: nor need `verify`."""
         self._moved.set()
         if why_not is not None:
-            for _, reply in self._asked.values():
+            for reply in self._replies.values():
                 if not reply.done():
                     reply.set_exception(TargetLost(why_not))
 
@@ -200,81 +193,72 @@ class RemoteTarget:
 
     async def _use(self, socket: ClientConnection) -> Exception | None:
         """One connection, to its end: the error that ended it, None where it was rejected."""
-        error: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(quietly, self._write, socket)
-            try:
-                for _ in range(MAX_MESSAGES):
-                    data = await socket.recv()
-                    self._num_bytes_down += len(data)
-                    message = wire.decode_down(data)
-                    if isinstance(message, wire.Rejected):
-                        self._rejected(message)
-                        break
-                    self.receive(message)
-                else:
-                    raise RemoteFault("the verifier sends more messages than a turn needs")
-            except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
-                error = ended
+            error = await self._read(socket)
             group.cancel_scope.cancel()
         return error
 
+    async def _read(self, socket: ClientConnection) -> Exception | None:
+        try:
+            for _ in range(MAX_MESSAGES):
+                data = await socket.recv()
+                self._num_bytes_down += len(data)
+                message = wire.decode_down(data)
+                if isinstance(message, wire.Rejected):
+                    self._rejected(message)
+                    return None
+                self.receive(message)
+        except (ConnectionClosed, RemoteFault, wire.WireError) as error:
+            return error
+        return RemoteFault("the verifier sends more messages than a turn needs")
+
     async def _write(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):  # the reader says so
-            await self._send(socket, self.connect())
-            while True:
-                self._wake = anyio.Event()
-                while (message := self.next_message()) is not None:
-                    await self._send(socket, message)
-                await self._wake.wait()
+            for message in self.messages():
+                if message is None:
+                    self._wake = anyio.Event()
+                    await self._wake.wait()
+                    continue
+                data = wire.encode(message)
+                await socket.send(data)
+                self._num_bytes_up += len(data)
+                if isinstance(message, VerifyRequest):
+                    self._asked_at = self._cloud.clock()
 
-    async def _send(self, socket: ClientConnection, message: wire.Up) -> None:
-        data = wire.encode(message)
-        await socket.send(data)
-        self._num_bytes_up += len(data)
-        if isinstance(message, VerifyRequest):
-            self._asked_at = self._cloud.clock()
-
-    def connect(self) -> wire.Open:
-        """Start over on a new websocket; send the returned message first."""
-        self._num_sent = None if self._was_connected else 0
+    def messages(self) -> Iterator[wire.Up | None]:
+        """All messages for a new websocket, in order; None where something has to happen first."""
+        self.is_ready, self._run_from = False, None
+        self._num_kept = None if self._was_connected else 0
         self._was_connected = True
-        self._is_finish_sent = self.is_ready = False
-        self._run_from = None
-        self._sent.clear()
-        terms = self._terms
-        rules = vars(terms.rules).copy()
-        language = rules.pop("language")  # a field of the message
-        rules["phrases"] = terms.phrases.get(language, "")
-        chance = (terms.sampling.temperature, terms.sampling.top_p, terms.sampling.seed)
-        tokenizer = terms.vocabulary.fingerprint
-        return wire.Open(self._session, self._model, tokenizer, language, rules, chance)
+        yield self._open()
+        while (begin := self._num_kept) is None:
+            yield None
+        while self._finish is None or begin < self.num_samples:
+            end = min(begin + PIECE_SAMPLES, self.num_samples, self.num_heard + MAX_UNHEARD_SAMPLES)
+            if end <= begin:
+                yield None
+                continue
+            data = self._samples[_BYTES * begin : _BYTES * end]
+            yield wire.Audio.of(begin, np.frombuffer(data, np.float32))
+            begin = end
+        yield self._finish
+        latest = 0
+        while True:
+            request = next((each for each in self._asked.values() if each.number > latest), None)
+            if request is None or self._run_from is not None:
+                yield None  # in a run further verdicts come without asking
+                continue
+            latest = request.number
+            if request.runs_on:
+                self._run_from = latest
+            yield request
 
-    def next_message(self) -> wire.Up | None:
-        """The next message for this websocket; None until something happens."""
-        start = self._num_sent
-        if start is None:
-            return None
-        if start < self.num_samples:
-            room = self.num_heard + MAX_UNHEARD_SAMPLES - start
-            end = start + min(PIECE_SAMPLES, self.num_samples - start, room)
-            if end <= start:
-                return None
-            self._num_sent = end
-            data = self._samples[_BYTES * start : _BYTES * end]
-            return wire.Audio.of(start, np.frombuffer(data, np.float32))
-        if self._finish is not None and not self._is_finish_sent:
-            self._is_finish_sent = True
-            return self._finish
-        if self._finish is None or self._run_from is not None:
-            return None  # in a run further verdicts come without asking
-        for number, (request, _) in self._asked.items():
-            if number not in self._sent:
-                self._sent.add(number)
-                if request.runs_on:
-                    self._run_from = number
-                return request
-        return None
+    def _open(self) -> wire.Open:
+        terms, rules = self._terms, self._rules
+        tokenizer, phrases = terms.vocabulary.fingerprint, terms.phrases.get(rules.language, "")
+        chance = (terms.sampling.temperature, terms.sampling.top_p, terms.sampling.seed)
+        return wire.Open(self._session, self._model, tokenizer, phrases, vars(rules), chance)
 
     def receive(self, message: wire.Down) -> None:
         """Take a message of the verifier, but for Rejected. Raises RemoteFault for one that cannot
@@ -283,10 +267,11 @@ class RemoteTarget:
             case wire.Opened(num_samples, model):
                 if num_samples > self.num_samples or (self._model and model != self._model):
                     raise RemoteFault("the verifier took the turn for another one")
-                self._model = model
-                self._cloud.opened(model)
-                if self._num_sent is None:
-                    self._num_sent = self.num_heard = num_samples
+                if model != self._model:
+                    self._model = model
+                    self._cloud.on_model(one_line(model)[:MODEL_CHARACTERS])
+                if self._num_kept is None:
+                    self._num_kept = self.num_heard = num_samples
                 self._has_moved()
             case wire.Heard(num_samples, is_finished):
                 if num_samples > self.num_samples:
@@ -303,32 +288,31 @@ class RemoteTarget:
         self._wake.set()
 
     def _judged(self, verdict: Verdict) -> None:
-        asked, _ = self._asked.get(verdict.number, (None, None))
-        is_of_run = self._run_from is not None and verdict.number >= self._run_from
-        if asked is None and not is_of_run:  # given up
+        number, asked = verdict.number, self._asked.get(verdict.number)
+        is_of_run = self._run_from is not None and number >= self._run_from
+        if asked is None and not (is_of_run and len(self._replies) < MAX_IDS):  # given up
             return
         n, chosen, known = verdict.n_accepted, verdict.next_id, self._terms.vocabulary
         n_drafted = len(asked.draft) if asked is not None else 0
         is_possible = n <= n_drafted and chosen < known.num_ids
         # terminals and pages show it: no escape code, line break or special id
-        if not is_possible or (self._terms.rules.clean and known.never[chosen]):
+        if not is_possible or (self._rules.clean and known.never[chosen]):
             told = f"{n} of {n_drafted} ids accepted, then id {chosen}"
             raise RemoteFault(f"a verdict of the verifier cannot be: {told}")
-        if asked is not None:
-            self._cloud.verdict_came()
-            self._replied(verdict)
-        elif len(self._early) < MAX_IDS:
-            self._early[verdict.number] = verdict
+        self._cloud.verdict_came()
+        self._replied(verdict)
 
     def _replied(self, message: Verdict | Refusal) -> None:
-        _, reply = self._asked.pop(message.number)
-        if not reply.done():  # given up at this moment
+        self._asked.pop(message.number, None)
+        if not (reply := self._replies[message.number]).done():  # given up at this moment
             reply.set_result(message)
 
     def _rejected(self, message: wire.Rejected) -> None:
         reason = one_line(message.reason)
         if message.is_final:
-            self.lose(f"{self._cloud.name} refuses: {reason}")
+            self._lost = f"{self._cloud.name} refuses: {reason}"
+            self._scope.cancel()
+            self.miss(self._lost)
         else:
             self._is_behind = True
             self._cloud.trouble = reason

@@ -21,10 +21,9 @@ from streamer.core.text.chinese import texts
 from streamer.net.realtime.client_events import Kind, ServerTerms
 from streamer.net.realtime.conversation import MODEL, Conversation
 from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Resume
-from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
-from streamer.net.service.http import ClientSocket, answer_json, read_page
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import Query, Service
+from streamer.net.service.service import RESTART, ClientSocket, Service, answer_json, read_page
 from streamer.stages.ports import quietly
 
 PATH = "/v1/realtime"
@@ -32,7 +31,6 @@ PAGE = Path(__file__).parent.parent / "page"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES; a little more is refused by an error
 CLOSE_S = 3.0
 ENDED = (1000, "the session is over")
-RESTART = (1012, "the server is going down")
 NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
 ELSEWHERE = (4409, "the session goes on in another connection")
 BETA = ("realtime=v1", "openai-beta.realtime-v1")  # how clients of the protocol's beta say so
@@ -54,7 +52,6 @@ class RealtimeServer(Service):
         super().__init__(admission, Metrics())
         self._open_session = open_session
         self._terms = terms or ServerTerms()
-        self._sessions: dict[str, ClientSession] = {}  # by their ids
         self._group: TaskGroup
         spoken = self._terms.spoken
         of_page = {"levels": level_names(spoken), "languages": list(spoken), **texts()}
@@ -69,7 +66,7 @@ class RealtimeServer(Service):
 
     @property
     def sessions(self) -> list[ClientSession]:
-        return list(self._sessions.values())
+        return list(self._admission.places.values())
 
     @property
     def num_held(self) -> int:
@@ -95,13 +92,13 @@ class RealtimeServer(Service):
         depths = {name: partial(depth, name) for name in ("pieces", "turns", "events", "unread")}
         self.metrics.watch_each("queue_depth", "Waiting items, over all sessions", "queue", depths)
 
-    def check(self, query: Query, tenant: str) -> None:
+    def check(self, socket: ClientSocket) -> None:
         """Raises HttpRefusal without a place for a new session, or a session to resume."""
-        resume = Resume.parse(query)
+        resume = Resume.parse(socket.query)
         if resume is None:
-            self._admission.check_room(tenant)
+            self._admission.check_room(socket.tenant)
             return
-        session = self._sessions.get(resume.session_id)
+        session = self._admission.places.get(resume.session_id)
         if session is None:
             kept = f"one is kept for {self._terms.hold_s:g} s"
             raise HttpRefusal(404, f"no such session; {kept}; connect anew")
@@ -109,10 +106,11 @@ class RealtimeServer(Service):
         if resume.event is not None and resume.event > end:
             raise HttpRefusal(400, f"event {resume.event} has not been; the next one is {end}")
 
-    async def serve(self, socket: ClientSocket, query: Query) -> None:
+    async def serve(self, socket: ClientSocket) -> None:
         """Serve one socket to its end, and hold its session if the link was cut."""
-        resume = Resume.parse(query)
-        session = self._sessions.get(resume.session_id) if resume else self._begin(socket, query)
+        resume = Resume.parse(socket.query)
+        places = self._admission.places
+        session = places.get(resume.session_id) if resume else self._begin(socket)
         if session is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
@@ -147,14 +145,13 @@ class RealtimeServer(Service):
             for session in self.sessions:
                 group.start_soon(_drain, session, within_s)
 
-    def _begin(self, socket: ClientSocket, query: Query) -> ClientSession | None:
+    def _begin(self, socket: ClientSocket) -> ClientSession | None:
         """A new session; None if the last place was taken since the handshake began."""
-        tenant = socket.tenant
-        if self._admission.is_draining or self._admission.why_full(tenant) is not None:
+        admission = self._admission
+        if admission.is_draining or admission.why_full(socket.tenant) is not None:
             return None
-        self._admission.enter(tenant)  # before anything is awaited: others come at the same moment
-        session_id = new_session_id(self._admission.name)
-        is_transcription = query.get("intent") == ["transcription"]
+        session_id = admission.new_session_id()
+        is_transcription = socket.query.get("intent") == ["transcription"]
         kind: Kind = "transcription" if is_transcription else "realtime"
         assert socket.request is not None
         headers = socket.request.headers
@@ -162,11 +159,13 @@ class RealtimeServer(Service):
         is_beta = any(name in ",".join(offered) for name in BETA)
         conversation = Conversation(session_id, kind, self._terms, is_beta)
         session = ClientSession(conversation, self._open_session, self.metrics)
-        self._sessions[session_id] = session
-        self._group.start_soon(self._run, session, tenant)
+        session.tenant = socket.tenant
+        # nothing was awaited since it was free: others come at the same moment
+        admission.places[session_id] = session
+        self._group.start_soon(self._run, session)
         return session
 
-    async def _run(self, session: ClientSession, tenant: str) -> None:
+    async def _run(self, session: ClientSession) -> None:
         """Run a session. An error ends it alone."""
         try:
             await session.run()
@@ -174,8 +173,7 @@ class RealtimeServer(Service):
             self.metrics.failed.inc()
             _logger.error("session.failed", exc_info=error)
         finally:
-            del self._sessions[session.conversation.id]
-            self._admission.leave(tenant)
+            del self._admission.places[session.conversation.id]
 
 
 async def _drain(session: ClientSession, within_s: float) -> None:

@@ -22,7 +22,7 @@ from streamer.core.description import TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime.client_events import ServerEvent
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.service.admission import HttpRefusal
+from streamer.net.service.admission import NO_TENANT, HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, SessionOptions
 from streamer.stages.stream import LiveSession
@@ -60,6 +60,7 @@ class ClientSession:
     def __init__(
         self, conversation: Conversation, open_session: OpenSession, metrics: Metrics
     ) -> None:
+        self.tenant = NO_TENANT
         self.journal = Journal(conversation.name)
         self.conversation = conversation
         self.over = anyio.Event()

@@ -16,22 +16,18 @@ import ipaddress
 import re
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
 from websockets.datastructures import Headers
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 NO_TENANT = ""  # the tenant if there are no keys
-_ID_PREFIX = "sess_"
 LIFE_S = 30.0  # of a ticket
-MAX_TICKET_CHARACTERS = 128
 
 
 class HttpRefusal(Exception):
@@ -44,8 +40,9 @@ class HttpRefusal(Exception):
 
 @dataclass
 class Admission:
-    """The rules of one service, and its places. `is_draining`: no new sessions. `name`: of this
-    process, for ids of sessions; empty if it has none.
+    """The rules of one service, and its places. is_draining: no new sessions. name: of this process
+    among its kind, for ids of sessions; empty if it has none. places: the sessions, or turns, by
+    their ids; each has its `tenant`.
 
     A place is taken after the handshake. Clients that come at the same moment may all be admitted
     to the last place, so a server asks `why_full` again before a session begins.
@@ -59,28 +56,21 @@ class Admission:
     name: str = ""
     is_draining: bool = False
     clock: Callable[[], float] = time.time
-    _by_tenant: Counter[str] = field(default_factory=Counter)
+    places: dict[Any, Any] = field(default_factory=dict)
     # Used tickets: their beginning -> when they expire. Then they are forgotten, so the number is
     # bounded by the tickets that directors sign in LIFE_S.
     _used: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = self.api_key.split(",") if self.api_key else []
-        # A director knows the process by this. A process without a name needs one too: otherwise a
-        # ticket for one process would be valid at every other, and again after a restart.
-        self.replica = self.name or f".{secrets.token_hex(3)}"
+        # The name for one start of the process: a ticket for one process is not valid at another,
+        # nor after a restart, and ids of sessions that were lost with a process name no later one.
+        self.replica = f"{self.name}.{secrets.token_hex(3)}"
 
-    @property
-    def num_sessions(self) -> int:
-        return self._by_tenant.total()
-
-    def enter(self, tenant: str = NO_TENANT) -> None:
-        """A session begins."""
-        self._by_tenant[tenant] += 1
-
-    def leave(self, tenant: str = NO_TENANT) -> None:
-        """A session has ended."""
-        self._by_tenant -= Counter((tenant,))
+    def new_session_id(self) -> str:
+        """A secret that names the process of the session, if that has a name."""
+        prefix = f"{self.replica}_" if self.name else ""
+        return f"sess_{prefix}{secrets.token_hex(16)}"
 
     def check(
         self, path: str, headers: Headers, query: Mapping[str, Sequence[str]] | None = None
@@ -124,25 +114,21 @@ class Admission:
         """Why this tenant can have no further session, or None."""
         if self.has_its_share(tenant):
             return f"all {self.max_per_key} sessions of this key are taken"
-        is_full = self.num_sessions >= self.max_sessions
+        is_full = len(self.places) >= self.max_sessions
         return f"all {self.max_sessions} sessions are taken" if is_full else None
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        return self.max_per_key is not None and self._by_tenant[tenant] >= self.max_per_key
+        num = sum(place.tenant == tenant for place in self.places.values())
+        return self.max_per_key is not None and num >= self.max_per_key
 
     def _redeem(self, ticket: str) -> str | None:
         """The key that signed a ticket; None if no key did, or it expired or was used."""
-        head, _, signature = ticket[: MAX_TICKET_CHARACTERS + 1].rpartition(".")
-        try:
-            until = int(head.partition(".")[0], 16)
-        except ValueError:
-            return None
-        now = self.clock()
-        if not now <= until <= now + 2 * LIFE_S or head in self._used:
-            return None
+        head, _, signature = ticket.rpartition(".")
         signed = [k for k in self.keys if _is_equal(_signature(k, self.replica, head), signature)]
-        if not signed:
+        now = self.clock()
+        until = int(head.partition(".")[0], 16) if signed else 0
+        if not now <= until <= now + 2 * LIFE_S or head in self._used:
             return None
         self._used = {used: end for used, end in self._used.items() if end >= now}
         self._used[head] = until
@@ -176,37 +162,6 @@ def _is_equal(secret: str, shown: str) -> bool:
     return hmac.compare_digest(secret.encode(), shown.encode())
 
 
-class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One process at one moment, as /statusz shows it without a key. pid: its id on its own
-    machine. taken: of `limit` places. lag_s: seconds of audio taken and not yet heard, of the
-    slowest session."""
-
-    name: str
-    kind: str
-    pid: int
-    is_draining: bool
-    taken: int
-    limit: int
-    lag_s: float
-
-
-def incarnation_of(name: str) -> str:
-    """`name` for one start of its process, so that ids of sessions that were lost with a process
-    name no later one; empty for a process without a name."""
-    return f"{name}.{secrets.token_hex(3)}" if name else ""
-
-
-def new_session_id(incarnation: str) -> str:
-    """A secret that names the process of the session, if that has a name."""
-    prefix = f"{incarnation}_" if incarnation else ""
-    return f"{_ID_PREFIX}{prefix}{secrets.token_hex(16)}"
-
-
-def incarnation_in(session_id: str) -> str:
-    """The process that a session's id names; empty if it names none."""
-    return session_id.removeprefix(_ID_PREFIX).rpartition("_")[0]
-
-
 def sign(key: str, replica: str, now: float) -> str:
     """A ticket into the replica of this name, until `now` (Unix time, seconds) + LIFE_S.
 
@@ -221,14 +176,3 @@ def sign(key: str, replica: str, now: float) -> str:
 def _signature(key: str, replica: str, head: str) -> str:
     text = f"{replica} {head}".encode()
     return hmac.digest(key.encode(), text, hashlib.sha256)[:16].hex()
-
-
-def origin_of(text: str) -> str:
-    """An Origin as browsers send it: scheme and host in lower case, no default port, no path.
-
-    Raises ValueError for a text that cannot be one, such as `*` or a bare host.
-    """
-    origin = text.strip().lower().removesuffix("/")
-    if not ORIGIN.fullmatch(origin):
-        raise ValueError("give scheme and host, such as https://example.org")
-    return origin.removesuffix(":443" if origin.startswith("https") else ":80")

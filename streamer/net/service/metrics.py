@@ -1,9 +1,16 @@
-"""Counts what happens in a service for Prometheus, in seconds and bytes."""
+"""The operator's view of a service: metrics for Prometheus, in seconds and bytes, and log lines,
+which are written once a handler is attached.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 import platform
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TextIO
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,6 +28,11 @@ from streamer.core.rules.settings import STOP_REASONS
 from streamer.stages.events import Event, TurnFailed
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+PREFIX = "streamer"  # of each name
+EVERY_S = 10.0  # between two notices
+notices = logging.getLogger("streamer.notice")  # for lines that come seldom
+_logger = logging.getLogger("streamer")
+_logger.addHandler(logging.NullHandler())
 STATUSES = ("400", "401", "403", "404", "405", "503")
 
 
@@ -28,46 +40,37 @@ class ServiceMetrics:
     """The metrics of every service. `watch` adds a gauge; counters are public attributes."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        self._counter = count = partial(Counter, namespace=PREFIX, registry=registry)
+        self._seconds = partial(Histogram, namespace=PREFIX, registry=registry, buckets=SECONDS)
         self.loop_lag = self._seconds("loop_lag_seconds", "Event loop's delay")
-        count = self._counter
-        self.refusals = count("refusals", "Connections refused", "status", STATUSES)
+        self.refusals = count("refusals", "Connections refused", ["status"])
+        for status in STATUSES:  # series begin at 0, so that a first event shows as a rise
+            self.refusals.labels(status)
         self.resumed = count("resumed", "Sessions that their client resumed")
         self.failed = count("sessions_failed", "Sessions that an internal error ended")
 
     def build(self, version: str) -> None:
         """Say which version runs."""
-        info = Info("streamer_build", "What runs", registry=self._registry)
+        info = Info("build", "What runs", namespace=PREFIX, registry=self._registry)
         info.info({"version": version, "python": platform.python_version()})
 
     def watch(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value is `read()` at each scrape."""
-        Gauge(f"streamer_{name}", help, registry=self._registry).set_function(read)
+        self._gauge(name, help).set_function(read)
 
     def watch_each(
         self, name: str, help: str, label: str, reads: Mapping[str, Callable[[], float]]
     ) -> None:
         """Add a gauge with a series for each value of the label."""
-        gauge = Gauge(f"streamer_{name}", help, [label], registry=self._registry)
+        gauge = self._gauge(name, help, [label])
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
-
-    def _seconds(self, name: str, help: str) -> Histogram:
-        return Histogram(f"streamer_{name}", help, buckets=SECONDS, registry=self._registry)
-
-    def _counter(
-        self, name: str, help: str, label: str = "", values: Iterable[str] = ()
-    ) -> Counter:
-        """values: of the label. Their series begin at 0, so that a first event shows as a rise."""
-        labels = [label] if label else []
-        found = Counter(f"streamer_{name}", help, labels, registry=self._registry)
-        for value in values:
-            found.labels(value)
-        return found
 
 
 class VerifierMetrics(ServiceMetrics):
@@ -98,7 +101,9 @@ class Metrics(ServiceMetrics):
         self.ttft = self._seconds("ttft_seconds", "First text after a turn's last sample")
         self.itl = self._seconds("itl_seconds", "Between two deltas of one answer")
         count = self._counter
-        self.turns = count("turns", "Turns by how they ended", "stop_reason", STOP_REASONS)
+        self.turns = count("turns", "Turns by how they ended", ["stop_reason"])
+        for reason in STOP_REASONS:
+            self.turns.labels(reason)
         self.uploaded = count("uploaded_ids", "Draft ids given to the cloud")
         self.accepted = count("accepted_ids", "Draft ids accepted")
         told = "Turns with blocks that were to be verified and were not"
@@ -124,3 +129,27 @@ class Metrics(ServiceMetrics):
                     self.unverified.inc()
             case TurnFailed():
                 self.failures.inc()
+
+
+class StateNotices:
+    """Lines at WARNING about a state, at most one in EVERY_S. `state` is called again and again, so
+    the last change is logged in the end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged_at = -math.inf
+        self._was_good = True  # as logged
+
+    def state(self, is_good: bool, told: str) -> None:
+        """The state may have changed. One that is good at the start is not logged."""
+        now = self._clock()
+        if is_good != self._was_good and now - self._logged_at >= EVERY_S:
+            self._was_good, self._logged_at = is_good, now
+            notices.warning(told)
+
+
+def log_to(stream: TextIO) -> None:
+    """Write notices and errors to `stream`, an error with its traceback."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("streamer: %(message)s"))
+    _logger.addHandler(handler)

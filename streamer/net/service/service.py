@@ -2,6 +2,9 @@
 
 Beside the websocket it answers /healthz, /readyz, /statusz, /metrics and the files of a page. It
 decides before the upgrade which clients may connect, serves TLS, bounds connections and drains.
+
+The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol
+(admission.py).
 """
 
 from __future__ import annotations
@@ -14,30 +17,50 @@ import socket as socket_module
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import MultipleValuesError
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers, MultipleValuesError
+from websockets.exceptions import InvalidMessage
 from websockets.http11 import Request, Response
 
-from streamer.net.service.admission import Admission, HttpRefusal, ReplicaStatus
-from streamer.net.service.http import (
-    CLOSE_S,
-    HANDSHAKE_S,
-    ClientSocket,
-    answer,
-    answer_json,
-    for_method,
-)
-from streamer.net.service.logs import notices
-from streamer.net.service.metrics import ServiceMetrics
+from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.metrics import ServiceMetrics, notices
 
+HANDSHAKE_S = 5.0  # of TLS, and then of the upgrade
+CLOSE_S = 2.0
+LARGE_BYTES = 256 << 10  # a message of this size delays the pong after it
+TEXT = "text/plain; charset=utf-8"
+MIME = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".wav": "audio/wav",
+}
+ALWAYS = {
+    "Connection": "close",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+UNREADABLE = 400, "this is no HTTP/1.1 request that can be read: see its first line and its headers"
+ONLY_GET = 405, "only GET and websockets are served here", {"Allow": "GET, HEAD"}
 # Bytes in the kernel (which doubles them) that the handler has not taken yet. Larger buffers only
 # hide a slow server, and keep a lost client alive.
 RECEIVE_BYTES = 128 << 10
@@ -45,13 +68,78 @@ MAX_WAITING = 1_024  # connections before their upgrade; one more closes the old
 MAX_PENDING = 4_096  # connections that the kernel keeps until they are accepted
 MAX_FILES = 65_536  # open files that this process asks for; most systems begin at 1,024
 DRAIN_S = 30.0
+RESTART = (1012, "the server is going down")
 LAG_EVERY_S = 0.1
 REALTIME = "realtime"  # a subprotocol
-Query = Mapping[str, Sequence[str]]
 _logger = logging.getLogger("streamer")
 # protocol errors of clients are counted, not logged
 _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
+
+
+def read_page(folder: Path) -> dict[str, Response]:
+    """path -> answer, of a folder's files of known kinds; index.html is `/`."""
+    found = {
+        f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix])
+        for file in folder.glob("*")
+        if file.suffix in MIME
+    }
+    return found | {"/": found["/index.html"]}
+
+
+def answer(
+    status: int, body: str | bytes, mime: str = TEXT, more: Mapping[str, str] | None = None
+) -> Response:
+    """A whole response; the connection closes after it."""
+    data = body.encode() if isinstance(body, str) else body
+    headers = {"Content-Type": mime, "Content-Length": str(len(data)), **ALWAYS, **(more or {})}
+    return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
+
+
+def answer_json(found: object) -> Response:
+    """The object as JSON."""
+    return answer(200, msgspec.json.encode(found), MIME[".json"])
+
+
+class ClientSocket(ServerConnection):
+    """One client's connection."""
+
+    def __init__(self, service: Any, *arguments: Any, **options: Any) -> None:
+        """service: the Service that counts it until it is upgraded."""
+        super().__init__(*arguments, **options)
+        # of its request, and the key that admitted it
+        self.url = urlsplit("")
+        self.query: dict[str, list[str]] = {}
+        self.tenant = ""
+        self._service = service
+        self._is_unreadable = False
+
+    @property
+    def num_arrived(self) -> int:
+        """Bytes of a large message that is arriving, 0 for none; the client's pong may have to wait
+        for its end."""
+        num = len(self.protocol.reader.buffer)
+        return num if num > LARGE_BYTES else 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._service.handshake_begins(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._service.handshake_ends(self)
+        super().connection_lost(exc)
+
+    def send_data(self) -> None:
+        """Answer a request that websockets cannot read, or that has a body: websockets would close
+        without a word. The answer quotes nothing: the request may hold escape codes."""
+        why = self.protocol.handshake_exc
+        if isinstance(why, InvalidMessage) and not self._is_unreadable:
+            self._is_unreadable = True
+            cause = why.__cause__  # websockets has no exception of its own for a body
+            has_body = isinstance(cause, NotImplementedError) or "body" in str(cause)
+            refusal = HttpRefusal(*ONLY_GET) if has_body else HttpRefusal(*UNREADABLE)
+            self.transport.write(self._service.refused(refusal).serialize())
+        super().send_data()
 
 
 class Service(ABC):
@@ -72,6 +160,7 @@ class Service(ABC):
         # connections before their upgrade, oldest first
         self._waiting: dict[ClientSocket, None] = {}
         self._max_waiting = MAX_WAITING
+        self._server: Server | None = None  # once it runs
         self._stop = anyio.Event()
         self._draining: anyio.CancelScope | None = None
 
@@ -80,16 +169,21 @@ class Service(ABC):
     def lag_s(self) -> float:
         """Seconds of audio taken and not yet heard, of the slowest client."""
 
+    @property
+    def links(self) -> set[ClientSocket]:
+        """Open websockets."""
+        return cast("set[ClientSocket]", self._server.connections if self._server else set())
+
     @abstractmethod
     def start(self, group: TaskGroup) -> None:
         """Called before the first client; tasks of this group end with the service."""
 
     @abstractmethod
-    def check(self, query: Query, tenant: str) -> None:
-        """Raises HttpRefusal if an admitted client gets no place."""
+    def check(self, socket: ClientSocket) -> Response | None:
+        """None: this admitted client may upgrade. Raises HttpRefusal if it gets no place."""
 
     @abstractmethod
-    async def serve(self, socket: ClientSocket, query: Query) -> None:
+    async def serve(self, socket: ClientSocket) -> None:
         """Serve one client, from the upgrade to its end. An error here ends this client alone."""
 
     @abstractmethod
@@ -118,7 +212,7 @@ class Service(ABC):
             "tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
         )
         self._max_waiting = min(MAX_WAITING, _raise_open_files() // 4)
-        server = await serve(
+        server = self._server = await serve(
             self._serve,
             host,
             port,
@@ -157,7 +251,7 @@ class Service(ABC):
         finally:
             self._admission.is_draining = True
             with anyio.CancelScope(shield=True):  # bounded by close_timeout
-                server.close()
+                server.close(code=RESTART[0], reason=RESTART[1])
                 await server.wait_closed()
 
     def handshake_begins(self, socket: ClientSocket) -> None:
@@ -181,22 +275,25 @@ class Service(ABC):
             url = urlsplit(request.path)
             # other upgrades, such as h2c, are offers that a server may ignore
             upgrades = [each.lower() for each in request.headers.get_all("upgrade")]
-            if upgrades != ["websocket"] and (found := self._plain(url.path)):
-                return for_method(request.method, found)
-            return self._admit(socket, request, url)
-        except HttpRefusal as found:
-            refusal = found
+            if upgrades == ["websocket"] or not (found := self._plain(url.path)):
+                socket.url, socket.query = url, parse_qs(url.query)
+                socket.tenant = self._admission.check(url.path, request.headers, socket.query)
+                return self.check(socket)
+            if request.method not in ("GET", "HEAD"):
+                raise HttpRefusal(*ONLY_GET)
+            body = b"" if request.method == "HEAD" else found.body
+            # a copy, since websockets adds headers
+            return Response(found.status_code, found.reason_phrase, found.headers.copy(), body)
+        except HttpRefusal as refusal:
+            return self.refused(refusal)
         except (ValueError, MultipleValuesError):
-            refusal = HttpRefusal(400, "the address cannot be read, or a header is there twice")
+            told = "the address cannot be read, or a header is there twice"
+            return self.refused(HttpRefusal(400, told))
+
+    def refused(self, refusal: HttpRefusal) -> Response:
+        """The refusal as an answer, counted."""
         self.metrics.refusals.labels(str(refusal.status)).inc()
         return answer(refusal.status, f"{refusal}\n", more=refusal.headers)
-
-    def _admit(self, socket: ClientSocket, request: Request, url: SplitResult) -> Response | None:
-        """None: the client may upgrade, and its socket has its tenant. Raises HttpRefusal."""
-        query = parse_qs(url.query)
-        socket.tenant = self._admission.check(url.path, request.headers, query)
-        self.check(query, socket.tenant)
-        return None
 
     def _plain(self, path: str) -> Response | None:
         a = self._admission
@@ -206,26 +303,18 @@ class Service(ABC):
             case "/readyz":
                 return answer(503, "draining\n") if a.is_draining else answer(200, "ready\n")
             case "/statusz":
-                status = ReplicaStatus(
-                    name=a.replica,
-                    kind=self.kind,
-                    pid=os.getpid(),
-                    is_draining=a.is_draining,
-                    taken=a.num_sessions,
-                    limit=a.max_sessions,
-                    lag_s=self.lag_s,
-                )
-                return answer_json(status)
+                where = {"name": a.replica, "kind": self.kind, "pid": os.getpid()}
+                places = {"taken": len(a.places), "limit": a.max_sessions, "lag_s": self.lag_s}
+                return answer_json({**where, "is_draining": a.is_draining, **places})
             case "/metrics":
                 return answer(200, self.metrics.text())
         return self._files.get(path)
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert isinstance(socket, ClientSocket)
-        assert socket.request is not None
         self.handshake_ends(socket)
         try:
-            await self.serve(socket, parse_qs(urlsplit(socket.request.path).query))
+            await self.serve(socket)
         except Exception as error:
             _logger.error("connection.failed", exc_info=error)
             await socket.close(1011, "internal error; the server's log says more")
@@ -243,7 +332,7 @@ class Service(ABC):
             return
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
-                if not self._stop.is_set() and (num := self._admission.num_sessions):
+                if not self._stop.is_set() and (num := len(self._admission.places)):
                     way = f"within {DRAIN_S:g} s; a second Ctrl-C or SIGTERM ends at once"
                     told = f"answering what was said in open sessions ({num}), {way}"
                     notices.warning(told)

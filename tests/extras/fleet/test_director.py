@@ -21,13 +21,13 @@ from wire import http, in_process, running, session_update
 
 from streamer.cli import build_parser
 from streamer.config import ConfigError
+from streamer.core.declare import read_toml
 from streamer.extras.fleet import director as of_director
 from streamer.extras.fleet.command import plan_of
-from streamer.extras.fleet.director import Director, Known, choose
+from streamer.extras.fleet.director import Director, Known, ReplicaStatus, choose
 from streamer.extras.fleet.manager import Scaler
-from streamer.extras.fleet.options import of, read
-from streamer.net.service.admission import ReplicaStatus, incarnation_in, incarnation_of
-from streamer.net.service.http import HANDSHAKE_S
+from streamer.extras.fleet.options import of
+from streamer.net.service.service import HANDSHAKE_S
 
 KEY = "alice,bob"
 
@@ -71,7 +71,7 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
     async with AsyncExitStack() as stack:
         servers = {}
         for i in range(num):
-            options = {"api_key": api_key, "name": incarnation_of(f"server-{i + 1}")} | more
+            options = {"api_key": api_key, "name": f"server-{i + 1}"} | more
             running_one = running(opening(), max_sessions, **options)
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
@@ -93,10 +93,10 @@ async def test_clients_are_spread_and_one_too_many_is_refused_at_once():
         ids = []
         for _ in range(4):
             ids.append(await created(await stack.enter_async_context(connect(url))))
-        counts = [server._admission.num_sessions for server in servers.values()]
+        counts = [len(server.sessions) for server in servers.values()]
         assert counts == [2, 2]
-        names = {server._admission.name for server in servers.values()}
-        assert {incarnation_in(session_id) for session_id in ids} == names
+        names = {server._admission.replica for server in servers.values()}
+        assert {session_id.split("_")[1] for session_id in ids} == names
         with anyio.fail_after(PATIENCE_S):  # it knows places a poll late
             while 'places_free{kind="server"} 0.0' not in (await fetched(url, "/metrics"))[1]:
                 await anyio.sleep(0.05)
@@ -113,8 +113,7 @@ async def test_a_session_is_resumed_where_it_is_and_ends_with_its_replica():
     async with directing(f"ws://127.0.0.1:{port}") as (url, director):
         ids = []
         for _ in range(2):
-            name = incarnation_of("server-0")
-            async with running(opening(), at=port, name=name):
+            async with running(opening(), at=port, name="server-0"):
                 await until(lambda: director.answering)
                 for old in ids:
                     assert (await fetched(url, f"/v1/replica?resume={old}"))[0] == 404
@@ -137,8 +136,8 @@ async def test_a_key_is_never_taken_along_and_a_ticket_lets_in_once():
         for key in KEY.split(","):
             async with connect(url, additional_headers={"Authorization": f"Bearer {key}"}) as ws:
                 await created(ws)
-                assert server._admission._by_tenant == {key: 1}
-            await until(lambda: not server._admission.num_sessions)
+                assert [session.tenant for session in server.sessions] == [key]
+            await until(lambda: not server.sessions)
         for path in ("/v1/replica", "/v1/realtime"):
             assert (await fetched(url, path))[0] == 401
         old = "/v1/replica?ticket=old&model=m"  # the new ticket replaces an old one
@@ -200,7 +199,7 @@ async def test_haproxy_spreads_newcomers_passes_over_the_full_and_follows_ids(tm
                 await anyio.sleep(0.05)
         links = [await stack.enter_async_context(keyed(url)) for _ in range(6)]
         ids = [await created(ws) for ws in links]
-        assert [server._admission.num_sessions for server in servers.values()] == [2, 2, 2]
+        assert [len(server.sessions) for server in servers.values()] == [2, 2, 2]
         with pytest.raises(InvalidStatus) as refused:
             await keyed(url)
         assert refused.value.response.status_code == 503
@@ -210,7 +209,7 @@ async def test_haproxy_spreads_newcomers_passes_over_the_full_and_follows_ids(tm
             async with keyed(f"{url}?resume={session_id}&event=1") as again:
                 assert json.loads(await again.recv())["type"] == "streamer.resumed"
         with pytest.raises(InvalidStatus) as refused:
-            await keyed(f"{url}?resume=sess_{incarnation_of('server-1')}_0")
+            await keyed(f"{url}?resume=sess_server-1.000000_0")
         assert refused.value.response.status_code == 404
 
 
@@ -282,7 +281,7 @@ def test_an_hour_up_and_down_again():
 
 
 def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
-    config = read(ROOT / "pipelines" / "fleet.toml")
+    config = read_toml(ROOT / "pipelines" / "fleet.toml", of)
     assert list(config.kinds) == ["verifier", "server"]
     plan = plan_of(config, "alice,bob", "ws://here:8764", "server", 2)
     found = vars(build_parser(["serve"]).parse_args(plan.words))

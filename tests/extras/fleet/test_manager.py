@@ -16,9 +16,9 @@ from processes import ENVIRONMENT
 from wire import http
 
 from streamer.extras.fleet import manager as of_manager
+from streamer.extras.fleet.director import ReplicaStatus
 from streamer.extras.fleet.manager import Manager, Plan, ReplicaHost, ReplicaLost, drain_all
 from streamer.extras.fleet.options import of
-from streamer.net.service.admission import ReplicaStatus, incarnation_of
 
 
 class Placement:
@@ -74,7 +74,7 @@ def answer(manager, taken=0, limit=10, but=()):
     for known in manager.known.values():
         name = known.address.removeprefix("ws://")
         known.is_gone = name in but
-        name = incarnation_of(name)
+        name = f"{name}.0"
         known.status = ReplicaStatus(name, "server", 4_711, False, taken, limit, 0.0)
 
 

@@ -16,7 +16,7 @@ from streamer.commands.serve import COLLECTORS, FOR_TRACES, tracing_of_turns
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.extras.otel.spans import MAX_OPEN, telling, traced, tracing
-from streamer.net.service.logs import EVERY_S, StateNotices
+from streamer.net.service.metrics import EVERY_S, StateNotices
 
 SPEECH = recording(0)
 

@@ -3,20 +3,18 @@
 import contextlib
 import random
 import signal
-from functools import partial
 
 import anyio
 import pytest
 from far import (
     FIRST,
+    RULES,
     Slow,
     answering,
-    be,
     free_port,
     hear,
-    honest,
+    judging,
     linked,
-    lying,
     obliging,
     serving_judges,
     sound,
@@ -29,12 +27,12 @@ from speech import SAMPLES
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
-from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.plan import Refusal, Verdict
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
-from streamer.net.link.dial import PORT, VerifierAddress
+from streamer.net.link.client import PORT, VerifierAddress
 from streamer.stages.events import TurnFailed
 from streamer.stages.ports import TargetLost
 
@@ -43,16 +41,16 @@ async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake
     """One is spare when a turn begins; each is closed with its turn."""
     async with serving_judges() as (port, server), linked(port) as link:
         await until(lambda: link.is_up)
-        assert len(server._links) == 1
+        assert len(server.links) == 1
         for _ in range(3):
             await until(lambda: link._spare is not None)
-            spare, target = link._spare, link.listen()
+            spare, target = link._spare, link.listen(RULES)
             await hear(target, sound(0.1))
             await until(lambda: len(link._taken) == 1)
             assert link._spare is not spare, "it is the turn's"
-            await until(lambda: len(server._links) == 2)
+            await until(lambda: len(server.links) == 2)
             target.close()
-            await until(lambda: len(server._links) == 1)
+            await until(lambda: len(server.links) == 1)
             assert not server._turns, "its slot is free at once"
 
 
@@ -65,8 +63,8 @@ ADDRESSES = {
 
 @pytest.mark.parametrize("url", ADDRESSES)
 def test_the_address_of_a_verifier(url):
-    verifier, (address, dialled) = VerifierAddress(url), ADDRESSES[url]
-    assert (verifier.address, verifier.dialled_by("e")) == (address, f"{dialled}wire=5&edge=e")
+    verifier, (address, dialled) = VerifierAddress(url, edge="e"), ADDRESSES[url]
+    assert (verifier.address, verifier.dialled) == (address, f"{dialled}wire=5&edge=e")
     assert "p@" not in verifier.name
 
 
@@ -74,9 +72,9 @@ ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
 
 
 async def test_words_of_a_verifier_reach_people_as_one_plain_line():
-    async with lying(lambda *_: [wire.Rejected(True, ESCAPE)]) as port, linked(port) as link:
+    async with answering(lambda *_: [wire.Rejected(True, ESCAPE)]) as port, linked(port) as link:
         with pytest.raises(TargetLost) as lost:
-            await link.listen().verify(FIRST)
+            await link.listen(RULES).verify(FIRST)
         assert str(lost.value).isprintable()
         assert "lines" in str(lost.value)
 
@@ -97,7 +95,7 @@ async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
         num_asked += 1
         return websocket.respond(503, "full\n") if num_asked > 1 else None
 
-    async with answering(partial(be, obliging), decide) as port, linked(port) as link:
+    async with answering(obliging, decide) as port, linked(port) as link:
         await until(lambda: link.is_up)
         target = await spoken(link, 0.1)
         await until(lambda: num_asked > 2)
@@ -116,7 +114,7 @@ async def test_a_door_that_says_404_for_a_moment_ends_no_turn():
         sockets.add(websocket)
         return websocket.respond(status, "no such path\n") if status else None
 
-    async with answering(partial(be, obliging), decide) as port, linked(port) as link:
+    async with answering(obliging, decide) as port, linked(port) as link:
         await until(lambda: link.is_up)
         target = await spoken(link, 0.1)
         assert (await target.verify(FIRST)).next_id == 5
@@ -133,7 +131,7 @@ async def test_a_verifier_that_floods_an_edge_is_left():
     def flood(message, chance):
         return [wire.Opened(0, "model"), *[wire.Heard(0, False)] * 5_000]
 
-    async with lying(flood) as port, linked(port) as link:
+    async with answering(flood) as port, linked(port) as link:
         await spoken(link, 0.1)
         await until(lambda: "more messages than a turn needs" in link.trouble)
 
@@ -158,7 +156,7 @@ async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
             quick = await spoken(link, 1.0)
             with anyio.fail_after(PATIENCE_S):
                 assert (await quick.verify(FIRST)).next_id == 5
-            assert server.lag_s > 0
+            await until(lambda: server.lag_s > 0)
             assert not late, "it has minutes to go"
             slow.failed()
             assert link.is_up, "the verifier was not asked"
@@ -181,7 +179,7 @@ async def test_a_recording_waits_for_a_verifier_that_moves():
         target = await spoken(link, 2.0)
         await target.prefilled()
         assert target.is_ready
-    async with lying(lambda *_: []) as port, linked(port, budget_s=0.2) as link:
+    async with answering(lambda *_: []) as port, linked(port, budget_s=0.2) as link:
         await link.settled(2.0)
         target = await spoken(link, 2.0)
         with anyio.fail_after(PATIENCE_S):
@@ -193,7 +191,7 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
     port = free_port()
     async with linked(port) as link:
         for _ in range(2):
-            target = link.listen()
+            target = link.listen(RULES)
             with anyio.fail_after(PATIENCE_S), pytest.raises(TargetLost) as lost:
                 await target.verify(FIRST)
             target.close()
@@ -205,6 +203,7 @@ async def test_no_turn_waits_for_a_verifier_that_was_never_there():
             target = await spoken(link, 0.1)
             with anyio.fail_after(PATIENCE_S):
                 assert (await target.verify(FIRST)).next_id == 5
+            target.close()
 
 
 WAYS = {
@@ -282,23 +281,12 @@ CLOUD = EMBEDDED / "cloud"
 ESCAPE_ID = Tokenizer(CLOUD).vocabulary(shapes_of(CLOUD).text.vocab).texts.index("\x1b")
 
 
-def with_verdict(make):
-    """Honest but for its verdicts."""
-
-    def reply(message, chance):
-        if isinstance(message, VerifyRequest):
-            return make(message, chance)
-        return honest(message, chance)
-
-    return reply
-
-
 HOSTILE = {
-    "an escape code": with_verdict(lambda m, _: [Verdict(m.number, 0, ESCAPE_ID)]),
-    "refuses all": with_verdict(lambda m, _: [Refusal(m.number, "prefix")]),
-    "rejects all": with_verdict(lambda m, _: [wire.Rejected(False, "not now")]),
-    "rejects for good": with_verdict(lambda m, _: [wire.Rejected(True, "not ever")]),
-    "no verdict": with_verdict(lambda m, _: []),
+    "an escape code": judging(lambda m: [Verdict(m.number, 0, ESCAPE_ID)]),
+    "refuses all": judging(lambda m: [Refusal(m.number, "prefix")]),
+    "rejects all": judging(lambda m: [wire.Rejected(False, "not now")]),
+    "rejects for good": judging(lambda m: [wire.Rejected(True, "not ever")]),
+    "no verdict": judging(lambda m: []),
     "garbage for everything": lambda _, chance: [chance.randbytes(chance.randint(0, 60))],
     "silence": lambda m, _: [],
     "closes at once": None,
@@ -309,7 +297,7 @@ HOSTILE = {
 async def test_gated_goes_on_and_exact_says_so(lie, wanted):
     """Live and from a file: a file waits as long as a live turn would, and no longer."""
     alone = wanted["edge"][SAMPLES[0].name]["ids"]
-    async with lying(HOSTILE[lie]) as port:
+    async with answering(HOSTILE[lie]) as port:
         options = {"cloud": f"ws://127.0.0.1:{port}", "verify_budget_s": BUDGET_S}
         async with Describer.open(mode="gated", threshold=0.0, **options) as describer:
             await describer.load()

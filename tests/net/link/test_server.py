@@ -7,15 +7,14 @@ import signal
 
 import anyio
 import msgspec
-import numpy as np
 import pytest
-from far import FIRST, QUERY, Slow, opening, raw, say, serving_judges, told, verifying, wire_rules
+from far import FIRST, QUERY, Slow, opening, raw, say, serving_judges, sound, told, verifying
 from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
 from speech import SAMPLES
 from toy_parts import MODEL, VOCABULARY
-from unlinked import ask, turn_without_socket
+from unlinked import ask, said_by, turn_without_socket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http, until_metric
@@ -23,13 +22,13 @@ from wire import http, until_metric
 from streamer import Describer
 from streamer.core.decoding.plan import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.rules.settings import Rules, Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.client import VERDICT_PAUSES_S, Backoff
 from streamer.net.link.server import SPARE_LINKS, Broken, ServedTurn
-from streamer.net.link.target import DecodingTerms, RemoteFault
+from streamer.net.link.target import RemoteFault
 
 SILENCE = wire.Audio(0, bytes(32_000), False)
 CLOUD = EMBEDDED / "cloud"
@@ -93,7 +92,7 @@ async def test_an_older_edge_is_refused_with_the_way_out():
 
 async def test_a_judge_that_fails_ends_one_turn():
     class Broken(Slow):
-        async def finish(self):
+        async def finish(self, weights):
             raise RuntimeError("the model fell over")
 
     judges = [Broken(), Slow()]
@@ -155,10 +154,10 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
             await until(lambda: len(rejected) == 8)
             reasons = {(one.is_final, one.reason) for one in rejected}
             assert reasons == {(False, "all 4 sessions are taken")}
-            assert (server.num_held, server._admission.num_sessions) == (0, 4)
+            assert (server.num_held, len(server._turns)) == (0, 4)
             over.set()
     assert all(judge.is_closed for judge in judges)
-    assert server._admission.num_sessions == 0
+    assert len(server._turns) == 0
 
 
 async def test_health_and_a_clean_end(wanted):
@@ -190,7 +189,7 @@ async def test_health_and_a_clean_end(wanted):
 async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times):
     chance, sizes = random.Random(times), []
     tokenizer = Tokenizer(CLOUD).vocabulary(1 << 16).fingerprint
-    opened = opening(tokenizer=tokenizer, rules=wire_rules(read_card(CLOUD).phrases))
+    opened = opening(tokenizer=tokenizer, phrases=read_card(CLOUD).phrases)
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
         for i in range(times):
             data = SAMPLES[i % len(SAMPLES)].read_bytes()[44:]
@@ -213,26 +212,19 @@ async def test_edges_cut_off_at_any_moment_leave_nothing(wanted, times):
     assert max(settled) - settled[0] < 16
 
 
-TERMS = DecodingTerms(VOCABULARY, Rules(), Sampling())
 WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
 
 
-def sound(num):
-    return np.random.default_rng(0).integers(-9_000, 9_000, num).astype(np.float32) / 32_768
-
-
-async def edge_with(samples, weights=None):
-    return await turn_without_socket(TERMS, samples, weights=weights)
-
-
 def connected(turn, served=None):
-    """A websocket, new or again, until the edge has nothing to say: (the other end, messages)."""
-    opened = wire.decode_up(wire.encode(turn.connect()))
+    """A websocket, new or again, until the edge has nothing to say: (the other end, what it said,
+    its further messages)."""
+    messages = turn.messages()
+    opened = wire.decode_up(wire.encode(next(messages)))
     if served is None:
         served = ServedTurn(MODEL, opened)
     turn.receive(wire.Opened(served.num_samples, "model"))
     said = []
-    while (message := turn.next_message()) is not None:
+    while (message := next(messages)) is not None:
         said.append(wire.decode_up(wire.encode(message)))
         match said[-1]:
             case wire.Audio():
@@ -242,40 +234,40 @@ def connected(turn, served=None):
             case _:
                 continue
         turn.receive(wire.Heard(served.num_samples, served.is_finished))
-    return served, said
+    return served, said, messages
 
 
 @pytest.mark.parametrize("kept", [0, 5_000, 20_000])
 async def test_only_lost_audio_crosses_again(kept):
     """After a cut the edge waits for the verifier's word before it sends audio."""
-    turn = await edge_with(sound(20_000), {})
+    turn = await turn_without_socket(sound(1.25), weights={})
     connected(turn)
-    turn.connect()
-    assert turn.next_message() is None
+    messages = turn.messages()
+    assert [type(message) for message in said_by(messages)] == [wire.Open]
     turn.receive(wire.Opened(kept, "model"))
-    said = list(iter(turn.next_message, None))
-    assert sum(m.num_samples for m in said if isinstance(m, wire.Audio)) == 20_000 - kept
+    said = said_by(messages)
+    assert sum(len(m.samples()) for m in said if isinstance(m, wire.Audio)) == 20_000 - kept
     assert isinstance(said[-1], wire.Finish)
 
 
 async def test_a_resumed_turn_says_its_weights_and_the_requests_without_a_reply():
-    turn = await edge_with(sound(320), WEIGHTS)
-    served, _ = connected(turn)
+    turn = await turn_without_socket(sound(0.02), weights=WEIGHTS)
+    served, _, messages = connected(turn)
     requests = [VerifyRequest(n, 0, prefix_hash(()), (), (n,)) for n in (1, 2, 3)]
     first, second, third = await ask(turn, *requests)
-    assert list(iter(turn.next_message, None)) == requests
+    assert said_by(messages) == requests
     turn.receive(Verdict(2, 1, 9))
     assert await second == Verdict(2, 1, 9)
     first.cancel()
     await asyncio.wait([first])
-    _, said = connected(turn, served)
+    _, said, _ = connected(turn, served)
     assert said == [wire.Finish(320, WEIGHTS), requests[2]]
     turn.receive(Verdict(1, 0, 9))  # it was given up
     turn.receive(Refusal(3, "prefix"))
     assert await third == Refusal(3, "prefix")
     assert connected(turn, served)[1] == [wire.Finish(320, WEIGHTS)], "a refusal is a reply"
-    anew, _ = connected(turn)  # the verifier was restarted: the turn is sent again
-    assert (anew.weights, anew.num_samples) == (WEIGHTS, 320)
+    anew, *_ = connected(turn)  # the verifier was restarted: the turn is sent again
+    assert (anew.is_finished, anew.num_samples) == (True, 320)
 
 
 async def test_what_cannot_be_is_the_verifiers_fault():
@@ -286,24 +278,24 @@ async def test_what_cannot_be_is_the_verifiers_fault():
         "3 of 0 ids accepted": Verdict(1, 3, 5),
     }
     for part, message in cases.items():
-        turn = await edge_with(sound(320), {})
+        turn = await turn_without_socket(sound(0.02), weights={})
         connected(turn)
         await ask(turn, FIRST)
         with pytest.raises(RemoteFault, match=part):
             turn.receive(message)
     with pytest.raises(RemoteFault, match="for another one"):
         turn.receive(wire.Opened(0, "another model"))
-    runs_on = await edge_with(sound(320), {})
-    connected(runs_on)
+    runs_on = await turn_without_socket(sound(0.02), weights={})
+    *_, messages = connected(runs_on)
     await ask(runs_on, VerifyRequest(1, 0, prefix_hash(()), (), (), True))
-    list(iter(runs_on.next_message, None))
+    said_by(messages)
     with pytest.raises(RemoteFault, match="3 of 0 ids accepted"):
         runs_on.receive(Verdict(2, 3, 5))
 
 
 def served_with(num):
     turn = ServedTurn(MODEL, opening())
-    turn.audio(wire.Audio.of(0, sound(num)))
+    turn.audio(wire.Audio.of(0, sound(num / 16_000)))
     return turn
 
 
@@ -333,12 +325,12 @@ def test_what_cannot_be_ends_the_turn(told, give):
     assert broken.value.is_final
 
 
-RULES = {name: value for name, value in vars(Rules()).items() if name != "language"}
+RULES = vars(Rules())
 MISFITS = {
     "different tokenizers": {"tokenizer": "other"},
-    "is to be described in 'en'": {"language": "en"},
+    "is to be described in 'en'": {"rules": RULES | {"language": "en"}},
     "not the one": {"model": "0123"},
-    "say different phrases": {"rules": RULES | {"phrases": "0123"}},
+    "say different phrases": {"phrases": "0123"},
     "has others": {"rules": RULES | {"new_rule": 1}},
     "repetition_penalty must": {"rules": RULES | {"repetition_penalty": 1e-300}},
     "ngram is": {"rules": RULES | {"ngram": 10**9}},

@@ -164,7 +164,7 @@ def impatient(monkeypatch):
 
 
 async def until_gone(server, sessions):
-    await wait_until(lambda: not server._admission.num_sessions and not sessions)
+    await wait_until(lambda: not server.sessions and not sessions)
 
 
 def slow_readers(server):
