@@ -150,6 +150,10 @@ async def test_clients_of_the_beta_hear_its_names():
     assert (response["modalities"], response["metadata"]) == (["text"], OWN)
 
 
+def heard(**more):
+    return {"audio": {"input": more}}
+
+
 def flat(**vad):
     return {"turn_detection": {"type": "server_vad", **vad}}
 
@@ -163,8 +167,8 @@ def flat(**vad):
         (flat(create_response=False), "create_response", False),
         ({"input_audio_format": "g711_ulaw"}, "format", "audio/pcmu"),
         ({"input_audio_format": None}, "rate", 24_000),
-        ({"audio": {"input": {"format": None}}}, "rate", 24_000),
-        ({"audio": {"input": {"turn_detection": None}}}, "turn_detection", None),
+        (heard(format=None), "rate", 24_000),
+        (heard(turn_detection=None), "turn_detection", None),
     ],
 )
 async def test_a_field_of_either_generation_is_obeyed(session, name, value):
@@ -176,15 +180,15 @@ async def test_a_field_of_either_generation_is_obeyed(session, name, value):
         assert found[name] == value
 
 
-# fields of a session, of either generation, without effect
+# a field of a session, of either generation, without effect -> a session with it
 INERT = {
-    "instructions": "be kind",
-    "audio.output": {"voice": "marin"},
-    "audio.input.transcription": {"model": "whisper-1"},
-    "audio.input.turn_detection.eagerness": "high",
-    "tools": [{"type": "function", "name": "f"}],
-    "input_audio_transcription": {"model": "whisper-1"},
-    "modalities": ["text", "audio"],
+    "instructions": {"instructions": "be kind"},
+    "audio.output": {"audio": {"output": {"voice": "marin"}}},
+    "audio.input.transcription": heard(transcription={"model": "whisper-1"}),
+    "audio.input.turn_detection.eagerness": heard(turn_detection={"eagerness": "high"}),
+    "tools": {"tools": [{"type": "function", "name": "f"}]},
+    "input_audio_transcription": {"input_audio_transcription": {"model": "whisper-1"}},
+    "modalities": {"modalities": ["text", "audio"]},
 }
 
 
@@ -193,12 +197,7 @@ async def test_fields_without_effect_are_named():
     async with talking(waits=True) as talk:
         (updated,) = await talk.say(update(instructions=None))
         assert updated["session"]["streamer"]["ignored"] == []
-        for name, value in INERT.items():
-            *path, last = name.split(".")
-            session = inner = {"type": "realtime"}
-            for part in path:
-                inner[part] = inner = {}
-            inner[last] = value
+        for name, session in INERT.items():
             (updated,) = await talk.say(update(**session))
             assert updated["session"]["streamer"]["ignored"] == [name]
             (again,) = await talk.say(update(**updated["session"]))
@@ -214,7 +213,7 @@ LARGE = "x" * 900_000
 
 
 def pcm_at(rate, kind="audio/pcm"):
-    return update(audio={"input": {"format": {"type": kind, "rate": rate}}})
+    return update(**heard(format={"type": kind, "rate": rate}))
 
 
 def coach(**options):
