@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
 from speech import SAMPLES
-from toy_parts import MODEL, VOCABULARY
+from toy_parts import MODEL, VOCABULARY, ToyJudge
 from unlinked import ask, said_by, turn_without_socket
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -158,6 +158,20 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
             over.set()
     assert all(judge.is_closed for judge in judges)
     assert len(server._turns) == 0
+
+
+async def test_a_run_goes_on_after_a_cut_with_the_same_verdicts():
+    """The edge asks again for the first that it lacks."""
+    async with serving_judges(ToyJudge) as (port, server):
+        async with raw(url_of(port)) as ws:
+            await say(ws, opening(), SILENCE, wire.Finish(16_000, {}), replace(FIRST, runs_on=True))
+            verdicts = [await told(ws, Verdict) for _ in range(4)]
+            ws.transport.abort()
+        await until(lambda: server.num_held == 1)
+        prefix = prefix_hash([verdict.next_id for verdict in verdicts[:2]])
+        async with raw(url_of(port)) as ws:
+            await say(ws, opening(), VerifyRequest(3, 2, prefix, (), (), runs_on=True))
+            assert [await told(ws, Verdict) for _ in range(2)] == verdicts[2:]
 
 
 async def test_health_and_a_clean_end(wanted):
