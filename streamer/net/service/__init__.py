@@ -1,4 +1,1 @@
-"""The parts that every service shares: one port, admission, health, metrics, notices.
-
-Imports core.
-"""
+"""The parts that every service shares: one port, admission, health, metrics, notices."""

@@ -81,20 +81,17 @@ class Admission:
         shown, query = keys_shown(headers), query or {}
         if path not in self.paths:
             raise HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
-        tenant = None if self.keys else NO_TENANT
         found = [key for key in self.keys if any(_is_equal(key, each) for each in shown)]
-        if found:
-            tenant = found[0]
-        elif self.keys and "ticket" in query:
-            tenant = self._redeem(query["ticket"][0])
-        if tenant is None:
+        if not found and "ticket" in query:
+            found = self._redeem(query["ticket"][0])
+        if self.keys and not found:
             raise HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         if origin is not None and not self._may_come(origin, host):
             told = "this Origin is not allowed; start the server with --allow-origin"
             raise HttpRefusal(403, told)
         if self.is_draining:
             raise busy("the server is going down; try again in a moment")
-        return tenant
+        return found[0] if found else NO_TENANT
 
     def _may_come(self, origin: str, host: str) -> bool:
         """Whether pages of this Origin may connect: our own page, or a named one. A foreign name
@@ -119,20 +116,21 @@ class Admission:
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        num = sum(place.tenant == tenant for place in self.places.values())
-        return self.max_per_key is not None and num >= self.max_per_key
+        most = self.max_per_key
+        taken = (place for place in self.places.values() if place.tenant == tenant)
+        return most is not None and sum(1 for _ in taken) >= most
 
-    def _redeem(self, ticket: str) -> str | None:
-        """The key that signed a ticket; None if no key did, or it expired or was used."""
+    def _redeem(self, ticket: str) -> list[str]:
+        """The key that signed a ticket; none if no key did, or it expired or was used."""
         head, _, signature = ticket.rpartition(".")
         signed = [k for k in self.keys if _is_equal(_signature(k, self.replica, head), signature)]
         now = self.clock()
         until = int(head.partition(".")[0], 16) if signed else 0
         if not now <= until <= now + 2 * LIFE_S or head in self._used:
-            return None
+            return []
         self._used = {used: end for used, end in self._used.items() if end >= now}
         self._used[head] = until
-        return signed[0]
+        return signed
 
 
 def busy(message: str, retry_after_s: int = RETRY_AFTER_S) -> HttpRefusal:
