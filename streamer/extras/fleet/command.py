@@ -66,7 +66,7 @@ async def _run(
     host = node_host() if door.host in ANYWHERE else door.host
     url = f"ws{'s' if tls else ''}://{shown_host(host)}:{door.port}"
     manager = Manager(placement, config.kinds, partial(plan_of, config, key, url))
-    status = await _direct(door, tls, key, manager.known, manager.run)
+    status = await _direct(door, tls, key, manager.replicas, manager.run)
     if placement.is_local:
         await drain_all(placement, manager.replicas, config.kinds)
     return status
@@ -76,7 +76,7 @@ async def _direct(
     options: AddressOptions,
     tls: ssl.SSLContext | None,
     key: str | None,
-    known: Mapping[str, Known],
+    known: Mapping[str, Known | None],
     beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
     """A director, and `beside`, until SIGTERM."""

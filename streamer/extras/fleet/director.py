@@ -140,7 +140,8 @@ def _fetch(address: str) -> ReplicaStatus:
 
 
 class Director(Service):
-    """`run` it. known: the replicas by address. beside: runs with it, and changes them."""
+    """`run` it. replicas: by any name; None for one that does not serve yet. beside: runs with it,
+    and changes them."""
 
     max_message_bytes = 1  # it opens no websocket
     kind = "director"
@@ -149,12 +150,12 @@ class Director(Service):
 
     def __init__(
         self,
-        known: Mapping[str, Known],
+        replicas: Mapping[str, Known | None],
         api_key: str | None,
         beside: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(Admission((*PATHS, ASK), 0, api_key), ServiceMetrics())
-        self.known = known
+        self._replicas = replicas
         self._beside = beside
 
         def free(kind: str) -> list[int]:
@@ -166,9 +167,13 @@ class Director(Service):
         self.metrics.watch_each("fleet_places_free", "Places of these", "kind", places)
 
     @property
+    def known(self) -> list[Known]:
+        return [known for known in self._replicas.values() if known]
+
+    @property
     def answering(self) -> list[Known]:
         """Replicas that answered the last poll."""
-        return [known for known in self.known.values() if known.answers]
+        return [known for known in self.known if known.answers]
 
     def start(self, group: TaskGroup) -> None:
         group.start_soon(self._beside)
@@ -179,7 +184,7 @@ class Director(Service):
         limiter = anyio.CapacityLimiter(NUM_ASKED)
         async with anyio.create_task_group() as group:
             while True:
-                for known in self.known.values():
+                for known in self.known:
                     if not known.is_asked:
                         known.is_asked = True
                         group.start_soon(_ask, known, limiter)
@@ -209,7 +214,7 @@ class Director(Service):
     def _replica_for(self, kind: str, query: Mapping[str, Sequence[str]]) -> Known:
         if "resume" in query:  # where the session is, even if that is full or leaving
             name = query["resume"][0].removeprefix("sess_").rpartition("_")[0]
-            there = [k for k in self.known.values() if k.status and not k.is_gone]
+            there = [k for k in self.known if k.status and not k.is_gone]
             found = next((k for k in there if k.status and k.status.name == name), None)
             if found is None:
                 raise HttpRefusal(404, "the replica of this session is gone; connect anew")
@@ -223,7 +228,7 @@ class Director(Service):
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        known, answering = self.known.values(), self.answering
+        known, answering = self.known, self.answering
         if path == "/readyz" and not answering:
             return answer(503, "no replica answers\n")
         if path == LIST:  # for people

@@ -288,7 +288,6 @@ class Manager:
         self._clock = clock
         self._scalers = {k: Scaler(each.least, each.most) for k, each in kinds.items()}
         self.replicas: dict[str, Known | None] = {}  # by name; None until it serves
-        self.known: dict[str, Known] = {}  # those that serve, by address, for the director
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -340,23 +339,16 @@ class Manager:
         except ReplicaLost as error:
             notices.warning("%s; next try in %g s", error, RETRY_S)
             drain_s, self.replicas[name] = 0.0, None
-            self._publish()
         await self._placement.stop(name, drain_s)
         if not drain_s:
             await anyio.sleep(RETRY_S)
         del self.replicas[name]
-        self._publish()
 
     async def _start(self, name: str) -> Known:
         """It, once it serves; the status of a lost process is forgotten. Raises ReplicaLost."""
         plan = self._plan(kind_of(name), int(name.rpartition("-")[2]))
         known = self.replicas[name] = Known(await self._placement.start(plan))
-        self._publish()
         return known
-
-    def _publish(self) -> None:
-        self.known.clear()
-        self.known.update({known.address: known for known in self.replicas.values() if known})
 
 
 def kind_of(name: str) -> str:

@@ -69,35 +69,40 @@ async def managing(placement, least=2, most=4):
         group.cancel_scope.cancel()
 
 
+def known(manager):
+    """The replicas that serve, by address."""
+    return {each.address: each for each in manager.replicas.values() if each}
+
+
 def answer(manager, taken=0, limit=10, but=()):
     """Every address answers; those of `but` refuse the connection."""
-    for known in manager.known.values():
-        name = known.address.removeprefix("ws://")
-        known.is_gone = name in but
+    for each in known(manager).values():
+        name = each.address.removeprefix("ws://")
+        each.is_gone = name in but
         name = f"{name}.0"
-        known.status = ReplicaStatus(name, "server", 4_711, False, taken, limit, 0.0)
+        each.status = ReplicaStatus(name, "server", 4_711, False, taken, limit, 0.0)
 
 
 async def test_more_come_and_the_emptiest_leaves():
     placement = Placement()
     async with managing(placement, least=1) as (manager, clock):
-        await until(lambda: len(manager.known) == 1)
+        await until(lambda: len(known(manager)) == 1)
         answer(manager, taken=20)
         clock.now = 10.0
-        await until(lambda: len(manager.known) == 3)
+        await until(lambda: len(known(manager)) == 3)
         answer(manager, taken=1)
         for now in (11.0, 17.0):
             clock.now = now
             await anyio.sleep(0.05)
         await until(lambda: ("stop", "server-3") in placement.log)
         await until(lambda: "server-3" not in manager.replicas)
-        assert manager.known.keys() == {"ws://server-1", "ws://server-2"}
+        assert known(manager).keys() == {"ws://server-1", "ws://server-2"}
 
 
 async def test_one_that_is_gone_is_started_again_once_and_an_earlier_one_is_taken():
     placement = Placement(running=["server-1", "other-1"])
     async with managing(placement) as (manager, _):
-        await until(lambda: len(manager.known) == 2)
+        await until(lambda: len(known(manager)) == 2)
         answer(manager, but=["server-2"])
         await until(lambda: len(placement.log) == 4)
         await anyio.sleep(0.1)
@@ -111,7 +116,7 @@ async def test_one_that_cannot_start_is_tried_again_after_a_pause(caplog):
     async with managing(placement, least=1) as (manager, _):
         await until(lambda: placement.log.count(("start", "server-1")) == 2)
         placement.fails.clear()
-        await until(lambda: manager.known.keys() == {"ws://server-1"})
+        await until(lambda: known(manager).keys() == {"ws://server-1"})
         assert list(manager.replicas) == ["server-1"]
     assert "server-1: no; next try in 0.05 s" in caplog.messages
 
