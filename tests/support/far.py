@@ -136,9 +136,10 @@ def opening(session=b"s" * 16, **changed):
     return wire.Open(session, **(fields | changed))
 
 
-def raw(url):
+def raw(url, key=""):
     """A websocket of an edge, by hand."""
-    return connect(url + wire.PATH + QUERY, compression=None)
+    header = {"Authorization": f"Bearer {key}"}
+    return connect(url + wire.PATH + QUERY, additional_headers=header, compression=None)
 
 
 async def say(websocket, *messages):

@@ -8,7 +8,7 @@ import signal
 import anyio
 import msgspec
 import pytest
-from far import FIRST, QUERY, Slow, opening, raw, say, serving_judges, sound, told, verifying
+from far import FIRST, Slow, opening, raw, say, serving_judges, sound, told, verifying
 from msgspec.structs import replace
 from patience import EXIT_S, PATIENCE_S, until
 from processes import memory_mb
@@ -54,16 +54,13 @@ async def test_text_giants_garbage_and_other_messages_first_are_refused():
 
 async def test_a_key_has_its_share_of_turns_and_websockets():
     """A key resumes its own turns alone."""
-
-    def by(key):
-        header = {"Authorization": f"Bearer {key}"}
-        return connect(f"{url_of(port)}{wire.PATH}{QUERY}", additional_headers=header)
-
     async with (
         serving_judges(api_key="a,b", max_per_key=1) as (port, _),
         contextlib.AsyncExitStack() as stack,
     ):
-        first, second, other = [await stack.enter_async_context(by(key)) for key in "aab"]
+        first, second, other = [
+            await stack.enter_async_context(raw(url_of(port), key)) for key in "aab"
+        ]
         await say(first, opening())
         await told(first, wire.Opened)
         await say(second, opening(b"t" * 16))
@@ -72,11 +69,11 @@ async def test_a_key_has_its_share_of_turns_and_websockets():
         assert "another key" in (await told(other)).reason
         await second.wait_closed()
         for _ in range(SPARE_LINKS + 1):
-            await stack.enter_async_context(by("a"))
+            await stack.enter_async_context(raw(url_of(port), "a"))
         with pytest.raises(InvalidStatus) as refused:
-            await by("a")
+            await raw(url_of(port), "a")
         assert refused.value.response.status_code == 503
-        await stack.enter_async_context(by("b"))
+        await stack.enter_async_context(raw(url_of(port), "b"))
 
 
 async def test_an_older_edge_is_refused_with_the_way_out():
