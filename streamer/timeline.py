@@ -232,8 +232,6 @@ def chinese_fonts() -> list[str]:
 
 def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], language: str) -> None:
     """A title, three panels (Axes of matplotlib), and the lines below."""
-    from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
-
     title = Path(timeline.file).name.encode(errors="replace").decode()
     if timeline.channel is not None:
         title = told(language, "{}, channel {}", title, timeline.channel)
@@ -245,11 +243,11 @@ def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], lang
     length_s, curves = timeline.duration_s, timeline.curves
     pauses = [(a, b) for a, b in curves.pauses_s if b - a > length_s / 1000]  # else under a pixel
     tick_s = next((s for s in TICKS_S if length_s <= 12 * s), length_s / 12)
+    ticks_s = np.arange(0, length_s, tick_s)
     for ax, label in zip(axes, PANELS_IN, strict=True):
         ax.set_ylabel(told(language, label))
         ax.set_xlim(0, max(length_s, curves.step_s))
-        ax.xaxis.set_major_locator(MultipleLocator(tick_s))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda s, _: clock(s + 0.001)))
+        ax.set_xticks(ticks_s, [clock(s + 0.001) for s in ticks_s])
         ax.tick_params(labelbottom=ax is axes[-1])
         for pause in pauses:
             ax.axvspan(*pause, color=PAUSE, lw=0, zorder=0)
@@ -260,10 +258,9 @@ def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], lang
     low, high = (f0_hz.min(), f0_hz.max()) if len(f0_hz) else (100.0, 200.0)
     spread = max(1.1, 2 * low / high) ** 0.5  # at least an octave: a flat voice looks flat
     axes[0].set_yscale("log")
-    axes[0].yaxis.set_minor_locator(NullLocator())
+    axes[0].minorticks_off()
     axes[0].set_yticks(TICKS_HZ, [str(hz) for hz in TICKS_HZ])
     axes[0].set_ylim(low / spread, high * spread)
-    axes[0].grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
     axes[0].plot(at_s[voiced], f0_hz, ".", color=PITCH, ms=4.0, mew=0, zorder=3)
     shown_db = np.maximum(shown.level_dbfs, LOWEST_DB)
     axes[1].fill_between(at_s, LOWEST_DB, shown_db, color=LEVEL, alpha=0.5, lw=0, zorder=2)
@@ -271,7 +268,6 @@ def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], lang
     rate_at_s, rates = zip(*curves.rates(), strict=True)
     axes[2].plot(rate_at_s, np.array(rates, float), color=RATE, lw=1.6, zorder=3)
     axes[2].set_ylim(0, max([8.0, *(1.1 * rate for rate in rates if rate is not None)]))
-    axes[2].grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
 
 
 def _lines(turns: Sequence[Any], language: str) -> list[str]:
