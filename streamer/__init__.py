@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.blocking import open as open
     from streamer.config import Config as Config
     from streamer.config import ConfigError as ConfigError
+    from streamer.core.attributes import voice_line as voice_line
+    from streamer.core.attributes import voice_profile as voice_profile
     from streamer.core.description import Description as Description
     from streamer.core.description import TextDelta as TextDelta
     from streamer.core.measures.speech_measures import Measures as Measures
     from streamer.core.measures.speech_measures import SpeechMeasures as SpeechMeasures
-    from streamer.core.readings import voice_line as voice_line
-    from streamer.core.readings import voice_profile as voice_profile
     from streamer.core.timeline import Conversation as Conversation
     from streamer.core.timeline import conversation as conversation
     from streamer.describer import Describer as Describer
@@ -70,9 +70,9 @@ _HOMES = {  # module -> the public names that it has
     "background_session": "BackgroundSession",
     "blocking": "BlockingDescriber describe describe_many open",
     "config": "Config ConfigError",
+    "core.attributes": "voice_line voice_profile",
     "core.description": "Description TextDelta",
     "core.measures.speech_measures": "Measures SpeechMeasures",
-    "core.readings": "voice_line voice_profile",
     "core.timeline": "Conversation conversation",
     "describer": "Describer",
     "extras.coach.nudges": "Nudge",

@@ -14,9 +14,8 @@ from processes import ended
 import streamer
 from streamer import AudioError, Config, ConfigError, Description
 from streamer.config import Options
-from streamer.core.attributes import ATTRIBUTES
+from streamer.core.attributes import ATTRIBUTES, readings_of
 from streamer.core.measures.levels import MEASURES
-from streamer.core.readings import readings_of
 
 PLAIN = str(ROOT / "samples" / "plain.wav")
 

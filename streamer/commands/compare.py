@@ -11,9 +11,9 @@ from streamer.commands.describe import voice_lines
 from streamer.commands.options import CompareOptions
 from streamer.commands.process import aligned, fail, opened, put, put_json, run_async
 from streamer.config import Config, combined
+from streamer.core.attributes import ABSENT, Reading, readings_of
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES
-from streamer.core.readings import ABSENT, Reading, readings_of
 from streamer.core.text.chinese import told
 
 # Multiples of the error from which a difference is clear, or likely. An error is a mean distance,

@@ -25,9 +25,9 @@ from streamer.commands.process import (
     told_of,
 )
 from streamer.config import Config, ConfigError, combined
+from streamer.core.attributes import ABSENT, readings_of
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.measures.speech_measures import ABSOLUTE
-from streamer.core.readings import ABSENT, readings_of
 from streamer.core.text.chinese import comma, told
 from streamer.core.text.vocabulary import SENTENCE_ENDS
 from streamer.core.timeline import conversation

@@ -17,11 +17,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.commands.options import ListenOptions
 from streamer.commands.process import Failed, aligned, fail, opened, put, run_async, tell
 from streamer.config import Config, ConfigError, combined
+from streamer.core.attributes import ABSENT
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, level_of
 from streamer.core.measures.speech_measures import Measures, SpeechMeasures
-from streamer.core.readings import ABSENT
 from streamer.core.text.chinese import told
 from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed

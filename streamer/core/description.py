@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
-from streamer.core.attributes import NAMED_IN, LevelNames
+from streamer.core.attributes import NAMED_IN, LevelNames, card, readings_of
 from streamer.core.audio.pcm import QUIET_DBFS
 from streamer.core.decoding.plan import Counts
 from streamer.core.measures.speech_measures import (
@@ -21,7 +21,6 @@ from streamer.core.measures.speech_measures import (
     VoicePitch,
     join_measures,
 )
-from streamer.core.readings import card, readings_of
 from streamer.core.rules.form import marks_of
 from streamer.core.timeline import Curves, Timeline
 

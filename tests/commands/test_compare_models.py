@@ -10,8 +10,7 @@ from processes import run_here
 
 from streamer.cli import main
 from streamer.commands.compare import row_of
-from streamer.core.attributes import ATTRIBUTES
-from streamer.core.readings import Reading
+from streamer.core.attributes import ATTRIBUTES, Reading
 from streamer.core.text.chinese import told
 from streamer.model.checkpoint.weights import fingerprint_of
 

@@ -122,12 +122,12 @@ def test_the_mass_is_that_of_the_tokens_that_tell_levels_apart():
     said = pieces(
         *(("他", -5), ("说得", -4), ("比较", -0.25), ("快", -0.5), ("，", -3), ("尖", -0.125))
     )
-    assert attributes.masses_of(said, SPOKEN) == {"rate": -0.75, "pitch": -0.125}
+    assert attributes.masses_of(said, SPOKEN) == {"rate": (1, -0.75), "pitch": (1, -0.125)}
 
 
 def test_what_is_not_known_is_not_told():
     """A phrase with one unknown log-probability gives its attribute no confidence."""
-    assert attributes.masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == -1
+    assert attributes.masses_of(pieces(("语速", None), ("极快", -1)), SPOKEN)["rate"] == (2, -1)
     assert attributes.masses_of(pieces(("语速", -1), ("极快", None)), SPOKEN) == {}
     assert attributes.masses_of([], SPOKEN) == {}
 

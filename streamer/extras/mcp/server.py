@@ -11,7 +11,7 @@ import streamer
 from streamer import Describer, Description
 from streamer.commands.compare import differences_of
 from streamer.config import Config, ConfigError
-from streamer.core.readings import Language
+from streamer.core.attributes import Language
 from streamer.extras import missing
 from streamer.extras.mcp import McpOptions
 

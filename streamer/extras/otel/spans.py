@@ -17,7 +17,7 @@ from opentelemetry.trace import Status, StatusCode, Tracer
 
 import streamer
 from streamer import Description, TextDelta, TurnCommitted, TurnFailed
-from streamer.core.readings import readings_of
+from streamer.core.attributes import readings_of
 from streamer.net.service.metrics import StateNotices
 
 Opened = Callable[[Any], AbstractAsyncContextManager[Any]]
