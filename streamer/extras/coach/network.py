@@ -42,13 +42,10 @@ def steps_of(bands: Floats, level_db: Floats, f0: Floats) -> Floats:
     """Steps of 20 ms from an even number of frames [n, NUM_BANDS + 3]: bands and level in dB, F0 in
     semitones, and 1 where it is voiced. bands as `in_bands` makes them, f0 in Hz or 0."""
     pairs = f0.reshape(-1, STEP_FRAMES)
-    columns = (
-        bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1),
-        level_db.reshape(-1, STEP_FRAMES).mean(1),
-        12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1),
-        np.all(pairs > 0, axis=1),
-    )
-    return np.column_stack(columns)
+    semitones = 12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1)
+    mean_bands = bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1)
+    mean_db = level_db.reshape(-1, STEP_FRAMES).mean(1)
+    return np.column_stack([mean_bands, mean_db, semitones, np.all(pairs > 0, axis=1)])
 
 
 def inputs_of(steps: Floats) -> Floats:

@@ -25,25 +25,23 @@ Kind = Literal[
     "too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause", "filled_pauses"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MEASURES: dict[Kind, tuple[str, str]] = {
-    "too_fast": ("rate_syllables_per_s", "syllables/s"),
-    "too_slow": ("rate_syllables_per_s", "syllables/s"),
-    "too_soft": ("level_dbfs", "dBFS"),
-    "flat": ("pitch_sd_semitones", "semitones"),
-}
 # Kinds without a baseline: a field of Now, its threshold in Coach; the nudge's measure and unit.
 PLAIN: dict[Kind, tuple[str, str, str, str]] = {
     "long_silence": ("silence_s", "silence_s", "silence_s", "s"),
     "no_pause": ("run_s", "breath_s", "speech_without_pause_s", "s"),
     "filled_pauses": ("filled", "filled_per_min", "filled_pauses_per_min", "per minute"),
 }
-# Nats of evidence that are enough: with these, six nudges are false in 62 minutes of 45 readers
-# (bench/coach.py of commit db8cd9ff, 2026-11).
-LIMITS: dict[Kind, float] = {"too_fast": 6.0, "too_slow": 9.5, "too_soft": 9.5, "flat": 13.5}
-# Share of a change's octaves that is looked for. The network reports 0.7 to 0.8 of them. Half of
-# the usual movement should be nearer to flat than to usual. The whole octave of fast speech finds
-# twice the tempo sooner, and 1.5 times the tempo less often.
-SAID: dict[Kind, float] = {"too_fast": 1.0, "too_slow": 0.7, "flat": 0.6}
+# Changes from a baseline: the measure and its unit; nats of evidence that are enough: with these,
+# six nudges are false in 62 minutes of 45 readers (bench/coach.py of commit db8cd9ff, 2026-11); and
+# the share of a change's octaves that is looked for. The network reports 0.7 to 0.8 of them. Half
+# of the usual movement should be nearer to flat than to usual. The whole octave of fast speech
+# finds twice the tempo sooner, and 1.5 times the tempo less often.
+CHANGES: dict[Kind, tuple[str, str, float, float]] = {
+    "too_fast": ("rate_syllables_per_s", "syllables/s", 6.0, 1.0),
+    "too_slow": ("rate_syllables_per_s", "syllables/s", 9.5, 0.7),
+    "too_soft": ("level_dbfs", "dBFS", 9.5, 1.0),
+    "flat": ("pitch_sd_semitones", "semitones", 13.5, 0.6),
+}
 MOST_TEMPO = 1.2  # octaves: the most that the network reports
 # Bounds of a deviation: times the change, and SDs of a second. The larger one holds.
 FURTHEST, FURTHEST_SDS = 2.0, 5.0
@@ -94,8 +92,8 @@ class Nudger:
 
     def __init__(self, coach: Coach) -> None:
         self._coach = coach
-        self._nats: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # evidence for each change
-        self._since: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # when evidence began
+        self._nats: dict[Kind, float] = dict.fromkeys(CHANGES, 0.0)  # evidence for each change
+        self._since: dict[Kind, float] = dict.fromkeys(CHANGES, 0.0)  # when evidence began
         self._away: set[Kind] = set()  # told, and not yet back
         self._last: dict[Kind, float] = {}  # when each was told
 
@@ -128,7 +126,7 @@ class Nudger:
             seconds = float(weights.sum()) / STEPS_PER_S
             change /= sd  # from here on in SDs of a second, as is the deviation
             nats = max(0.0, nats + change * (off / sd * seconds) - change * change / 2 * seconds)
-            self._nats[kind] = min(LIMITS[kind], nats)
+            self._nats[kind] = min(CHANGES[kind][2], nats)
             if not nats:
                 self._since[kind] = now.t_s
 
@@ -141,7 +139,7 @@ class Nudger:
             return heard.loudness, usual.loudness_db, usual.loudness_sd_db, -coach.soft_db
         ratios = {"too_fast": coach.fast_ratio, "too_slow": coach.slow_ratio}
         ratio = ratios.get(kind, coach.flat_ratio)
-        change = SAID[kind] * math.log2(ratio) if ratio else 0.0
+        change = CHANGES[kind][3] * math.log2(ratio) if ratio else 0.0
         if kind == "flat":
             return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, change
         change = min(max(change, -MOST_TEMPO), MOST_TEMPO)
@@ -158,9 +156,9 @@ class Nudger:
             if not least or value is None or value < least:
                 return None
             return Nudge(kind, measure, value, None, unit, now.t_s)
-        if usual is None or self._nats[kind] < LIMITS[kind]:
+        name, unit, enough, _ = CHANGES[kind]
+        if usual is None or self._nats[kind] < enough:
             return None
-        name, unit = MEASURES[kind]
         least_s = MIN_LEVEL_S if kind == "too_soft" else MIN_TOLD_S
         measures = now.last(max(least_s, now.t_s - self._since[kind]), kind == "flat")
         value, was = getattr(measures, name), getattr(usual, name)
