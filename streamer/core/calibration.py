@@ -74,36 +74,32 @@ Turns = Sequence[Paths]  # of one clip: a long recording has more than one
 
 def paths_of(block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules: Rules) -> Paths:
     """Every path of one turn, by falling threshold, from the edge alone to exact mode: the last one
-    skips nothing and holds from -inf on. block_at is asked once about each prefix."""
+    skips nothing and holds from -inf on. Blocks are committed as in the state machine; block_at is
+    asked once about each prefix."""
     once = functools.cache(block_at)
-    found = [_path(once, vocabulary, rules, sys.float_info.max)]  # below inf
-    while found[-1].least > -math.inf:
-        threshold = math.nextafter(found[-1].least, -math.inf)
-        found.append(_path(once, vocabulary, rules, threshold))
+    found: list[Path] = []
+    threshold = sys.float_info.max  # below inf
+    while not found or found[-1].least > -math.inf:
+        answer: list[int] = []
+        blocks: list[Block] = []
+        least, stopped = -math.inf, None
+        while stopped is None:
+            block = once(tuple(answer))
+            blocks.append(block)
+            ids = block.ids
+            if block.doubt > threshold:
+                ids = (*ids[: block.n_accepted], block.next_id)
+            else:
+                least = max(least, block.doubt)
+            for token in ids:
+                stopped = stop(vocabulary, rules, answer, token)
+                if stopped not in NOT_SHOWN:
+                    answer.append(token)
+                if stopped is not None:
+                    break
+        found.append(Path(least, tuple(answer), tuple(blocks)))
+        threshold = math.nextafter(least, -math.inf)
     return found
-
-
-def _path(
-    block_at: Callable[[Prefix], Block], vocabulary: Vocabulary, rules: Rules, threshold: float
-) -> Path:
-    """The turn with this threshold; blocks are committed as in the state machine."""
-    answer: list[int] = []
-    blocks: list[Block] = []
-    least = -math.inf
-    while True:
-        block = block_at(tuple(answer))
-        blocks.append(block)
-        ids = block.ids
-        if block.doubt > threshold:
-            ids = (*ids[: block.n_accepted], block.next_id)
-        else:
-            least = max(least, block.doubt)
-        for token in ids:
-            stopped = stop(vocabulary, rules, answer, token)
-            if stopped not in NOT_SHOWN:
-                answer.append(token)
-            if stopped is not None:
-                return Path(least, tuple(answer), tuple(blocks))
 
 
 def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | None:
