@@ -180,11 +180,6 @@ TICKS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)  # the first with at 
 TICKS_HZ = (60, 80, 100, 125, 150, 200, 250, 300, 400, 500)
 FAINT, PITCH, LEVEL, RATE, PAUSE = "#8a93a0", "#2563a8", "#3f8f86", "#c2632f", "#eceef1"
 STYLE = Path(__file__).with_name("timeline.mplstyle")
-CHINESE = (  # common fonts of Linux, macOS and Windows
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC"),
-    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback"),
-    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei"),
-)
 NO_FONT = (
     "no font here has the sentences' characters, so they are left out of the picture; install one, "
     "such as Noto Sans CJK for Chinese, or take .vtt"
@@ -209,7 +204,6 @@ def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | N
     below_in = sum(0.8 + LINE_IN * len(each) for each in lines)
     # a matplotlibrc in the working directory changes nothing
     with matplotlib.rc_context(fname=STYLE), warnings.catch_warnings():
-        matplotlib.rcParams["font.family"] = ["DejaVu Sans", *chinese]  # the first has no Chinese
         warnings.filterwarnings("ignore", "Glyph")  # of a file's name
         figure = Figure((11, sum(heights_in) + below_in), layout="constrained")
         axes = figure.subplots(len(heights_in), height_ratios=heights_in)
@@ -224,10 +218,11 @@ def draw(channels: Sequence[Timeline], path: Path, between: str = "") -> str | N
 
 def chinese_fonts() -> list[str]:
     """The names of those that are here."""
-    from matplotlib import font_manager
+    from matplotlib import font_manager, rc_params_from_file
 
     known = font_manager.fontManager.get_font_names()
-    return [name for name in CHINESE if name in known]
+    _, *chinese = rc_params_from_file(STYLE)["font.family"]
+    return [name for name in chinese if name in known]
 
 
 def _channel(axes: Sequence[Any], timeline: Timeline, lines: Sequence[str], language: str) -> None:
