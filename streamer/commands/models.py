@@ -22,7 +22,7 @@ from streamer.extras import load as load_extra
 from streamer.model.checkpoint.card import ModelCard, read_card
 from streamer.model.checkpoint.weights import ModelError, check_layout, fingerprint_of, shapes_of
 from streamer.model.devices import devices
-from streamer.model.kernels.library import USUAL, KernelError, kernel, kernel_directory
+from streamer.model.kernels.library import USUAL, kernel, kernel_directory
 from streamer.model.thinker import resolve, runs_compiled
 from streamer.progress import Bar
 
@@ -141,12 +141,9 @@ def warm(options: WarmOptions) -> int:
         put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
         return 0
     started = time.perf_counter()
-    try:
-        with loading("the embedded pair", is_service=True):
-            for name in USUAL:
-                kernel(name)
-    except KernelError as error:
-        raise Failed(str(error)) from None
+    with loading("the embedded pair", is_service=True):
+        for name in USUAL:
+            kernel(name)
     place, is_kept = kernel_directory()
     if not is_kept:  # a warning has said why
         return 1

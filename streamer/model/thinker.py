@@ -36,7 +36,6 @@ from streamer.model.checkpoint.weights import (
 )
 from streamer.model.devices import BITS, check_memory
 from streamer.model.engines.engine import Engine, FastText, FastTower, Text, Tower
-from streamer.model.kernels.library import KernelError
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -134,10 +133,7 @@ def _functions(
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
         weights = load_arrays(directory)
-        try:
-            return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
-        except KernelError as error:
-            raise ModelError(directory, str(error)) from None
+        return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
     check_torch(directory)
     from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
 

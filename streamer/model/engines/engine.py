@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,21 +97,12 @@ class Span(NamedTuple):
     num_logits: int = 0
 
 
-class Text(Protocol):
-    """The language model: `step` gives logits [sum of num_logits, vocab] float32 of packed ids."""
-
-    shape: TextShape
-
-    def slots(self, num_slots: int, max_len: int) -> KVSlots: ...
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats: ...
-
-
-class Tower(Protocol):
-    """The audio tower: windows of log-mel [B, mels, T] float32 -> embeddings [B, n, hidden]."""
-
-    windows_at_once: int  # worth encoding together
-
-    def encode(self, features: Floats) -> Any: ...
+# The language model: FastText, or TextModel of load.py. `slots` makes KV memory, and `step` gives
+# the logits [sum of num_logits, vocab] float32 of packed ids.
+Text = Any
+# The audio tower: FastTower, or AudioTower of load.py. `encode` gives embeddings [B, n, hidden] of
+# windows of log-mel [B, mels, T] float32, of which `windows_at_once` are worth encoding together.
+Tower = Any
 
 
 def joined(parts: Seq[Any]) -> Any:

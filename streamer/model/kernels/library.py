@@ -29,6 +29,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.model.checkpoint.weights import ModelError
+
 # Sizes on which compiled code and its callers agree.
 PANEL = 32  # columns of a panel of weights
 QUERIES = 64  # queries of one row, and positions they see, whose scores are held at a time
@@ -58,10 +60,6 @@ USUAL = [name for name in KERNELS if _OTHER not in name]  # of the shipped pair
 
 class KernelWarning(UserWarning):
     """Kernels cannot be kept: one line with the cause and the way out."""
-
-
-class KernelError(RuntimeError):
-    """A kernel cannot be compiled: one line that says why."""
 
 
 # Called before kernels are compiled, which takes seconds; the argument: they are kept on disk.
@@ -107,7 +105,7 @@ def arrays_of(name: str) -> Iterator[tuple[str, int]]:
 def kernel(name: str) -> Kernel:
     """One of KERNELS. Compiles it, and with it all USUAL ones if it is one, where it is not kept.
 
-    Raises KernelError; warns (KernelWarning) where it cannot be kept.
+    Raises ModelError; warns (KernelWarning) where it cannot be kept.
     """
     directory, is_kept = kernel_directory()
     file = directory / file_name(name)
@@ -116,7 +114,7 @@ def kernel(name: str) -> Kernel:
         why = _compile(name, directory)
         if not is_there(file):
             way = "make room there, or set NUMBA_CACHE_DIR to another directory"
-            raise KernelError(f"kernels cannot be compiled in {directory} ({why}); {way}")
+            raise ModelError(directory, f"kernels cannot be compiled here ({why}); {way}")
     return Kernel(name, file.read_bytes())
 
 
@@ -174,7 +172,8 @@ def kernel_directory() -> tuple[Path, bool]:
     try:
         _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
     except OSError as error:
-        raise KernelError(f"no directory for compiled kernels ({error.strerror})") from None
+        told = f"no directory for compiled kernels there ({error.strerror})"
+        raise ModelError("TMPDIR", told) from None
     return Path(_TEMPORARY[-1].name), False
 
 
