@@ -31,7 +31,7 @@ def main(directory: Path, name: str) -> None:
     with open(directory / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same
         for each in library.USUAL if name in library.USUAL else [name]:
-            file = directory / library.file_name(each)
+            file = directory / f"{each}.o"
             if not library.is_there(file):
                 beside = file.with_suffix(".new")
                 beside.write_bytes(object_file(each))

@@ -11,10 +11,12 @@ line says so.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -108,7 +110,7 @@ def kernel(name: str) -> Kernel:
     Raises ModelError; warns (KernelWarning) where it cannot be kept.
     """
     directory, is_kept = kernel_directory()
-    file = directory / file_name(name)
+    file = directory / f"{name}.o"
     if not is_there(file):
         on_compiling[-1](is_kept)
         why = _compile(name, directory)
@@ -121,11 +123,6 @@ def kernel(name: str) -> Kernel:
 def is_there(file: Path) -> bool:
     """An empty file is left where a disk was full."""
     return file.is_file() and file.stat().st_size > 0
-
-
-def file_name(name: str) -> str:
-    """The file of a kernel."""
-    return name.replace(" ", "-") + ".o"
 
 
 def _compile(name: str, directory: Path) -> str:
@@ -170,14 +167,12 @@ def kernel_directory() -> tuple[Path, bool]:
     way = "set NUMBA_CACHE_DIR to a directory of your own"
     warnings.warn(f"{told}; {way}", KernelWarning, stacklevel=2)
     try:
-        _TEMPORARY.append(tempfile.TemporaryDirectory(prefix="streamer-"))
+        directory = Path(tempfile.mkdtemp(prefix="streamer-"))
     except OSError as error:
         told = f"no directory for compiled kernels there ({error.strerror})"
         raise ModelError("TMPDIR", told) from None
-    return Path(_TEMPORARY[-1].name), False
-
-
-_TEMPORARY: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory, False
 
 
 def _digest() -> str:
@@ -192,10 +187,9 @@ def _why_not(directory: Path) -> str | None:
     """Why kernels may not lie in `directory`; None where it is there, and safe: neither it nor a
     directory on the way to it lets another user change what lies there."""
     try:
-        for path in reversed((directory, *directory.parents)):
+        for step in reversed((directory, *directory.parents)):
             with suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-        for step in (directory, *directory.parents):
+                step.mkdir(mode=0o700)
             found = step.lstat()
             shared = found.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
             # the sticky bit keeps users from replacing each other's files; a group of the user

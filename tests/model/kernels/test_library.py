@@ -82,7 +82,7 @@ def run(folder, limit=resource.RLIM_INFINITY):
 def test_an_empty_file_is_made_anew_and_a_full_disk_is_one_line(tmp_path):
     directory = kernel_directory()[0]
     there = tmp_path / "streamer" / "kernels"
-    file = shutil.copytree(directory, there / directory.name) / "filter-rows.o"
+    file = shutil.copytree(directory, there / directory.name) / "filter rows.o"
     for path in (tmp_path / "streamer", there, file.parent):
         path.chmod(0o700)
     wanted = run(tmp_path)
