@@ -85,16 +85,16 @@ class Describer:
     def attributes(self) -> Mapping[str, Any]:
         """Attribute -> its levels, lowest first, with names and phrases, in the describer's
         language. Raises ModelError."""
-        return self._models.phrases_in(self._models.language)
+        return self._models.phrases[self._models.language]
 
     def attributes_in(self, language: str) -> Mapping[str, Any]:
         """The same in one of `languages`. Raises ModelError, and ValueError for another one."""
-        return self._models.phrases_in(self._models.speaking(language))
+        return self._models.phrases[self._models.speaking(language)]
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages of sentences, the describer's own first. Raises ModelError."""
-        return self._models.languages
+        return tuple(self._models.phrases)
 
     @property
     def said(self) -> tuple[str, ...]:

@@ -156,33 +156,32 @@ class Models:
     @property
     def can_say(self) -> tuple[str, ...]:
         """The attributes that may be asked for alone: none where models say different phrases."""
-        return tuple(self.phrases_in(self.language)) if self._is_one_form(self.language) else ()
+        return tuple(self.phrases[self.language]) if self._is_one_form(self.language) else ()
 
     @property
     def language(self) -> str:
         """The language of sentences that ask for no other."""
         return self.config.language or self.first.card.language
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Those that all of these models speak, the describer's first."""
+    @functools.cached_property
+    def phrases(self) -> dict[str, Mapping[str, Any]]:
+        """Each language that all of these models speak, the describer's first -> the attribute
+        phrases of the first model that has some, to read a sentence back."""
         cards = [thinker.card for thinker in self.thinkers]
         both = [each for each in cards[0].spoken if all(each in card.spoken for card in cards)]
-        return tuple(sorted(both, key=lambda each: each != self.language))
+        found: dict[str, Mapping[str, Any]] = {}
+        for language in sorted(both, key=lambda each: each != self.language):
+            own = (card.speaking(language).attributes for card in cards)
+            found[language] = next(filter(None, own), {})
+        return found
 
     def speaking(self, language: str | None) -> str:
         """The language of a turn whose caller asks for `language`. Raises ValueError for one that
         these models do not all speak."""
-        if language is not None and language not in self.languages:
-            told = f"language is {language!r}; these models speak {' and '.join(self.languages)}"
+        if language is not None and language not in self.phrases:
+            told = f"language is {language!r}; these models speak {' and '.join(self.phrases)}"
             raise ValueError(told)
         return language or self.language
-
-    def phrases_in(self, language: str) -> Mapping[str, Any]:
-        """Attribute phrases of a language, to read a sentence back: of the first model that has
-        some."""
-        found = (thinker.card.speaking(language).attributes for thinker in self.thinkers)
-        return next(filter(None, found), {})
 
     @property
     def drafting(self) -> Callable[..., GenerateDrafter | IncrementalDrafter]:
@@ -266,8 +265,8 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             cut=partial(_cutter, max_turn_s),
             drafts=models.drafting,
             updates=describe_so_far,
-            phrases=models.phrases_in(plan.rules.language),
-            level_names=level_names({each: models.phrases_in(each) for each in models.languages}),
+            phrases=models.phrases[plan.rules.language],
+            level_names=level_names(models.phrases),
             is_measured=models.config.words == "measured",
             max_turn_s=max_turn_s,
             slots=anyio.Semaphore(models.config.num_slots),
@@ -294,7 +293,7 @@ def saying(parts: Parts, models: Models, names: str | None, language: str | None
         parts,
         plan=replace(plan, rules=rules, verify_budget_s=parts.plan.verify_budget_s),
         suffix=models.first.suffixes[rules.language],
-        phrases=models.phrases_in(rules.language),
+        phrases=models.phrases[rules.language],
     )
 
 
