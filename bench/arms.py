@@ -26,7 +26,7 @@ from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve
 from streamer.recording import describe_recording
 from streamer.stages.events import SessionOptions
-from streamer.stages.ports import Parts
+from streamer.stages.parts import Parts
 from streamer.stages.stream import open_stream
 
 LIVE_SAMPLES = SAMPLE_RATE_HZ // 10

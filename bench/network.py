@@ -75,7 +75,10 @@ async def run(
                 link.set(0, 0)
                 before = await anyio.to_thread.run_sync(metric, verifier, JUDGED)
                 described = await describe_recording(
-                    parts[name], clip.path, on_prefilled=lambda: link.set(*cell)
+                    # once all but the last 100 ms is prefilled
+                    parts[name],
+                    clip.path,
+                    on_heard=lambda heard_s, all_s: heard_s < all_s or link.set(*cell),
                 )
                 link.set(0, 0)
                 spent = await anyio.to_thread.run_sync(metric, verifier, JUDGED) - before

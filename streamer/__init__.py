@@ -54,13 +54,13 @@ if TYPE_CHECKING:  # each under its own name: so type checkers see a public one
     from streamer.stages.events import Cleared as Cleared
     from streamer.stages.events import LiveUpdate as LiveUpdate
     from streamer.stages.events import NothingToCommit as NothingToCommit
+    from streamer.stages.events import SlowReader as SlowReader
     from streamer.stages.events import SpeechStarted as SpeechStarted
     from streamer.stages.events import SpeechStopped as SpeechStopped
+    from streamer.stages.events import TargetLost as TargetLost
     from streamer.stages.events import TurnCommitted as TurnCommitted
     from streamer.stages.events import TurnDetection as TurnDetection
     from streamer.stages.events import TurnFailed as TurnFailed
-    from streamer.stages.ports import SlowReader as SlowReader
-    from streamer.stages.ports import TargetLost as TargetLost
     from streamer.stages.stream import LiveSession as LiveSession
     from streamer.timeline import write_timeline as write_timeline
 
@@ -81,9 +81,8 @@ _HOMES = {  # module -> the public names that it has
     "intervals": "FilledPauses Interval filled_pauses measure_intervals read_intervals",
     "model.audio.ear": "syllable_rate",
     "model.checkpoint.weights": "ModelError",
-    "stages.events": "Cleared LiveUpdate NothingToCommit SpeechStarted SpeechStopped "
-    "TurnCommitted TurnDetection TurnFailed",
-    "stages.ports": "SlowReader TargetLost",
+    "stages.events": "Cleared LiveUpdate NothingToCommit SlowReader SpeechStarted SpeechStopped "
+    "TargetLost TurnCommitted TurnDetection TurnFailed",
     "stages.stream": "LiveSession",
     "timeline": "write_timeline",
 }

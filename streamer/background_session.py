@@ -28,15 +28,17 @@ BEFORE_S = 1.5  # detectors report speech late
 
 
 @dataclass(eq=False)
-class _End:
-    """A turn's end, and its description once it is there."""
+class _Turn:
+    """frames: those that wait. lost_s: audio that was left out. found: once `is_done`, unless the
+    turn failed."""
 
-    lost_s: float  # audio of the turn that was left out
-    turn: int | None = None
+    frames: list[bytes]
+    is_ended: bool = False
+    lost_s: float = 0.0
     found: Description | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
-    async def wait(self) -> Description | None:
+    async def described(self) -> Description | None:
         """The description, with a warning where audio was left out."""
         await self.is_done.wait()
         if self.found is None or not self.lost_s:
@@ -61,13 +63,10 @@ class BackgroundSession:
         self._rate = 0  # of the first frame, and of the session
         self._last_rate = 0  # of the last frame
         self._resampler: soxr.ResampleStream | None = None  # where these two differ
-        self._items: deque[bytes | _End] = deque()  # of turns
+        self._turns: deque[_Turn] = deque()  # those that are not described
+        self._turn: _Turn | None = None  # the one that is spoken
         self._came = anyio.Event()
         self._is_over = False
-        self._in_turn = False
-        self._lost_s = 0.0  # audio of that turn that was left out
-        self._waiting: set[_End] = set()
-        self._last: Description | TurnFailed | None = None  # it may come before `commit` returns
 
     async def run(self) -> None:
         """Load the models and serve the calls until cancelled. Raises ModelError."""
@@ -76,23 +75,34 @@ class BackgroundSession:
                 await describer.load()
                 while not self._rate:
                     await self._more()
-                async with (
-                    describer.session(self._rate, measures=True) as session,
-                    anyio.create_task_group() as group,
-                ):
-                    group.start_soon(self._read, session)
+                async with describer.session(self._rate, measures=True) as session:
                     while True:
-                        while self._items:
-                            item = self._items.popleft()
-                            if isinstance(item, _End):
-                                await self._commit(session, item)
-                            else:
-                                await session.feed(item)
-                        await self._more()
+                        while not self._turns:
+                            await self._more()
+                        await self._hear(self._turns[0], session)
+                        self._turns.popleft().is_done.set()
         finally:  # later calls return at once
             self._is_over = True
-            for end in self._waiting:
-                end.is_done.set()
+            for turn in self._turns:
+                turn.is_done.set()
+
+    async def _hear(self, turn: _Turn, session: LiveSession) -> None:
+        """Feed a turn's frames as they come, and describe it."""
+        events: Any = session.events()
+        while turn.frames or not turn.is_ended:
+            frames, turn.frames = turn.frames, []
+            await session.feed(b"".join(frames))
+            with suppress(anyio.WouldBlock):  # left unread, they would end the session
+                while True:
+                    events.receive_nowait()
+            if not (turn.frames or turn.is_ended):
+                await self._more()
+        with suppress(NothingToCommit):  # no frame came between `begin` and `end`
+            number = await session.commit()
+            async for event in events:
+                if isinstance(event, Description | TurnFailed) and event.turn == number:
+                    turn.found = event if isinstance(event, Description) else None
+                    break
 
     async def _more(self) -> None:
         self._came = anyio.Event()
@@ -114,61 +124,35 @@ class BackgroundSession:
                 self._resampler = soxr.ResampleStream(sample_rate, self._rate, 1, "int16", QUALITY)
         if self._resampler is not None:
             pcm = self._resampler.resample_chunk(np.frombuffer(pcm, np.int16)).tobytes()
-        if not self._in_turn:  # nothing hears it unless speech begins
+        self._came.set()
+        if self._turn is None:  # nothing hears it unless speech begins
             before = self._before + pcm
             self._before = before[max(0, len(before) - 2 * int(self._before_s * self._rate)) :]
-            self._came.set()
-            return not self._is_over
-        is_taken = self._put(pcm, MAX_FRAMES)
-        if not is_taken:
-            self._lost_s += len(pcm) / 2 / self._rate
-        return is_taken
+        elif sum(len(turn.frames) for turn in self._turns) < MAX_FRAMES and not self._is_over:
+            self._turn.frames.append(pcm)
+        else:
+            self._turn.lost_s += len(pcm) / 2 / self._rate
+            return False
+        return not self._is_over
 
     def begin(self) -> bool:
         """Speech begins; the turn has the last `before_s` of earlier audio too. Calls within a turn
-        do nothing. False: `run` has ended."""
-        if self._in_turn:
-            return not self._is_over
-        self._in_turn, self._lost_s = True, 0.0
-        before, self._before = self._before, b""
-        return self._put(before)
+        do nothing. False: `run` has ended, or 1,000 turns wait."""
+        if self._turn is None:
+            if self._is_over or len(self._turns) >= MAX_FRAMES:
+                return False
+            self._turn = _Turn([self._before])
+            self._before = b""
+            self._turns.append(self._turn)
+            self._came.set()
+        return not self._is_over
 
     def end(self) -> Coroutine[Any, Any, Description | None]:
         """End the turn, by the call itself; await its description. None: `begin` was not called
         since the last one, or the turn failed. Its `warning` tells audio that was left out."""
-        end = _End(self._lost_s)
-        was_in_turn, self._in_turn = self._in_turn, False
-        if was_in_turn and self._rate and self._put(end):
-            self._waiting.add(end)
-        else:
-            end.is_done.set()
-        return end.wait()
-
-    def _put(self, item: bytes | _End, most: int = 2 * MAX_FRAMES) -> bool:
-        if self._is_over or len(self._items) >= most:
-            return False
-        self._items.append(item)
+        turn, self._turn = self._turn or _Turn([]), None
+        turn.is_ended = True
+        if turn not in self._turns or not self._rate:
+            turn.is_done.set()
         self._came.set()
-        return True
-
-    async def _commit(self, session: LiveSession, end: _End) -> None:
-        with suppress(NothingToCommit):  # no frame came between `begin` and `end`
-            end.turn = await session.commit()
-        if end.turn is None:
-            self._done(end)
-        elif self._last is not None and self._last.turn == end.turn:
-            self._done(end, self._last)
-
-    async def _read(self, session: LiveSession) -> None:
-        """Hand on each turn's description; read all other events, which would end the session if
-        they were left unread."""
-        async for event in session.events():
-            if isinstance(event, Description | TurnFailed):
-                self._last = event
-                for end in [end for end in self._waiting if end.turn == event.turn]:
-                    self._done(end, event)
-
-    def _done(self, end: _End, event: Description | TurnFailed | None = None) -> None:
-        self._waiting.discard(end)
-        end.found = event if isinstance(event, Description) else None
-        end.is_done.set()
+        return turn.described()

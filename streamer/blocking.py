@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -26,16 +25,14 @@ from streamer.config import Config, ConfigError, Options
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import PitchReference
 from streamer.describer import Describer
-from streamer.stages.batcher import CLOSED
-from streamer.stages.ports import cause_of
+from streamer.stages.events import cause_of
+from streamer.stages.parts import CLOSED
 
 Result = TypeVar("Result")
 Called = TypeVar("Called", bound=Callable[..., Any])
-END_S = 5.0  # for all describers to close at the end of the program
+END_S = 5.0  # for a describer to close at the end of the program
 _lock = threading.Lock()  # one call at a time of the describer that stays open
-_usual: tuple[Config, BlockingDescriber] | None = None  # it stays open
-_open: set[BlockingDescriber] = set()
-_is_over = False
+_usual: BlockingDescriber | None = None  # it stays open
 
 
 class How(TypedDict, total=False):
@@ -53,16 +50,21 @@ class Keywords(Options, How, total=False):
 
 def _spelled_out(keywords: Any) -> Callable[[Called], Called]:
     """The keywords stand in the function's signature, for `help` and completion in notebooks."""
-    defaults: dict[str, Any] = {each.name: each.default for each in fields(Config)}
-    defaults["measures"] = True
+    defaults = {each.name: each.default for each in fields(Config)} | {"measures": True}
+    options = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=defaults.get(name),
+            annotation=kind.__forward_arg__,
+        )
+        for name, kind in keywords.__annotations__.items()
+    ]
 
     def spell(function: Called) -> Called:
-        told = signature(function)
-        known = [one for one in told.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        for name, kind in keywords.__annotations__.items():
-            how = {"default": defaults.get(name), "annotation": kind.__forward_arg__}
-            known.append(Parameter(name, Parameter.KEYWORD_ONLY, **how))
-        function.__signature__ = told.replace(parameters=known)  # type: ignore[attr-defined]
+        own = signature(function)
+        *known, _ = own.parameters.values()
+        function.__signature__ = own.replace(parameters=[*known, *options])  # type: ignore[attr-defined]
         return function
 
     return spell
@@ -121,12 +123,11 @@ def _usual_of(
     rest = {name: value for name, value in options.items() if name not in how}
     chosen = Config.of(config, rest).for_jobs(jobs)
     with _lock:
-        if _usual is not None and _usual[0] != chosen:
-            _usual[1].close()
+        if _usual is not None and _usual.config != chosen:
+            _usual.close()
             _usual = None
-        if _usual is None:
-            _usual = chosen, BlockingDescriber(chosen)
-        yield _usual[1], how
+        _usual = _usual or BlockingDescriber(chosen)
+        yield _usual, how
 
 
 @_spelled_out(Options)
@@ -145,14 +146,14 @@ class BlockingDescriber:
     use it; each call waits for its result."""
 
     def __init__(self, config: Config) -> None:
+        self.config = config
         opened: Future[tuple[BlockingPortal, Describer]] = Future()
         self._thread = threading.Thread(target=anyio.run, args=(_serve, config, opened))
         self._thread.daemon = True
         self._thread.start()
         self._portal, self._describer = opened.result()
-        _open.add(self)
-        atexit.unregister(_end)  # it runs before the end of the models' threads
-        atexit.register(_end)
+        # A daemon thread that is killed inside a model's native code aborts the process.
+        atexit.register(self.close, END_S)
 
     def __enter__(self) -> BlockingDescriber:
         return self
@@ -162,7 +163,7 @@ class BlockingDescriber:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Give the models back. Later calls raise RuntimeError."""
-        _open.discard(self)
+        atexit.unregister(self.close)
         if self._thread.is_alive():
             self._portal.start_task_soon(self._portal.stop, True)
             self._thread.join(timeout_s)
@@ -179,7 +180,8 @@ class BlockingDescriber:
         except BaseException:  # such as Ctrl-C: the turn in hand ends at its next commit
             if call is not None:
                 call.cancel()
-            if _is_over and threading.current_thread().daemon:
+            is_end = not threading.main_thread().is_alive()
+            if is_end and threading.current_thread().daemon:
                 raise SystemExit from None
             raise
 
@@ -229,21 +231,10 @@ async def _serve(config: Config, opened: Future[tuple[BlockingPortal, Describer]
         opened.set_exception(cause_of(error))
 
 
-def _end() -> None:
-    """Close all at the end of the program: a daemon thread that is killed inside a model's native
-    code aborts the process."""
-    global _is_over
-    _is_over, until = True, time.monotonic() + END_S
-    for describer in list(_open):
-        describer.close(max(0.0, until - time.monotonic()))
-
-
 def _forget() -> None:
     """Forget all in a fork, which has none of these threads."""
     global _usual, _lock
     _usual, _lock = None, threading.Lock()
-    _open.clear()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _failed(error: Exception) -> int | None:
     """Say why the command failed; its exit status. None: it is a defect, and nothing was said."""
-    from streamer.stages.ports import cause_of
+    from streamer.stages.events import cause_of
 
     drop_stdout()
     cause = cause_of(error)

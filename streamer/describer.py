@@ -25,9 +25,8 @@ from streamer.core.measures.speech_measures import PitchReference
 from streamer.core.rules.settings import ALL
 from streamer.extras import load
 from streamer.recording import describe_recording
-from streamer.stages.batcher import CLOSED
 from streamer.stages.events import CoachOptions, SessionOptions, TurnDetection
-from streamer.stages.ports import Parts
+from streamer.stages.parts import CLOSED, Parts
 from streamer.stages.stream import LiveSession, open_stream
 
 if TYPE_CHECKING:
@@ -135,11 +134,11 @@ class Describer:
         """
         _check_source(source)
         SessionOptions(measures=measures, pitch_reference=pitch_reference)  # raises ValueError
-        how: Any = {"measures": measures, "channel": channel, "track": track}
-        parts = patient(await self.load())
-        parts = self._saying(parts, attributes, language)
+        parts = self._saying(patient(await self.load()), attributes, language)
         async with self._at_once:
-            result = await describe_recording(parts, source, on_delta, on_heard, **how)
+            result = await describe_recording(
+                parts, source, on_delta, on_heard, measures, channel, track
+            )
         if not result.blocks_unverified:  # else the description's warning says so
             self._warn_if_unverified()
         return for_voice(result, pitch_reference)
@@ -185,19 +184,14 @@ class Describer:
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         if not isinstance(coach, bool) and not isinstance(coach, load("coach")):
             raise TypeError(f"coach is {coach!r}; give True, False or a Coach")
-        detection = vad if isinstance(vad, TurnDetection) else None
-        if vad is True:
-            detection = TurnDetection()
-        if isinstance(coach, bool):
-            coach = load("coach")() if coach else None
         options = SessionOptions(
             sample_rate,
-            detection,
+            TurnDetection() if vad is True else vad or None,
             live_update_s,
             answers_itself,
             measures=measures,
             encoding=encoding,
-            coach=coach,
+            coach=load("coach")() if coach is True else coach or None,
             pitch_reference=pitch_reference,
         )
         async with open_stream(self._saying(await self.load(), attributes, language), options) as s:

@@ -27,8 +27,8 @@ from streamer.core.audio.pcm import (
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
-from streamer.stages.events import SessionOptions, TurnFailed
-from streamer.stages.ports import Parts, TargetLost, cause_of, quietly
+from streamer.stages.events import SessionOptions, TargetLost, TurnFailed, cause_of, quietly
+from streamer.stages.parts import Parts
 from streamer.stages.stream import LiveSession, open_stream
 
 
@@ -37,7 +37,6 @@ async def describe_recording(
     source: Source,
     on_delta: Callable[[TextDelta], None] | None = None,
     on_heard: Callable[[float, float], None] | None = None,
-    on_prefilled: Callable[[], None] | None = None,
     measures: bool = False,
     channel: int | None = None,
     track: int | None = None,
@@ -45,9 +44,9 @@ async def describe_recording(
     """Describe one recording, or one channel of it. Deltas that were handed out are never taken
     back. measures: show numbers beside the words. track: of a film, from 0.
 
-    Called on the event loop: on_heard with the seconds heard and those in all; on_prefilled before
-    the last piece is fed. Raises AudioError, TargetLost where a verdict that is needed does not
-    come, and RuntimeError where a model fails.
+    Called on the event loop: on_heard with the seconds heard and those in all, the last time when
+    all before the last piece is prefilled. Raises AudioError, TargetLost where a verdict that is
+    needed does not come, and RuntimeError where a model fails.
     """
     found: list[Description] = []
     with await _opened(source, track) as audio:
@@ -56,7 +55,7 @@ async def describe_recording(
         try:
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 pieces = as_live(chunks_of(audio, channel))
-                group.start_soon(quietly, _feed, stream, audio, pieces, on_heard, on_prefilled)
+                group.start_soon(quietly, _feed, stream, audio, pieces, on_heard)
                 async for event in stream.events():
                     if isinstance(event, TextDelta) and on_delta is not None:
                         from_s = sum(part.audio_s for part in found) if found or is_long else None
@@ -138,7 +137,6 @@ async def _feed(
     audio: Audio,
     pieces: Iterator[tuple[Samples, bool]],
     on_heard: Callable[[float, float], None] | None,
-    on_prefilled: Callable[[], None] | None,
 ) -> None:
     """Feed all, the last piece when everything before it is done."""
     num_heard = 0
@@ -146,12 +144,10 @@ async def _feed(
         piece, is_last = found
         num_heard += len(piece)
         heard_s = num_heard / SAMPLE_RATE_HZ
-        if on_heard is not None:
-            on_heard(heard_s, max(audio.duration_s, heard_s))
         if is_last:
             await stream.catch_up(len(piece))
-            if on_prefilled is not None:
-                on_prefilled()
+        if on_heard is not None:
+            on_heard(heard_s, max(audio.duration_s, heard_s))
         await stream.feed(piece.astype("<f4").tobytes())
         if is_last:
             await stream.commit()

@@ -113,19 +113,6 @@ def test_a_frame_may_be_an_array(spoken):
         voice.begin()
 
 
-async def test_calls_in_hand_return_when_the_session_ends(spoken):
-    """The end of an open turn waits for its description when `run` is cancelled."""
-    voice = BackgroundSession(EDGE)
-    async with anyio.create_task_group() as waiting, anyio.create_task_group() as group:
-        group.start_soon(voice.run)
-        voice.begin()
-        say(voice, spoken)
-        waiting.start_soon(voice.end)
-        await anyio.wait_all_tasks_blocked()
-        group.cancel_scope.cancel()
-    assert not voice.feed(bytes(640), 16_000)
-
-
 async def test_model_that_is_not_there_ends_waiting_calls(tmp_path):
     voice = BackgroundSession(Config.of(None, {"mode": "edge", "edge": str(tmp_path)}))
     voice.feed(bytes(640), 16_000)

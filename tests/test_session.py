@@ -14,7 +14,9 @@ from speech import pcm, recording, speech
 
 import streamer
 from bench.arms import models_of, opened
-from streamer.stages import hear, ports, stream
+from streamer.stages import events as events_module
+from streamer.stages import stream
+from streamer.stages import turn as turn_module
 from streamer.stages.events import SessionOptions
 from streamer.stages.stream import open_stream
 
@@ -119,7 +121,7 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
 
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
     """An idle session holds one; the turn that gets none fails, the next one is answered."""
-    monkeypatch.setattr(hear, "SLOT_WAIT_S", 0.2)
+    monkeypatch.setattr(turn_module, "SLOT_WAIT_S", 0.2)
     async with (
         streamer.Describer.open(mode="edge", num_slots=1, **options) as describer,
         describer.session() as silent,
@@ -210,7 +212,7 @@ async def test_one_turns_failure_is_its_own(options):
 
 
 async def test_unread_events_end_their_stream_alone(options, monkeypatch):
-    monkeypatch.setattr(ports, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(events_module, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
     async with streamer.Describer.open(mode="edge", **options) as describer:
 

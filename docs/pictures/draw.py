@@ -215,9 +215,8 @@ def room_boxes() -> list[str]:
             (370, 226, 310, 140),
             "stages",
             "stages",
-            "anyio: stream, hear,",
-            "answer,",
-            "ports, batcher, events.",
+            "anyio: stream, turn,",
+            "events, parts.",
             "Models come in as Parts.",
         ),
         box(

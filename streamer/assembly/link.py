@@ -28,8 +28,7 @@ from streamer.net.link.server import ServedTurn, VerifierModel
 from streamer.net.link.target import DecodingTerms
 from streamer.net.service.admission import KEY_CHARACTERS
 from streamer.net.service.metrics import notices
-from streamer.stages.batcher import LocalTarget
-from streamer.stages.ports import Side
+from streamer.stages.parts import Batcher, LocalTarget
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # for the first connection: most take less
@@ -78,15 +77,14 @@ class ModelJudge:
     the windows itself: the same samples give those of the edge."""
 
     def __init__(
-        self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
+        self, thinker: Thinker, model: Batcher, turn: ServedTurn, threads: CapacityLimiter
     ) -> None:
         self._threads = threads
         self._mel = StreamingLogMel()
         self._target = LocalTarget(
-            side.batcher,
-            side.listen(turn.rules.language),
+            model,
+            model.listen(turn.rules.language),
             partial(LocalVerifier, rules=turn.rules, sampling=turn.sampling),
-            lambda: True,
         )
         self.verify = self._target.verify
         self.close = self._target.close
@@ -102,4 +100,5 @@ class ModelJudge:
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         num = mel.num_samples
         closed = Closed(0, rest, mel.maximum, num, has_speech=True, last_speech=None)
-        await self._target.finish(closed, weights)
+        self._target.finish(closed, weights)
+        await self._target.hear_end(prefills=True)

@@ -35,10 +35,11 @@ from streamer.model.offline import warm_up
 from streamer.model.scheduler import StepScheduler
 from streamer.model.thinker import Role, Thinker, check_pair, check_torch, load, resolve
 from streamer.progress import Bar
-from streamer.stages.answer import CREDITS, DRAFT_AHEAD
-from streamer.stages.batcher import Batcher, LocalCloud
 from streamer.stages.events import SessionOptions
-from streamer.stages.ports import Cloud, Parts, Side
+from streamer.stages.parts import Batcher, Cloud, LocalCloud, Parts
+
+CREDITS = 4  # blocks of a turn whose verdict may be on its way
+DRAFT_AHEAD = 48  # tokens that the edge drafts while it awaits a verdict
 
 
 class PromiseWarning(UserWarning):
@@ -239,10 +240,10 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
     """
     await anyio.to_thread.run_sync(models.load)
     async with AsyncExitStack() as stack:
-        sides: dict[str, Side | None] = {"edge": None, "cloud": None}
-        for name, thinker in zip(sides, models.pair, strict=True):
+        threads: dict[str, Batcher | None] = {"edge": None, "cloud": None}
+        for name, thinker in zip(threads, models.pair, strict=True):
             if thinker is not None:
-                sides[name] = await stack.enter_async_context(open_side(thinker, name))
+                threads[name] = await stack.enter_async_context(thread_of(thinker, name))
         plan = models.plan
         cloud: Cloud | None = None
         if models.verifier_url is not None:
@@ -250,9 +251,8 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             from streamer.assembly.link import open_remote  # late: it needs websockets
 
             cloud = await open_remote(models, group)
-        elif (side := sides["cloud"]) is not None:
-            verifier_of = partial(LocalVerifier, sampling=models.config.sampling())
-            cloud = LocalCloud(side, verifier_of, plan.mode)
+        elif (thread := threads["cloud"]) is not None:
+            cloud = LocalCloud(thread, partial(LocalVerifier, sampling=models.config.sampling()))
         max_turn_s = min(thinker.card.max_turn_s for thinker in models.thinkers)
         yield Parts(
             plan=plan,
@@ -260,7 +260,7 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             vocabulary=models.first.vocabulary,
             suffix=models.first.suffixes[plan.rules.language],
             # with a verifier elsewhere it is there in mode cloud for its vocabulary
-            edge=None if plan.mode == "cloud" else sides["edge"],
+            edge=None if plan.mode == "cloud" else threads["edge"],
             cloud=cloud,
             cut=partial(_cutter, max_turn_s),
             drafts=models.drafting,
@@ -273,11 +273,10 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
         )
 
 
-@asynccontextmanager
-async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
-    """A thread for one model."""
-    async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
-        yield Side(batcher, partial(Listener, thinker))
+def thread_of(thinker: Thinker, name: str) -> Batcher:
+    """A thread for one model, to be entered."""
+    rounds = StepScheduler(thinker.engine)
+    return Batcher(rounds, f"streamer-{name}", partial(Listener, thinker))
 
 
 def saying(parts: Parts, models: Models, names: str | None, language: str | None) -> Parts:

@@ -54,7 +54,7 @@ def told_of(error: BaseException) -> str | None:
     """The error as one line for the user; None for a defect."""
     from streamer.audio.source import AudioError
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.stages.ports import TargetLost
+    from streamer.stages.events import TargetLost
 
     if isinstance(error, ConfigError | Failed | AudioError | ModelError | TargetLost):
         return str(error)

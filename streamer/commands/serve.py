@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from streamer import __version__
 from streamer.assembly.link import ModelJudge, verifier_model_of
-from streamer.assembly.models import open_side
+from streamer.assembly.models import thread_of
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
 from streamer.commands.process import Failed, drop_stdout, loading, opened, put, run_async
 from streamer.config import Config, ConfigError, combined
@@ -131,9 +131,9 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     with loading(f"cloud {options.cloud}", is_service=True):
         thinker = await anyio.to_thread.run_sync(load_cloud)
     threads = anyio.CapacityLimiter(HEARING_THREADS)
-    async with open_side(thinker, "verifier") as side:
+    async with thread_of(thinker, "verifier") as model:
         server = VerifierServer(
-            partial(ModelJudge, thinker, side, threads=threads),
+            partial(ModelJudge, thinker, model, threads=threads),
             verifier_model_of(thinker),
             admission_of(options, wire.PATH, key),
             options.resume_s,

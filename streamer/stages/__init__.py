@@ -1,1 +1,1 @@
-"""ANYIO: one stream is chunk | prefill | answer, joined by bounded queues."""
+"""ANYIO: one stream is a session that hears, and a task for each turn."""

@@ -1,4 +1,4 @@
-"""Events of a live session, and its options.
+"""Events of a live session, how they are sent, and the session's options.
 
 Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first
 sample; those of text from the arrival of the turn's last sample.
@@ -6,8 +6,14 @@ sample; those of text from the arrival of the turn's last sample.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast, get_args
+
+import anyio
+from anyio import BrokenResourceError, WouldBlock
+from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ, Encoding
 from streamer.core.description import Description, TextDelta
@@ -103,10 +109,64 @@ Event = (
     | TurnFailed
     | Description
 )
+MAX_EVENTS = 256
+MAX_WAIT_S = 10.0
 
 
 class NothingToCommit(ValueError):
     """`commit` without audio since the last turn."""
+
+
+class TargetLost(RuntimeError):
+    """The target will not answer this turn any more: one line with cause and way out."""
+
+
+class SlowReader(RuntimeError):
+    """The events of a stream were not read for 10 s; that stream ends, and no other."""
+
+
+Events = MemoryObjectSendStream[Event]
+
+
+async def send(events: Events, event: Event, may_be_lost: bool = False) -> None:
+    """Hand `event` to the reader, if there still is one. may_be_lost: not to a slow one, since
+    another of its kind replaces it soon. Raises SlowReader."""
+    if may_be_lost and events.statistics().current_buffer_used >= MAX_EVENTS // 2:
+        return
+    with suppress(BrokenResourceError):
+        try:
+            # There nearly always is room. A deadline and a turn of the event loop for each token
+            # would take a third of the edge's time.
+            events.send_nowait(event)
+        except WouldBlock:
+            try:
+                with anyio.fail_after(MAX_WAIT_S):
+                    await events.send(event)
+            except TimeoutError:
+                told = f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+                raise SlowReader(told) from None
+
+
+async def quietly(job: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    """A task's job; where it is cancelled, the task ends as if it had returned. anyio keeps the
+    CancelledError of a task in a cycle, and with it what its frames hold: all of a session."""
+    with suppress(anyio.get_cancelled_exc_class()):
+        await job(*arguments)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The innermost error, where a task group has wrapped it. Stages beside the one that failed may
+    have found their queues closed."""
+    while isinstance(error, BaseExceptionGroup):
+        causes = [e for e in error.exceptions if not isinstance(e, BrokenResourceError)]
+        error = (causes or error.exceptions)[0]
+    return error
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the innermost cause."""
+    cause = cause_of(error)
+    return f"{type(cause).__name__}: {cause}"
 
 
 @dataclass(frozen=True, slots=True)

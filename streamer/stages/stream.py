@@ -1,37 +1,53 @@
-"""A live session: chunk | prefill | answer, joined by bounded queues.
+"""A live session: audio is cut into turns, and each turn (stages/turn.py) runs in its own task.
 
-Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
+Closing flows downstream: after `end` the audio is heard, the turns end, then the events. Leaving
 the context manager cancels what is left; every KV slot is given back, whatever happens.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 from anyio import create_memory_object_stream as queue
+from anyio.abc import TaskGroup
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import Voice
-from streamer.stages.answer import AnswerStage
-from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.hear import Chunk, OpenTurn, Prefill, Prefilled, Timed
-from streamer.stages.ports import MAX_EVENTS, Command, Events, Parts, cause_of, quietly
+from streamer.stages.events import (
+    MAX_EVENTS,
+    Cleared,
+    Event,
+    NothingToCommit,
+    SessionOptions,
+    SpeechStarted,
+    SpeechStopped,
+    TurnCommitted,
+    TurnFailed,
+    cause_of,
+    quietly,
+    send,
+)
+from streamer.stages.parts import Parts
+from streamer.stages.turn import MAX_TURNS, Shared, Turn
 
 # A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
 # judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the
 # last piece goes on at once.
 PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
-RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
-MAX_QUEUED_S = 5.0  # audio in the queue, after which `feed` waits
+JOINED_BYTES = 19_200  # heard at once, or a little more: 200 ms at 48 kHz
+MAX_QUEUED_S = 5.0  # audio that waits to be heard, after which `feed` waits
 ENDED = "the session has ended; open another one"
-MAX_ITEMS = 8  # heard and not yet prefilled
-Stage = Callable[[], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
@@ -42,20 +58,29 @@ async def open_stream(
     session = LiveSession(parts, options, clock)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(quietly, _run, session._events_in, *session._stages)
+            group.start_soon(quietly, session._run)
             yield session
             group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of:
         raise cause_of(group_of) from None
     finally:
-        session._close()
+        session._ended = anyio.ClosedResourceError
+        session._events.close()
+        for turn in list(session._shared.turns):
+            turn.end()
 
 
-async def _run(events: Events, *stages: Stage) -> None:
-    """All stages; the events end when they have ended."""
-    async with events, anyio.create_task_group() as group:
-        for stage in stages:
-            group.start_soon(quietly, stage)
+@dataclass(eq=False, slots=True)
+class Request:
+    """Call `kind` of the session's TurnCutter once it has heard `pcm`, the audio before it, fed at
+    `fed_at`. turn: the one that a commit has ended, None where there was none."""
+
+    kind: Literal["commit", "settle", "clear"]
+    given: tuple[int, ...]
+    pcm: bytes
+    fed_at: float
+    turn: int | None = None
+    is_done: anyio.Event = field(default_factory=anyio.Event)
 
 
 class LiveSession:
@@ -70,35 +95,33 @@ class LiveSession:
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
         self.num_bytes_fed = 0
+        self._parts = parts
         self._options = options
         self._clock = clock
+        second = options.sample_bytes * options.sample_rate_hz
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
-        if options.is_recording:
-            piece_s = RECORDED_PIECE_S
-        self._sample_bytes = options.sample_bytes
-        self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
-        self._held = bytearray()  # fed, not yet a piece
-        self._held_at = 0.0
-        self._is_ended = self._is_closed = False  # no more audio; its context is left
+        # each call of `feed` with a recording goes on at once
+        self._piece_bytes = 1 if options.is_recording else int(second * piece_s)
+        self._joined_bytes = int(second * MAX_QUEUED_S) if options.is_recording else JOINED_BYTES
+        self._most_bytes = int(second * MAX_QUEUED_S)
+        # Audio and requests that wait for `_run`, in order.
+        self._requests: deque[Request] = deque()
+        # after all requests, with the times of the clock when it was fed
+        self._audio: deque[tuple[bytes, float]] = deque()
+        self._num_held = 0  # bytes of it
+        self._fed_at = 0.0  # the last sample that was taken of it
+        self._came = anyio.Event()  # one of them
+        self._taken = anyio.Event()  # audio: there is room
+        self._ended: type[Exception] | None = None  # raised where no more audio is taken
+        out, self._events = queue[Event](MAX_EVENTS)
         self._is_over = False  # the iteration, which another one may follow
-        self._awaited: set[anyio.Event] = set()
-        self._last_asked = -1
         self._hearing = hearing = parts.cut(options, parts.weighs)
-        self._turns: set[OpenTurn] = set()  # those that have slots
-        self._commands, self._taken = queue[Command](int(MAX_QUEUED_S / piece_s))
-        items, heard = queue[Timed](MAX_ITEMS)
-        readies, ready = queue[Prefilled](1)
-        self._events_in, self._events = queue[Event](MAX_EVENTS)
-        out, voice = self._events_in, Voice(options.pitch_reference)
-        shows = options.measures and not options.is_recording
-        self._chunk = Chunk(self._taken, items, out, hearing, parts, shows)
-        self._answers = AnswerStage(ready, out, clock, voice, hearing)
-        # no bound methods of the session: the cycle would keep it until a garbage collection
-        self._stages: tuple[Stage, ...] = (
-            self._chunk.run,
-            Prefill(heard, readies, out, parts, self._turns).run,
-            partial(self._answers.run, options.answers_itself),
-        )
+        voice = Voice(options.pitch_reference)
+        self._shared = Shared(parts, out, clock, voice, hearing.coach)
+        self._turn: Turn | None = None  # the one that is spoken
+        self._last: Turn | None = None  # whose audio is over
+        self._uncommitted: int | None = None  # its number, until a commit has returned it
+        self._woken = anyio.Event()  # there is more to observe
 
     async def feed(self, pcm: bytes) -> None:
         """Audio as the session's options say, any number of bytes; waits while 5 s are in hand.
@@ -109,38 +132,40 @@ class LiveSession:
         if not isinstance(pcm, bytes | bytearray | memoryview):
             kind = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
             raise TypeError(f"{kind}; of an int16 array give .tobytes()")
-        pcm = bytes(pcm)
         self._check_open()
-        if self._options.is_recording:
-            await self._send(Command("hear", pcm, self._clock()))
-            self.num_bytes_fed += len(pcm)
-            return
-        at = 0
-        while at < len(pcm):
-            taken = pcm[at : at + self._piece_bytes - len(self._held)]
-            at += len(taken)
-            self._held += taken
-            self._held_at = self._clock()
+        left = memoryview(bytes(pcm))
+        while left:
+            while (room := self._most_bytes - self._num_waiting) <= 0:
+                self._taken = anyio.Event()
+                await self._taken.wait()
+                self._check_open()
+            taken = bytes(left[: min(room, self._joined_bytes)])
+            left = left[len(taken) :]
+            self._audio.append((taken, self._clock()))
+            self._num_held += len(taken)
             self.num_bytes_fed += len(taken)
-            if len(self._held) == self._piece_bytes:
-                await self._flush()
+            if self._num_held >= self._piece_bytes:
+                self._came.set()
+                await anyio.lowlevel.checkpoint()
 
     async def commit(self) -> int:
         """End the turn; its number. Later audio is the next turn's.
 
         Raises NothingToCommit where nothing was fed since the last turn, and as `feed` after `end`.
         """
-        self._check_open()
-        command = Command("commit", bytes(self._held), self._held_at)
-        await self._perform(command, len(command.pcm))
-        if command.turn is None:
+        turn = await self._asked("commit")
+        if turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
-        return command.turn
+        return turn
 
     async def catch_up(self, num_left: int) -> None:
         """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
         every model, and its earlier parts are answered."""
-        await self._perform(Command("settle", num_left=num_left))
+        await self._asked("settle", num_left)
+
+    async def clear(self) -> None:
+        """Forget the audio that is not committed yet; a Cleared event follows."""
+        await self._asked("clear")
 
     async def answer(self) -> None:
         """Answer the last committed turn, in a session with `answers_itself=False`. A second call
@@ -149,28 +174,21 @@ class LiveSession:
         Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
         """
         self._check_open()
-        self._last_asked = self._chunk.last_closed
-        await self._send(Command("answer"))
-
-    async def clear(self) -> None:
-        """Forget the audio that is not committed yet; a Cleared event follows."""
-        self._check_open()
-        await self._flush()  # not dropped here: times count from the session's first sample
-        await self._send(Command("clear"))
+        if self._last is not None:
+            self._last.asked.set()
 
     async def cancel(self) -> None:
-        """Stop the answers to all turns committed by now: committed text stays, each Description
-        has stop_reason `cancelled`. Does nothing where there is no answer to stop."""
-        answers_itself = self._options.answers_itself
-        self._answers.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
+        """Stop the answers to all turns that were committed, and asked for: committed text stays,
+        each Description has stop_reason `cancelled`. Does nothing where there is none to stop."""
+        for turn in self._shared.turns:
+            if turn.asked.is_set():
+                turn.cancel()
 
     async def end(self) -> None:
         """No more audio: all that was fed is answered, then the events end."""
-        self._is_ended = True
-        # where the session is failing, its context raises
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._flush()
-        self._commands.close()
+        if self._ended is None:
+            self._request("commit")
+            self._ended = anyio.ClosedResourceError
 
     def events(self) -> AsyncIterator[Event]:
         """Every event in order, until the session ends."""
@@ -186,7 +204,7 @@ class LiveSession:
             raise StopAsyncIteration
         event = await anext(self._events)
         ends_turn = isinstance(event, Description | TurnFailed)
-        self._is_over = ends_turn and not (self._options.turn_detection or self._is_ended)
+        self._is_over = ends_turn and not (self._options.turn_detection or self._ended)
         return event
 
     @property
@@ -199,51 +217,165 @@ class LiveSession:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """`pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
-        pieces = self._taken.statistics().current_buffer_used
-        num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
+        """`pieces` and `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
+        second = self._options.sample_bytes * self._options.sample_rate_hz
         return {
-            "pieces": pieces,
-            "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-            "turns": len(self._turns),
+            "pieces": self._num_waiting // self._piece_bytes,
+            "audio_ms": 1000 * self._num_waiting // second,
+            "turns": len(self._shared.turns),
             "events": self._events.statistics().current_buffer_used,
         }
 
-    def _close(self) -> None:
-        self._is_ended = self._is_closed = True
-        for event in self._awaited:
-            event.set()
-        for turn in list(self._turns):
-            turn.close()
-        for end in (self._commands, self._taken, self._events):
-            end.close()
+    # The audio and the requests that wait.
+
+    @property
+    def _num_waiting(self) -> int:
+        return self._num_held + sum(len(request.pcm) for request in self._requests)
+
+    def _take(self, most: int) -> bytes:
+        """Audio of `most` bytes, or a little more; all if there is less."""
+        taken = []
+        while self._audio and most > 0:
+            pcm, self._fed_at = self._audio.popleft()
+            taken.append(pcm)
+            most -= len(pcm)
+            self._num_held -= len(pcm)
+        self._taken.set()
+        return b"".join(taken)
 
     def _check_open(self) -> None:
-        if self._is_ended:
-            raise anyio.ClosedResourceError(ENDED)
+        if self._ended is not None:
+            raise self._ended(ENDED)
 
-    async def _send(self, command: Command, num_held: int = 0) -> None:
-        """num_held: the held bytes that it hands on; if the caller is cancelled, they are still
-        held."""
-        try:
-            await self._commands.send(command)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise type(error)(ENDED) from None
-        del self._held[:num_held]
+    def _request(self, kind: Literal["commit", "settle", "clear"], *given: int) -> Request:
+        pcm = self._take(self._num_held)
+        request = Request(kind, given, pcm, self._fed_at)
+        self._requests.append(request)
+        self._came.set()
+        return request
 
-    async def _flush(self) -> None:
-        if self._held:
-            held = bytes(self._held)
-            await self._send(Command("hear", held, self._held_at), len(held))
+    async def _asked(self, kind: Literal["commit", "settle", "clear"], *given: int) -> int | None:
+        """Make a request and wait for its effect; the turn that it ended. Raises
+        ClosedResourceError after `end`, and where the session is left."""
+        self._check_open()
+        request = self._request(kind, *given)
+        await request.is_done.wait()
+        if request in self._requests:
+            self._check_open()
+        return request.turn
 
-    async def _perform(self, command: Command, num_held: int = 0) -> None:
-        """Send a command and wait for its effect. Raises ClosedResourceError where the session is
-        left."""
-        self._awaited.add(command.is_done)
-        try:
-            await self._send(command, num_held)
-            await command.is_done.wait()
-        finally:
-            self._awaited.discard(command.is_done)
-        if self._is_closed:
-            raise anyio.ClosedResourceError(ENDED)
+    # Hearing.
+
+    async def _run(self) -> None:
+        """Hear audio and requests in order, on worker threads, and run the turns; then the events
+        end."""
+        async with self._shared.out, anyio.create_task_group() as group:
+            group.start_soon(quietly, self._observe)
+            try:
+                while self._requests or self._ended is None:
+                    if self._requests:
+                        await self._perform(self._requests[0], group)
+                        self._requests.popleft()
+                        self._taken.set()
+                    elif self._num_held >= self._piece_bytes:
+                        await self._hear_piece(group)
+                    else:
+                        self._came = anyio.Event()
+                        await self._came.wait()
+            finally:
+                self._ended = self._ended or anyio.BrokenResourceError
+                self._taken.set()
+                for request in self._requests:
+                    request.is_done.set()
+            if self._last is not None:  # it can be asked for no more
+                self._last.drop()
+            self._woken.set()
+
+    async def _hear_piece(self, group: TaskGroup) -> None:
+        """Pieces wait for a thread in order, and all that has come meanwhile is heard at once: on a
+        busy machine a trip to a thread costs more than hearing a piece."""
+        async with self._parts.pieces:
+            pcm, fed_at = self._take(self._joined_bytes), self._fed_at
+            if not pcm:  # a request has taken it
+                return
+            found = await self._parts.on_thread(self._hearing.push, pcm)
+        await self._hand_on(found, fed_at, group)
+
+    async def _perform(self, request: Request, group: TaskGroup) -> None:
+        """Do as asked, without waiting for the threads that hear pieces."""
+        hearing = self._hearing
+
+        def perform() -> list[Item]:  # one trip to the thread for both
+            pushed = hearing.push(request.pcm) if request.pcm else []
+            items = getattr(hearing, request.kind)(*request.given)
+            if request.kind == "settle" and hearing.measurer is not None:
+                hearing.measurer.work()
+            return [*pushed, *items]
+
+        found = await self._parts.on_thread(perform)
+        await self._hand_on(found, request.fed_at, group)
+        if request.kind in ("commit", "clear"):
+            # of a commit; voice activity may just have ended the turn
+            request.turn, self._uncommitted = self._uncommitted, None
+        match request.kind:
+            case "clear":
+                await send(self._shared.out, Cleared(hearing.num_turns))
+            case "settle" if self._turn is not None:
+                await self._turn.items.send(request.is_done)
+                await request.is_done.wait()
+        request.is_done.set()
+
+    async def _hand_on(self, found: list[Item], fed_at: float, group: TaskGroup) -> None:
+        for item in found:
+            turn = self._turn
+            match item:
+                case TurnOpened(number, at_ms):
+                    if at_ms is not None:
+                        await send(self._shared.out, SpeechStarted(number, at_ms))
+                    while len(turns := self._shared.turns) >= MAX_TURNS:
+                        await turns[0].is_over.wait()
+                    self._turn = Turn(number, self._shared)
+                    group.start_soon(quietly, self._turn.run)
+                case Heard() if turn is not None:
+                    await turn.items.send(item)
+                case Closed() if turn is not None:
+                    turn.fed_at = fed_at
+                    await self._close(turn, item)
+                case Dropped() if turn is not None:
+                    turn.drop()
+                    self._turn = None
+        self._woken.set()
+
+    async def _close(self, turn: Turn, closed: Closed) -> None:
+        """The turn's audio is over."""
+        stopped_ms, last_ms = closed.stopped_ms, closed.last_speech_ms
+        if stopped_ms is not None and last_ms is not None:
+            await send(self._shared.out, SpeechStopped(turn.number, stopped_ms, last_ms))
+        audio_s = closed.num_samples / SAMPLE_RATE_HZ
+        await send(self._shared.out, TurnCommitted(turn.number, audio_s))
+        if self._last is not None:  # it was never asked for
+            self._last.drop()
+        self._last, self._turn, self._uncommitted = turn, None, turn.number
+        # a part holds a slot; its end may never be asked for
+        if self._options.answers_itself or closed.goes_on:
+            turn.asked.set()
+        await turn.items.send(closed)
+        turn.items.close()
+
+    async def _observe(self) -> None:
+        """Measures and the coach hear what came since the last time, whenever they are woken, on
+        other threads: no model and no hearing waits for them."""
+        hearing, coach, out = self._hearing, self._hearing.coach, self._shared.out
+        shows = self._options.measures and not self._options.is_recording  # five a second
+        run, limiter = anyio.to_thread.run_sync, self._parts.measuring
+        is_last = False
+        while not is_last:
+            await self._woken.wait()
+            self._woken, is_last = anyio.Event(), self._ended is not None and not self._requests
+            measurer = hearing.measurer
+            if measurer is not None and not measurer.is_over:
+                news = await run(measurer.work, shows, limiter=limiter)
+                if news is not None and news.heard_s > 0 and not measurer.is_over:
+                    await send(out, news, may_be_lost=True)
+            for event in await run(coach.work, limiter=limiter) if coach is not None else ():
+                await send(out, event, event.may_be_lost)  # news, but no nudge

@@ -25,7 +25,7 @@ from streamer.model.listener import Listener
 from streamer.model.offline import hear, items_of
 from streamer.model.scheduler import PREFILL_IDS, StepScheduler, drive
 from streamer.model.thinker import load
-from streamer.stages.batcher import Batcher
+from streamer.stages.parts import Batcher
 
 NUM_IDS = 20
 
@@ -176,7 +176,7 @@ def test_many_callers_share_steps_and_get_their_own_results(thinker, backend):
         async def call(i):
             found[i] = await batcher.submit(next_ids(listeners[i], 9))
 
-        async with Batcher(StepScheduler(engine), "test") as batcher:
+        async with Batcher(StepScheduler(engine), "test", listen=None) as batcher:
             async with anyio.create_task_group() as group:
                 for i in range(6):
                     group.start_soon(call, i)

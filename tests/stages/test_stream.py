@@ -15,8 +15,9 @@ from streamer import Description, TextDelta
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.settings import Sampling
 from streamer.stages import stream as stream_module
+from streamer.stages import turn as turn_module
 from streamer.stages.events import SessionOptions
-from streamer.stages.ports import NUM_PIECES
+from streamer.stages.parts import NUM_PIECES
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
@@ -35,7 +36,7 @@ class Late(Passing):
 
     def __getattr__(self, name):
         work = getattr(self.inner, name)
-        if name not in ("submit", "hear", "finish", "verify"):
+        if name not in ("submit", "hear", "prepare", "verify"):
             return work
 
         async def after_a_while(*given):
@@ -52,7 +53,7 @@ def anyhow(monkeypatch):
     """Queues of any capacity, down to one, and parts that answer after any delay."""
 
     def shake(chance, parts):
-        monkeypatch.setattr(stream_module, "MAX_ITEMS", chance.choice([1, 2, 7]))
+        monkeypatch.setattr(turn_module, "MAX_ITEMS", chance.choice([1, 2, 7]))
         monkeypatch.setattr(stream_module, "MAX_EVENTS", chance.choice([1, 3, 40]))
         monkeypatch.setattr(stream_module, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
         monkeypatch.setattr(stream_module, "PIECE_S", chance.choice([0.01, 0.1]))

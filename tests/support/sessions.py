@@ -1,8 +1,8 @@
-"""Live sessions whose Parts (streamer/stages/ports.py) a test may wrap."""
+"""Live sessions whose Parts (streamer/stages/parts.py) a test may wrap."""
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,7 @@ class Between:
 
     @property
     def edge(self):
-        side = self.parts.edge
-        return side and replace(side, batcher=self.batcher_of(side.batcher))
+        return self.parts.edge and self.batcher_of(self.parts.edge)
 
     def drafts(self, *arguments):
         return self.drafter_of(self.parts.drafts(*arguments))

@@ -15,7 +15,7 @@ from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.rules.settings import Sampling
 from streamer.net.link.server import VerifierModel
-from streamer.stages.ports import Parts, Side
+from streamer.stages.parts import Parts
 
 VOCABULARY = toy_vocabulary()
 MODEL = VerifierModel("model", VOCABULARY, 60.0, {"": "", "zh": ""})
@@ -45,7 +45,8 @@ class Decoding:
 class AtOnce:
     """Runs steps where they are submitted."""
 
-    is_busy = False
+    def listen(self, language):
+        return ToyHearer()
 
     async def submit(self, steps):
         await anyio.lowlevel.checkpoint()
@@ -118,7 +119,7 @@ def toy_parts(decoding, cloud):
 
         return SimpleNamespace(draft=draft)
 
-    edge = Side(AtOnce(), lambda language: ToyHearer()) if plan.mode != "cloud" else None
+    edge = AtOnce() if plan.mode != "cloud" else None
     nothing = {"updates": None, "phrases": {}, "level_names": {}, "is_measured": False}
     decodes = {"plan": plan, "sampling": sampling, "drafts": drafter}
     decodes |= {"vocabulary": VOCABULARY, "suffix": EDGE_PROMPT}
@@ -128,7 +129,7 @@ def toy_parts(decoding, cloud):
 
 
 class ToyJudge:
-    """See stages/ports.py's Judge: the cloud's turn on a verifier."""
+    """See stages/parts.py's Judge: the cloud's turn on a verifier."""
 
     def __init__(self, turn):
         self._turn, self._heard, self._verifier = turn, [], None

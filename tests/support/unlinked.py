@@ -20,7 +20,7 @@ async def turn_without_socket(*pieces, weights=None, vocabulary=toy_parts.VOCABU
     for samples in pieces:
         await turn.hear(Heard(0, (), 0.0, samples=samples))
     if weights is not None:
-        await turn.finish(None, weights)
+        turn.finish(None, weights)
     return turn
 
 

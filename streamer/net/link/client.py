@@ -34,7 +34,7 @@ from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
 from streamer.net.link.target import DecodingTerms, RemoteFault, RemoteTarget
 from streamer.net.service.metrics import ServiceMetrics, StateNotices
-from streamer.stages.ports import quietly
+from streamer.stages.events import quietly
 
 CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none
@@ -136,13 +136,11 @@ class Backoff:
 
 
 class RemoteCloud:
-    """The cloud of a verifier elsewhere, with the methods of LocalCloud (stages/batcher.py). Tasks
+    """The cloud of a verifier elsewhere, with the methods of LocalCloud (stages/parts.py). Tasks
     of `group` keep its connections, until that is cancelled.
 
     on_model: called with the fingerprint of the verifier's model as a turn is opened.
     """
-
-    hears_ends = True
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.net.service.admission import Admission, HttpRefusal, busy
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.service import RESTART, ClientSocket, Service
-from streamer.stages.ports import Judge
+from streamer.stages.parts import Judge
 
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in the steps of all turns
 # committed and drafted together: the room of a KV slot after the longest turn

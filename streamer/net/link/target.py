@@ -28,7 +28,7 @@ from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.rules.settings import LevelWeights, Rules, Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.stages.ports import TargetLost, quietly
+from streamer.stages.events import TargetLost, quietly
 
 if TYPE_CHECKING:
     from streamer.net.link.client import RemoteCloud
@@ -64,7 +64,7 @@ class RemoteFault(RuntimeError):
 
 
 class RemoteTarget:
-    """A target elsewhere, with the methods of LocalTarget (stages/batcher.py).
+    """A target elsewhere, with the methods of LocalTarget (stages/parts.py).
 
     `run` holds the turn's connections, one after another, until the turn is over. On each websocket
     it sends `messages`, and gives `receive` those that arrive. Other calls return at once, except
@@ -121,7 +121,7 @@ class RemoteTarget:
             self.num_samples += len(heard.samples)
             self._send_soon(is_wanted=self._cloud.verifier.eager)
 
-    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+    def finish(self, closed: Closed, weights: LevelWeights) -> None:
         self._finish = wire.Finish(self.num_samples, dict(weights))
         self._send_soon(is_wanted=self._cloud.verifier.eager)
 

@@ -24,7 +24,7 @@ from streamer.net.realtime.session import FAILED, ClientSession, OpenSession, Re
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import RESTART, ClientSocket, Service, answer_json, read_page
-from streamer.stages.ports import quietly
+from streamer.stages.events import quietly
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"

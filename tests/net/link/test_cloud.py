@@ -33,8 +33,7 @@ from streamer.model.checkpoint.tokenizer import Tokenizer
 from streamer.model.checkpoint.weights import shapes_of
 from streamer.model.thinker import EMBEDDED
 from streamer.net.link.client import PORT, VerifierAddress
-from streamer.stages.events import TurnFailed
-from streamer.stages.ports import TargetLost
+from streamer.stages.events import TargetLost, TurnFailed
 
 
 async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake():

@@ -24,7 +24,7 @@ from streamer.config import Config, ConfigError
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import from_pcm16
 from streamer.core.audio.trim import trimmed
-from streamer.stages.ports import TargetLost
+from streamer.stages.events import TargetLost
 
 
 @pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
