@@ -32,7 +32,8 @@ def page() -> str:
     parts = [HEAD, "## The model's options\n", _list(Config, shown)]
     for name in COMMANDS:
         own = options_class(name)
-        parts += [f"\n## streamer {name}\n", f"{own.__doc__}\n", _list(own, shown)]
+        parts += [f"\n## streamer {name}\n", own.__doc__]
+        parts += [f"\n{listed}" for listed in [_list(own, shown)] if listed]
     parts += [COACH, _list(load("coach"), shown), FLEET]
     parts += [
         f"\n### {head}\n\n{_list(each, shown)}" for head, each in load("fleet.tables").items()
@@ -50,9 +51,9 @@ def _list(owner: type, shown: set[str]) -> str:
 
 
 def _line(each: Option) -> str:
-    takes = "" if each.is_switch or each.positional else each.range or each.placeholder
+    takes = "" if each.type is bool or each.positional else each.range or each.placeholder
     takes = f"`{'`, `'.join(each.choices)}`" if each.choices else takes
-    default = "" if each.is_switch or each.positional else each.shown_default
+    default = "" if each.type is bool or each.positional else each.shown_default
     default = "required" if each.default is REQUIRED and not each.positional else default
     told = "; ".join(filter(None, (takes, "" if default == "none" else default)))
     return f"- `{_name(each)}`{f' ({told})' if told else ''}: {each.help}"

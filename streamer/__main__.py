@@ -4,18 +4,21 @@ import os
 import signal
 
 
-def main() -> int:
-    """Runs the command line. Ctrl-C ends it without a word also while its modules are imported,
-    which takes a second on a busy machine."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours import nothing from where they start
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
-    from streamer.cli import main as run
-    from streamer.commands.process import interrupt
+def interrupt(number: int, _: object) -> None:
+    """Ctrl-C ends the process at once, whatever its threads wait for, also while modules are
+    imported."""
+    if os.isatty(2):  # a line or a bar may have begun
+        os.write(2, b"\n")
+    os._exit(128 + number)
 
-    if is_usual:
+
+def main() -> int:
+    """Runs the command line."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes of ours import nothing from where they start
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
+    from streamer.cli import main as run
+
     return run()
 
 

@@ -7,25 +7,23 @@ described); 2: bad usage. Nothing here imports torch: `--help` answers at once.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, NoReturn
+from inspect import iscoroutinefunction
+from typing import Any, NoReturn, get_args, get_origin
 
 from streamer import __version__
 from streamer.commands.process import drop_stdout, fail, prepare, told_of
 from streamer.config import DETAILS, Config, ConfigError
 from streamer.core.declare import REQUIRED, Option, options_of, taken
-from streamer.extras import load
+from streamer.extras import ENTRY_POINTS, load
 
 HELP_ALL = "--help-all"
-EXTRAS = ("fleet", "director", "tune", "mcp")
 WITH_CONFIG = ("describe", "compare", "listen", "label", "serve", "mcp")  # take its options, too
 # MODULE:FUNCTION of `streamer.commands`, where it is not NAME:run
-PLACES = {"verifier": "serve:run_verifier", "samples": "models:copy_samples", "warm": "models:warm"}
-DIRECTED = "director --replicas ws://10.0.0.7:8765 --replicas ws://10.0.0.8:8765"
-TUNED = "tune clips --cloud Qwen2.5-Omni-3B --out mine"
+PLACES = {"verifier": "serve:run_verifier", "samples": "models:samples", "warm": "models:warm"}
 COMMANDS = {  # name -> help, an example
     "describe": ("describe recordings", "describe clip.wav --measures"),
     "compare": ("two takes: what differs, and by how much", "compare before.wav after.wav"),
@@ -34,19 +32,19 @@ COMMANDS = {  # name -> help, an example
     "serve": ("a page to speak to, and OpenAI Realtime, on one port", "serve --live-updates 3"),
     "verifier": ("be the cloud of edges elsewhere", "verifier --host 0.0.0.0 --api-key secret"),
     "fleet": ("servers and verifiers on Ray, at one address", "fleet pipelines/fleet.toml"),
-    "director": ("send clients on to servers and verifiers that run elsewhere", DIRECTED),
+    "director": ("send clients on to servers elsewhere", "director --replicas ws://10.0.0.7:8765"),
     "calibrate": ("derive a gate from a risk", "calibrate clips --risk 0.05 --out myedge"),
-    "tune": ("adapt a large model to pitch, rate and pauses, on your recordings", TUNED),
+    "tune": ("adapt a large model to recordings", "tune clips --cloud Qwen2.5-Omni-3B --out mine"),
     "mcp": ("tools for agents, by the Model Context Protocol", "mcp recordings"),
     "models": ("list the models and devices here", "models --json"),
-    "samples": ("recordings and a client to try", "samples --out here"),
+    "samples": ("recordings and a client to try", "samples"),
     "warm": ("prepare the first run: kernels, or a large model", "warm"),
 }
 
 
 def options_class(command: str) -> Any:
     """The dataclass of a command's own options, whose docstring describes the command."""
-    if command in EXTRAS:
+    if command in ENTRY_POINTS:
         return load(f"{command}.options")
     options = import_module("streamer.commands.options")
     return getattr(options, f"{command.capitalize()}Options")
@@ -66,39 +64,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare()
     try:
         return _run(**vars(found))
-    except KeyboardInterrupt as interrupt:  # its argument is the signal, none for Ctrl-C
-        return 128 + (interrupt.args or (signal.SIGINT,))[0]
     except Exception as error:
-        status = _failed(error)
-        if status is None:
+        from streamer.stages.events import cause_of
+
+        drop_stdout()
+        cause = cause_of(error)
+        if isinstance(cause, BrokenPipeError):  # the reader closed the pipe (| head): no error
+            return 0
+        if (told := told_of(cause)) is None:  # a defect
             raise
-        return status
-
-
-def _failed(error: Exception) -> int | None:
-    """Say why the command failed; its exit status. None: it is a defect, and nothing was said."""
-    from streamer.stages.events import cause_of
-
-    drop_stdout()
-    cause = cause_of(error)
-    if isinstance(cause, BrokenPipeError):  # the reader closed the pipe (| head): no error
-        return 0
-    if (told := told_of(cause)) is None:
-        return None
-    fail(told)
-    return 2 if isinstance(cause, ConfigError) else 1
+        fail(told)
+        return 2 if isinstance(cause, ConfigError) else 1
 
 
 def _run(command: str, **given: Any) -> int:
     own = options_class(command)
-    owners = [own, Config] if command in WITH_CONFIG else [own]
-    options, *config = (taken(owner, given) for owner in owners)
-    if command in EXTRAS:
+    arguments = [own(**taken(own, given))]
+    if command in WITH_CONFIG:
+        config = Config.of(given.get("pipeline"), {})
+        # An option without effect in one mode (--k in cloud, --cloud in edge) is allowed, since
+        # scripts try the modes in turn.
+        arguments.append(replace(config, **taken(Config, given)))
+    if command in ENTRY_POINTS:
         run = load(command)
     else:
         module, _, name = PLACES.get(command, f"{command}:run").partition(":")
         run = getattr(import_module(f"streamer.commands.{module}"), name)
-    return int(run(own(**options), *config))
+    if iscoroutinefunction(run):
+        import anyio
+
+        return int(anyio.run(run, *arguments))
+    return int(run(*arguments))
 
 
 def build_parser(
@@ -138,23 +134,23 @@ def add_options(parser: argparse.ArgumentParser, owner: type, hidden: Collection
         group = groups[option.group]
         help = argparse.SUPPRESS if option.group in hidden else help_of(option).replace("%", "%%")
         more: dict[str, Any] = {"help": help, "default": argparse.SUPPRESS}
-        is_required = option.default is REQUIRED
+        is_required, is_many = option.default is REQUIRED, get_origin(option.type) is tuple
         if option.positional:
-            if option.is_many:
-                more["nargs"] = "+" if is_required else "*"
-            parser.add_argument(option.name, metavar=option.metavar, **more)
-        elif option.is_switch:
+            kinds = get_args(option.type)  # of a tuple
+            nargs: Any = ("+" if is_required else "*") if ... in kinds else len(kinds) or None
+            parser.add_argument(option.name, metavar=option.metavar, nargs=nargs, **more)
+        elif option.type is bool:
             names = filter(None, (option.short, option.flag))
             group.add_argument(*names, action="store_true", **more)
         else:
             more |= {"metavar": option.placeholder, "required": is_required}
-            group.add_argument(option.flag, action="append" if option.is_many else "store", **more)
+            group.add_argument(option.flag, action="append" if is_many else "store", **more)
 
 
 def help_of(option: Option) -> str:
     """The help of an option, its bounds and its default."""
     bounds = f" ({option.range})" if option.range else ""
-    has_default = option.default is not REQUIRED and not (option.is_switch or option.positional)
+    has_default = option.default is not REQUIRED and not (option.type is bool or option.positional)
     return option.help + bounds + (f"; default {option.shown_default}" if has_default else "")
 
 

@@ -5,31 +5,21 @@ No torch here: the command line builds a Config before it loads any model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from streamer.core.attributes import chosen
-from streamer.core.declare import (
-    MODELS,
-    DeviceName,
-    EngineName,
-    check,
-    check_known,
-    device_option,
-    edge_option,
-    engine_option,
-    option,
-    read_toml,
-)
 from streamer.core.declare import ConfigError as ConfigError
+from streamer.core.declare import DeviceName, EngineName, check, check_known, option, read_toml
 from streamer.core.decoding.plan import Mode, Plan, Preset
 from streamer.core.rules.settings import ALL, Rules, Sampling
 
 SENTENCE = "the sentence"
 DECODING = "decoding"
+MODELS = "models"
 ELSEWHERE = "a verifier elsewhere"
 DETAILS = (DECODING, MODELS, ELSEWHERE)  # shown by --help-all
 
@@ -43,66 +33,54 @@ class Config:
     mode edge the sentence then follows none; verified ids still follow them.
     """
 
-    language: str | None = option(
-        None, group=SENTENCE, metavar="L", unset="the model's first: zh, as shipped"
-    )
-    """language of the sentence, such as zh or en; the model must speak it"""
-    attributes: str | None = option(None, group=SENTENCE, metavar="NAMES", unset="all")
-    """the sentence names these attributes only, with commas between them; acoustic: all but
-    arousal, which is close to a feeling"""
-    words: Literal["measured", "models"] = option("measured", group=SENTENCE)
-    """measured: the models choose, weighed with the measures; models: they choose alone, for
-    comparison"""
-    temperature: float = option(0.0, group=DECODING, metavar="T")
-    """randomness in the choice of words, 0 to 1000000; 0: greedy"""
-    top_p: float = option(1.0, group=DECODING, metavar="P")
-    """sample within this share of the probability; 1: all of it"""
-    seed: int = option(0, "the same seed gives the same sentence", DECODING)
-    min_new_tokens: int | None = option(
-        None, group=DECODING, ge=0, le=128, unset="16, or the maximum if that is less"
-    )
-    """fewest tokens of a sentence, for models without phrases"""
-    max_new_tokens: int = option(96, "most tokens of a sentence", DECODING, ge=1, le=128)
-    mode: Mode = option("gated", group=DECODING)
-    """gated: the cloud verifies where the edge is unsure; exact: it verifies every block; edge,
-    cloud: that model works alone"""
-    preset: Literal["fluent", "quality"] = option("fluent", group=DECODING)
-    """fluent: short drafts, few of them verified; quality: longer drafts, more verified"""
-    k: int | None = option(None, "tokens of a draft", DECODING, ge=1, le=64, unset="the preset's")
-    threshold: float | None = option(None, group=DECODING, ge=0, unset="the preset's gate")
-    """verify drafts with more entropy than this, in nats"""
-    draft: Literal["incremental", "generate"] = option("incremental", group=DECODING)
-    """how the edge drafts. generate: transformers' own, for comparison; slow, greedy (temperature 0
-    only); our rules hold only for verified tokens"""
-    edge: str = edge_option()
-    cloud: str = option("embedded", group=MODELS, metavar="SPEC")
-    """embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a `streamer
-    verifier`, or none"""
-    engine: EngineName = engine_option()
-    device: DeviceName = device_option()
+    language: str | None = option(None, SENTENCE, metavar="L", unset="the model's first: zh")
+    attributes: str | None = option(None, SENTENCE, metavar="NAMES", unset="all")
+    words: Literal["measured", "models"] = option("measured", SENTENCE)
+    temperature: float = option(0.0, DECODING, metavar="T")
+    top_p: float = option(1.0, DECODING, metavar="P")
+    seed: int = option(0, DECODING)
+    min_new_tokens: int | None = option(None, DECODING, ge=0, le=128, unset="16 at most")
+    max_new_tokens: int = option(96, DECODING, ge=1, le=128)
+    mode: Mode = option("gated", DECODING)
+    preset: Literal["fluent", "quality"] = option("fluent", DECODING)
+    k: int | None = option(None, DECODING, ge=1, le=64, unset="the preset's")
+    threshold: float | None = option(None, DECODING, ge=0, unset="the preset's gate")
+    draft: Literal["incremental", "generate"] = option("incremental", DECODING)
+    edge: str = option("embedded", MODELS, metavar="SPEC")
+    cloud: str = option("embedded", MODELS, metavar="SPEC")
+    engine: EngineName = option("fast", MODELS)
+    device: DeviceName = option("cpu", MODELS)
     cloud_key: str | None = option(
-        None, group=ELSEWHERE, repr=False, metavar="K", unset="STREAMER_CLOUD_KEY, if it is set"
+        None, ELSEWHERE, repr=False, metavar="K", unset="STREAMER_CLOUD_KEY, if it is set"
     )
-    """API key of the verifier"""
-    cloud_audio: Literal["eager", "lazy"] = option("eager", group=ELSEWHERE)
-    """eager: audio goes to the verifier during speech; lazy: only when a block is to be verified"""
-    verify_budget_s: float | None = option(
-        None, group=ELSEWHERE, ge=0.05, le=600, unset="5 in gated, 30 in exact and cloud"
-    )
-    """seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud end
-    with an error"""
-    num_slots: int = option(4, "KV slots per model: turns in progress at once", None, ge=1, le=256)
+    cloud_audio: Literal["eager", "lazy"] = option("eager", ELSEWHERE)
+    verify_budget_s: float | None = option(None, ELSEWHERE, ge=0.05, le=600, unset="by the mode")
+    num_slots: int = option(4, None, ge=1, le=256)
 
     def __post_init__(self) -> None:
         check(self)
         check_engine(self.engine, self.device)
         try:
             self.sampling()
-            _ = self.said
+            said = self.said
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        for fault in self._faults():
-            raise ConfigError(fault)
+        if self.is_away and not has_host(self.cloud):
+            told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
+            raise ConfigError(f"cloud is {self.cloud!r}, {told}")
+        if self.cloud == "none" and self.mode in ("exact", "cloud"):
+            ways = "give --cloud, or take mode edge or gated"
+            raise ConfigError(f"mode {self.mode} needs a cloud model; {ways}")
+        least, most = self.min_new_tokens, self.max_new_tokens
+        if least is not None and least > most:
+            may = f"it may be 0 to {most}, which is max_new_tokens"
+            raise ConfigError(f"min_new_tokens is {least}; {may}")
+        if self.draft == "generate" and self.temperature != 0:
+            told = f"temperature is {self.temperature}, but draft generate is greedy"
+            raise ConfigError(f"{told}; leave it at 0, or take draft incremental")
+        if self.draft == "generate" and said != ALL:
+            told = "draft generate follows no rule, so it names every attribute"
+            raise ConfigError(f"{told}; take draft incremental")
 
     @property
     def said(self) -> str:
@@ -123,24 +101,6 @@ class Config:
     def loads_cloud(self) -> bool:
         """Whether the mode needs a cloud model that is loaded here."""
         return self.mode != "edge" and self.cloud != "none" and not self.is_away
-
-    def _faults(self) -> Iterator[str]:
-        """A line for each address that cannot be, and each contradiction."""
-        if self.is_away and not has_host(self.cloud):
-            told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
-            yield f"cloud is {self.cloud!r}, {told}"
-        if self.cloud == "none" and self.mode in ("exact", "cloud"):
-            yield f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated"
-        least, most = self.min_new_tokens, self.max_new_tokens
-        if least is not None and least > most:
-            yield f"min_new_tokens is {least}; it may be 0 to {most}, which is max_new_tokens"
-        if self.draft == "generate":
-            way = "draft incremental"
-            if self.temperature != 0:
-                told = f"temperature is {self.temperature}, but draft generate is greedy"
-                yield f"{told}; leave it at 0, or take {way}"
-            if self.said != ALL:
-                yield f"draft generate follows no rule, so it names every attribute; take {way}"
 
     def sampling(self) -> Sampling:
         return Sampling(temperature=self.temperature, top_p=self.top_p, seed=self.seed)
@@ -177,16 +137,6 @@ class Config:
     def from_toml(cls, path: str | Path) -> Config:
         """From a pipeline file. Raises ConfigError."""
         return read_toml(path, lambda options: cls.of(None, options))
-
-
-def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:
-    """A pipeline file, or the defaults, with the options `given` over it. Raises ConfigError.
-
-    An option without effect in one mode (--k in cloud, --cloud in edge) is allowed, since scripts
-    try the modes in turn.
-    """
-    config = Config.from_toml(pipeline) if pipeline else Config()
-    return replace(config, **given)
 
 
 def check_engine(engine: str, device: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from typing import ClassVar
 
 CELLS = 30
 REDRAWN_S = 0.1  # between two drawings
@@ -12,14 +13,15 @@ CLEAR = "\r\x1b[K"
 
 
 class Bar:
-    """Shows nothing unless stderr is a terminal, and leaves nothing on it. Write text to the same
-    terminal after `hide`."""
+    """Shows nothing unless stderr is a terminal, and leaves nothing on it. One is shown at a time;
+    write text to the same terminal after `hide`."""
+
+    _drawn_s: ClassVar[float | None] = None  # None: it is hidden
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total = what, total
         self._is_possible = sys.stderr is not None and sys.stderr.isatty()
         self._began_s = time.monotonic()
-        self._drawn_s: float | None = None  # None: it is hidden
 
     def __enter__(self) -> Bar:
         return self
@@ -29,10 +31,10 @@ class Bar:
 
     def show(self, done: float, note: str) -> None:
         """Show `done` of the total, and `note` after the bar."""
-        now_s, before_s = time.monotonic(), self._drawn_s
+        now_s, before_s = time.monotonic(), Bar._drawn_s
         if not self._is_possible or (before_s is not None and now_s - before_s < REDRAWN_S):
             return
-        self._drawn_s = now_s
+        Bar._drawn_s = now_s
         share = min(1.0, done / self._total) if self._total else 1.0
         cells = round(CELLS * share)
         left = f"{clock((now_s - self._began_s) * (1 - share) / share)} left" if share else ""
@@ -40,9 +42,10 @@ class Bar:
         shown = line[: shutil.get_terminal_size().columns - 1]
         print(CLEAR + shown, end="", file=sys.stderr, flush=True)
 
-    def hide(self) -> None:
-        if self._drawn_s is not None:
-            self._drawn_s = None
+    @staticmethod
+    def hide() -> None:
+        if Bar._drawn_s is not None:
+            Bar._drawn_s = None
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 

@@ -3,7 +3,7 @@
     python -m pipelines.embedded.gate fit --edge EDGE --cloud CLOUD FILE...
     python -m pipelines.embedded.gate check FILE...
 
-`fit` runs `streamer calibrate` and copies the edge's thresholds into the cloud's card.
+`fit` runs `streamer calibrate` and writes the thresholds into both cards.
 `check` prints the loss at these thresholds, by length, on recordings that calibrated nothing: the
 share of a recording's blocks that are not sent up though the cloud would have changed them.
 """
@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +30,16 @@ LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61), (0, 61))
 
 def fit(args: argparse.Namespace) -> None:
     """Write the thresholds into both cards."""
-    command = [sys.executable, "-m", "streamer", "calibrate", *args.files]
-    command += ["--out", Path(args.edge) / FILE]  # also of the embedded edge
-    for name in ("risk", "confidence", "language", "edge", "cloud"):
-        command += [f"--{name}", getattr(args, name)]
-    subprocess.run([str(part) for part in command], check=True)
-    card = json.loads((Path(args.edge) / FILE).read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "edge"
+        command = [sys.executable, "-m", "streamer", "calibrate", *args.files, "--out", copy]
+        for name in ("risk", "confidence", "language", "edge", "cloud"):
+            command += [f"--{name}", getattr(args, name)]
+        subprocess.run([str(part) for part in command], check=True)
+        card = json.loads((copy / FILE).read_text("utf-8"))
     found = card.get("languages", {}).get(args.language, card)["gate"]
-    write_gate(Path(args.cloud), Path(args.cloud) / FILE, found, args.language)
+    for model in (Path(args.edge), Path(args.cloud)):
+        write_gate(model, model / FILE, found, args.language)
 
 
 def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:

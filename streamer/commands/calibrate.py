@@ -10,14 +10,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from streamer.assembly.models import Models
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import CalibrateOptions
-from streamer.commands.process import Failed, fail, put, put_json, recordings_of
+from streamer.commands.process import Failed, fail, put, recordings_of
 from streamer.config import Config, ConfigError
 from streamer.core.calibration import Certified, Paths, certify, num_needed, paths_of
 from streamer.core.measures.levels import level_weights
@@ -43,14 +42,14 @@ def run(options: CalibrateOptions) -> int:
     _check_enough(len(files), options)
     config = Config(mode="gated", edge=options.edge, cloud=options.cloud, language=options.language)
     models = Models(config)
-    directory = resolve(options.edge, "edge")
-    card, copy = place_of(options, directory)
+    edge = resolve(options.edge, "edge")
+    target = target_of(options, edge)
     models.load()
     clips, num_failed = _hear_all(models, files)
     _check_enough(len(clips), options, " with speech")
     results = _certified(models, clips, options)
-    write(card, copy, directory, gate_of(models, results), models.language)
-    report(results, card, copy, options)
+    write(edge, target, gate_of(models, results), models.language)
+    report(results, target, options)
     return 1 if num_failed else 0
 
 
@@ -119,23 +118,21 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     return found if all(found.values()) else None
 
 
-def place_of(options: CalibrateOptions, directory: Path) -> tuple[Path, Path | None]:
-    """(the card to write, the new directory of the model if there is one), checked before the work.
-    Raises ConfigError, Failed."""
-    card, copy = Path(options.out or directory / CARD), None
-    if options.out is None and directory.resolve() == resolve("embedded", "edge").resolve():
+def target_of(options: CalibrateOptions, edge: Path) -> Path:
+    """The directory of the card to write: the edge's own, or that of a copy. Checked before the
+    work. Raises ConfigError, Failed."""
+    target = edge if options.out is None else Path(options.out)
+    if options.out is not None and target.exists():
+        raise Failed(f"{target} exists; name a directory that does not exist yet")
+    if target.resolve() == resolve("embedded", "edge").resolve():
         told = "the embedded edge's thresholds come with streamer"
         way = "--out myedge makes a copy of it with yours (then --edge myedge)"
         raise ConfigError(f"{told}; {way}")
-    if card.is_dir():
-        raise Failed(f"{card}: is a directory that exists; name one that does not exist yet")
-    if card.suffix != ".json" and not card.exists():
-        card, copy = card / CARD, card
     try:
-        tempfile.TemporaryFile(dir=(copy or card).parent).close()
+        tempfile.TemporaryFile(dir=edge if target == edge else target.parent).close()
     except OSError as error:
-        raise _not_written(copy or card, error) from None
-    return card, copy
+        raise _not_written(target, error) from None
+    return target
 
 
 def _not_written(place: Path, error: OSError) -> Failed:
@@ -147,57 +144,44 @@ def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
     """The field `gate` of a card: thresholds, k, and the promise with its date."""
     cloud = models.pair[1]
     assert cloud is not None
-    return {
-        r.preset: {
-            "entropy": round(r.threshold, 6),
-            "k": r.k,
-            "promise": {
-                "risk": r.risk,
-                "confidence": r.confidence,
-                "num_clips": r.num_clips,
-                "date": time.strftime("%Y-%m-%d", time.gmtime()),
-                "cloud": cloud.card.name,
-                "fingerprint": fingerprint_of(cloud.directory),
-            },
-        }
-        for r in results
+    made = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cloud": cloud.card.name,
+        "fingerprint": fingerprint_of(cloud.directory),
     }
+    gate = {}
+    for r in results:
+        kept = {"risk": r.risk, "confidence": r.confidence, "num_clips": r.num_clips}
+        gate[r.preset] = {"entropy": round(r.threshold, 6), "k": r.k, "promise": kept | made}
+    return gate
 
 
-def write(
-    card: Path, copy: Path | None, directory: Path, gate: Mapping[str, Any], language: str
-) -> None:
+def write(edge: Path, target: Path, gate: Mapping[str, Any], language: str) -> None:
     """The card with `gate` for a language in it; a copy appears whole or not at all. Raises
     ModelError, Failed."""
-    if copy is None:
-        write_gate(directory, card, gate, language)
+    if target == edge:
+        write_gate(edge, edge / CARD, gate, language)
         return
     try:
-        with tempfile.TemporaryDirectory(dir=copy.parent, prefix=f".{copy.name}-") as half:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as half:
             made = Path(half) / "edge"
-            shutil.copytree(directory, made, copy_function=shutil.copyfile)
-            write_gate(directory, made / CARD, gate, language)
-            made.rename(copy)
+            shutil.copytree(edge, made, copy_function=shutil.copyfile)
+            write_gate(edge, made / CARD, gate, language)
+            made.rename(target)
     except OSError as error:  # shutil.Error is one
-        raise _not_written(copy, error) from None
+        raise _not_written(target, error) from None
 
 
-def report(
-    results: list[Certified], card: Path, copy: Path | None, options: CalibrateOptions
-) -> None:
-    if options.json:
-        rows = [asdict(result) for result in results]
-        put_json({"written": str(card), "presets": rows}, indent=2)
-        return
+def report(results: list[Certified], target: Path, options: CalibrateOptions) -> None:
     for r in results:
         told = f"{r.preset}: threshold {r.threshold:g}, k {r.k}, risk {r.risk:g}, loss {r.loss:.4f}"
         told += f", skipped {r.skipped:.3f} of all blocks"
         if r.accepted is not None:
             told += f", accepted {r.accepted:.3f} of the tokens uploaded"
         put(f"{told}, {r.num_clips} clips")
-    sure = results[0].confidence
+    sure = options.confidence
     more = f"; with confidence {sure:g} so is the mean over all such clips" if sure else ""
     put(f"{PROMISE}{more}")
-    put(f"written: {card}")
-    if copy is not None:
-        put(f"a model of its own: streamer describe FILE --edge {copy}")
+    put(f"written: {target / CARD}")
+    if options.out is not None:
+        put(f"a model of its own: streamer describe FILE --edge {target}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from streamer.commands.describe import voice_lines
 from streamer.commands.options import CompareOptions
-from streamer.commands.process import aligned, fail, opened, put, put_json, run_async
-from streamer.config import Config, combined
+from streamer.commands.process import aligned, fail, opened, put, put_json
+from streamer.config import Config
 from streamer.core.attributes import ABSENT, Reading, readings_of
 from streamer.core.description import Description, one_line
 from streamer.core.measures.levels import MEASURES
@@ -64,15 +63,11 @@ def row_of(first: Reading, second: Reading, language: str) -> tuple[str, ...]:
     *_, decimals = MEASURES[first.attribute]
     if abs(value) < 2 * 10.0**-decimals and judged != told(language, SAME):
         decimals += 1  # else the difference would be rounded to nothing
-    before, after = (f"{each.value:.{decimals}f}" for each in (first, second))
-    return (
-        title,
-        f"{before} → {after} {told(language, first.unit)}",
-        # of the numbers shown: readers subtract
-        f"{float(after) - float(before):+z.{decimals}f} "
-        f"±{max(error, 10.0**-decimals):.{decimals}f}",
-        judged,
-    )
+    # of the numbers shown: readers subtract
+    before, after = (round(each.value or 0.0, decimals) for each in (first, second))
+    numbers = f"{before:.{decimals}f} → {after:.{decimals}f} {told(language, first.unit)}"
+    margin = max(error, 10.0**-decimals)
+    return title, numbers, f"{after - before:+z.{decimals}f} ±{margin:.{decimals}f}", judged
 
 
 def differences_of(first: Description, second: Description) -> dict[str, dict[str, Any]]:
@@ -91,12 +86,8 @@ def differences_of(first: Description, second: Description) -> dict[str, dict[st
     return rows
 
 
-def run(options: CompareOptions, given: Mapping[str, Any]) -> int:
+async def run(options: CompareOptions, config: Config) -> int:
     """Print a table, or JSON. Raises ConfigError, AudioError, ModelError, TargetLost."""
-    return run_async(_compare, options, combined(None, given))
-
-
-async def _compare(options: CompareOptions, config: Config) -> int:
     async with opened(config) as describer:
         how: Any = {"measures": True, "pitch_reference": options.pitch_reference}
         found = [await describer.describe(file, **how) for file in options.files]

@@ -8,17 +8,13 @@ are made again.
 from __future__ import annotations
 
 import csv
-import fcntl
 import itertools
 import json
 import os
 import signal
 import warnings
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +23,8 @@ from typing import Any
 from streamer.audio.file import open_audio
 from streamer.audio.source import AudioError
 from streamer.commands.options import LabelOptions
-from streamer.commands.process import Failed, each_done, fail, interrupt, plain, recordings_of, tell
-from streamer.config import Config, ConfigError, combined
+from streamer.commands.process import Failed, each_done, fail, plain, recordings_of, tell
+from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES, NAMED_IN
 from streamer.core.description import Description
 from streamer.core.measures.speech_measures import SpeechMeasures
@@ -47,35 +43,17 @@ MEASURED = (  # columns of the same name
     *("level_dbfs", "level_range_db", "pause_share", "pause_count", "longest_pause_s", "timbre_db"),
     *("speech_s", "clipped_share"),
 )
-# dataspeech (its examples/tags_to_annotations, v02) puts an utterance's SNR and SD of F0 into bins:
-# the lower bounds of all bins but the first, and the words of all.
-NOISE = (
-    (25.401, 33.675, 41.949, 50.222, 58.496, 66.770),
-    (
-        *("very noisy", "noisy", "slightly noisy", "balanced in clarity"),
-        *("slightly clean", "clean", "very clean"),
-    ),
-)
-MONOTONY = (
-    (20.379, 40.758, 70.0, 90.0),
-    (
-        *("very monotone", "monotone", "slightly expressive and animated"),
-        *("expressive and animated", "very expressive and animated"),
-    ),
-)
-WORDED = {  # columns of texts; the others hold numbers
-    *("file", "text", "transcript", "language", "stop_reason", "warning", "error", "made_with"),
-    *("noise", "speech_monotony", *(f"{name}_{each}" for name in ATTRIBUTES for each in NAMED_IN)),
-}
+# Bins of dataspeech (its examples/tags_to_annotations, v02) for an utterance's SNR and SD of F0:
+# column -> [lower bound, word], upwards.
+TAGS = json.loads(Path(__file__).with_name("dataspeech.json").read_text("utf-8"))
 # The name of a file may be no UTF-8: its bytes stand as \udcXX, which JSON reads back unchanged.
 TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
 Row = dict[str, Any]  # column -> value; None: unknown, or not in the sentence
 Labelled = tuple[Sequence[Row], Sequence[str]]  # rows of a recording, and warnings about the run
 
 
-def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
+def run(options: LabelOptions, config: Config) -> int:
     """The exit status: 1 if a recording failed, or the work cannot go on. Raises ConfigError."""
-    config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
         raise Failed(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(recordings_of(options.files)))
@@ -87,23 +65,20 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
     if len(todo) < len(files):
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
-    signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C, so that its processes are ended
-    try:
-        jobs = min(options.jobs or num_cores(), len(todo))
-        _label_all(todo, partial(label, config, kind, made), jobs, rows)
-        rows.publish(files)
-    except BrokenProcessPool:
-        told = "processes end as they work (too little memory?); take fewer --jobs to go on"
-        raise Failed(told) from None
-    except KeyboardInterrupt:
+
+    def end(number: int, _: object) -> None:  # its processes end, too
         there = sum(plain(file) in rows.done for file in files)
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
-        raise
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        _label_all(todo, partial(label, config, kind, made), options.jobs or num_cores(), rows)
+        rows.publish(files)
     except OSError as error:
         told = f"{options.out} cannot be written ({error.strerror}); make room, run it again"
         raise Failed(told) from None
-    finally:
-        rows.close()
     return _report(rows, files, options.out)
 
 
@@ -122,52 +97,24 @@ def _report(rows: Rows, files: Sequence[str], out: str) -> int:
 def made_with(config: Config) -> str:
     """The options that a row's words depend on: the mode, and others that are not the default. The
     address of a verifier is left out: it may be a secret."""
-    if config.is_away:
-        config = replace(config, cloud="elsewhere")
-    told = [f"mode {config.mode}"]
-    for each in fields(config):
-        value = getattr(config, each.name)
-        if each.name not in ("mode", *FREE) and value != each.default:
-            told.append(f"{each.name} {value}")
-    return ", ".join(told)
+    config = replace(config, cloud="elsewhere") if config.is_away else config
+    told = [(each.name, getattr(config, each.name), each.default) for each in fields(config)]
+    chosen = [(name, now) for name, now, usual in told if name == "mode" or now != usual]
+    return ", ".join(f"{name} {value}" for name, value in chosen if name not in FREE)
 
 
 def _label_all(
     files: Sequence[str], work: Callable[[str], Labelled], jobs: int, rows: Rows
 ) -> None:
-    """A recording that ends its process is tried once more, alone; the others go on. Raises
-    BrokenProcessPool if each of several does so: then the recordings are not the cause."""
-    num_done = itertools.count(1)
     told: set[str] = set()
-    with Bar("labelling", len(files)) as bar:
-
-        def add(labelled: Labelled) -> None:
-            found, warned = labelled
-            rows.add(*found)
+    with Bar("labelling", len(files)) as bar, closing(each_done(jobs, work, files)) as labelled:
+        for num, (file, found) in enumerate(labelled, 1):
+            made, warned = found or ([{"file": file, "error": ENDED}], [])
+            rows.add(*made)
             for line in set(warned) - told:  # each process warns
                 told.add(line)
-                bar.hide()
                 fail(line)
-            bar.show(num := next(num_done), f"{num} of {len(files)}")
-
-        todo = iter(files)
-        while in_hand := _in_processes(todo, work, jobs, add):
-            ended = [file for file in in_hand if _in_processes(iter([file]), work, 1, add)]
-            if len(ended) == len(in_hand) > 1:
-                raise BrokenProcessPool(ENDED)
-            for file in ended:
-                add(([{"file": file, "error": ENDED}], []))
-
-
-def _in_processes(
-    todo: Iterator[str], work: Callable[[str], Labelled], jobs: int, add: Callable[[Labelled], None]
-) -> list[str]:
-    """Label all. If a process ends: the recordings that were in progress."""
-    in_hand: dict[Future[Labelled], str] = {}
-    with suppress(BrokenProcessPool), closing(each_done(jobs, work, todo, in_hand)) as labelled:
-        for found in labelled:
-            add(found)
-    return list(in_hand.values())
+            bar.show(num, f"{num} of {len(files)}")
 
 
 def label(config: Config, kind: str | None, made_with: str, file: str) -> Labelled:
@@ -183,12 +130,13 @@ def label(config: Config, kind: str | None, made_with: str, file: str) -> Labell
             else:
                 intervals = read_intervals(Path(file).with_suffix(f".{kind}"))
                 rows = rows_of_intervals(file, intervals, made_with)
-        except (AudioError, ConfigError, ModelError) as error:
-            if kind is None and not isinstance(error, AudioError):
-                raise Failed(str(error)) from None
-            rows = [{"file": file, "error": getattr(error, "reason", str(error))}]
         except Exception as error:
-            rows = [{"file": file, "error": f"{type(error).__name__}: {error}"}]
+            if kind is None and isinstance(error, ConfigError | ModelError):
+                raise Failed(str(error)) from None
+            told = getattr(error, "reason", str(error))
+            if not isinstance(error, AudioError | ConfigError):
+                told = f"{type(error).__name__}: {error}"
+            rows = [{"file": file, "error": told}]
     return rows, [str(each.message) for each in warned]
 
 
@@ -228,14 +176,16 @@ def _measured(measures: SpeechMeasures | None) -> Row:
         "utterance_pitch_std": known.get("pitch_sd_hz"),
         "snr": known.get("snr_db"),
         **{name: known.get(name) for name in MEASURED},
-        "noise": tag_of(known.get("snr_db"), NOISE),
-        "speech_monotony": tag_of(known.get("pitch_sd_hz"), MONOTONY),
+        "noise": tag_of("noise", known.get("snr_db")),
+        "speech_monotony": tag_of("speech_monotony", known.get("pitch_sd_hz")),
     }
 
 
-def tag_of(value: float | None, bins: tuple[Sequence[float], Sequence[str]]) -> str | None:
+def tag_of(column: str, value: float | None) -> str | None:
     """The word of the bin that holds `value`; a bound belongs to the bin above it."""
-    return None if value is None else bins[1][bisect_right(bins[0], value)]
+    if value is None:
+        return None
+    return next(word for bound, word in reversed(TAGS[column]) if bound <= value)
 
 
 def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
@@ -245,10 +195,10 @@ def _ending(warnings: Sequence[str | None], made_with: str) -> Row:
 
 class Rows:
     """The rows of a run, written to disk by each `add`: one for each recording, or one for each of
-    its intervals. Only one run at a time has a file."""
+    its intervals."""
 
     def __init__(self, out: Path) -> None:
-        """Raises ConfigError if the table cannot be made, or belongs to another run or program."""
+        """Raises ConfigError if the table cannot be made, or belongs to another program."""
         self._out = out = Path(os.path.realpath(out))  # a link stays a link
         self._kind = out.suffix.lower()
         self.path = out if self._kind == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
@@ -257,40 +207,21 @@ class Rows:
         if self._kind == ".parquet" and (why := missing("--out in .parquet", "pyarrow")):
             raise ConfigError(why)
         try:
-            self._file = self.path.open("a+", **TEXT)
+            with self.path.open("ab") as file:
+                whole = self.path.read_bytes()
+                whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
+                self.done = _read(whole, self.path)
+                file.truncate(len(whole))
         except OSError as error:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
-        try:
-            self._lock()
-            whole = self.path.read_bytes()
-            whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
-            self.done = _read(whole, self.path)
-            self._file.truncate(len(whole))
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _lock(self) -> None:
-        """Until the file is closed, which the end of a process does too, however it dies."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            told = f"{self.path} is written by another run; wait for its end"
-            raise ConfigError(f"{told}, or give another --out") from None
-        except OSError:  # the file system knows no locks
-            pass
 
     def add(self, *rows: Row) -> None:
         """All rows of one recording. Raises OSError if the disk is full."""
         told = [{name: plain(value) for name, value in row.items()} for row in rows]
         self.done[told[0]["file"]] = told
-        self._file.writelines(map(_line, told))
-        self._file.flush()
-
-    def close(self) -> None:
-        with suppress(OSError):  # reported when the row was added
-            self._file.close()
+        with self.path.open("a", **TEXT) as file:
+            file.writelines(map(_line, told))
 
     def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
         """Those without a row, with an error, or with a row that was made with other options."""
@@ -308,9 +239,8 @@ class Rows:
         if self._kind == ".parquet":
             import pyarrow.parquet
 
-            types = [(name, pyarrow.type_for_alias(_type_of(name))) for name in names]
-            schema = pyarrow.schema(types)
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), new)
+            whole = [dict.fromkeys(names) | row for row in rows]  # the first one names columns
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(whole), new)
         else:
             with new.open("w", newline="", **TEXT) as file:
                 if self._kind == ".csv":
@@ -320,14 +250,6 @@ class Rows:
                 else:
                     file.writelines(map(_line, rows))
         os.replace(new, self._out)
-
-
-def _type_of(column: str) -> str:
-    """Its type in a .parquet."""
-    if column in WORDED:
-        return "string"
-    is_whole = column.endswith("_level") or column in ("pause_count", "interval", "num_intervals")
-    return "int64" if is_whole else "float64"
 
 
 def _line(row: Row) -> str:

@@ -7,16 +7,14 @@ import functools
 import math
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+import anyio.to_thread
 
 from streamer.commands.options import ListenOptions
-from streamer.commands.process import Failed, aligned, fail, opened, put, run_async, tell
-from streamer.config import Config, ConfigError, combined
+from streamer.commands.process import Failed, aligned, fail, opened, put, tell
+from streamer.config import Config, ConfigError
 from streamer.core.attributes import ABSENT
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, one_line
@@ -27,7 +25,6 @@ from streamer.extras import missing
 from streamer.stages.events import CoachEvent, TurnFailed
 
 PIECE_S = 0.02
-MOST_PIECES = 500  # that wait, 10 s: later ones are left out
 SHOWN_S = 2  # of speech that the gauges are of
 WORDS = {
     "too_fast": "slow down",
@@ -41,29 +38,39 @@ SLOW = "the models are slower than the speaker, so audio is left out; take --mod
 NO_PORTAUDIO = "install PortAudio (Debian: apt-get install libportaudio2)"
 
 
-def run(options: ListenOptions, given: Mapping[str, Any]) -> int:
-    """Run until Ctrl-C. Raises ConfigError, ModelError, Failed."""
-    config = combined(None, given)
+async def run(options: ListenOptions, config: Config) -> int:
+    """Run until Ctrl-C and the answer to the last turn. Raises ConfigError, ModelError, Failed."""
     if (why := missing("streamer listen", "sounddevice")) is not None:
         raise ConfigError(f"{why}; {NO_PORTAUDIO}" if "cannot be loaded" in why else why)
-    return run_async(_listen, options, config)
-
-
-async def _listen(options: ListenOptions, config: Config) -> int:
-    """Until the answer to the last turn. The first Ctrl-C ends the audio, a second one all."""
     async with opened(config) as describer:
-        rate, end, pieces = open_microphone(options.microphone)
+        rate, microphone = open_microphone(options.microphone)
         tell("listening; speak, pause, read. Ctrl-C ends it.")
         listening = describer.session(rate, vad=True, measures=True, coach=True)
         async with listening as session, anyio.create_task_group() as group:
+            is_over = False
+
+            async def end_on_interrupt() -> None:
+                nonlocal is_over
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    await anext(signals)
+                is_over = True  # another signal ends all at once
 
             async def feed() -> None:
-                async for piece in pieces:
-                    await session.feed(piece)
+                fail_once = functools.cache(fail)
+                while not is_over:
+                    try:
+                        read = await anyio.to_thread.run_sync(microphone.read, int(rate * PIECE_S))
+                    except Exception as error:  # of PortAudio
+                        raise Failed(f"the microphone is lost ({error}); plug it in") from None
+                    piece, is_left_out = read
+                    if is_left_out:
+                        fail_once(SLOW)
+                    await session.feed(bytes(piece))
+                microphone.close()
                 await session.end()
 
+            group.start_soon(end_on_interrupt)
             group.start_soon(feed)
-            group.start_soon(_end_on_interrupt, end, group.cancel_scope)
             screen = Screen(describer.languages[0])
             async for event in session:
                 screen.show(event)
@@ -72,37 +79,15 @@ async def _listen(options: ListenOptions, config: Config) -> int:
     return 0
 
 
-async def _end_on_interrupt(end: Callable[[], None], scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        await anext(signals)
-        await anyio.to_thread.run_sync(end)
-        await anext(signals)
-        scope.cancel()
-
-
-def open_microphone(
-    device: str | None,
-) -> tuple[int, Callable[[], None], MemoryObjectReceiveStream[bytes]]:
-    """(rate in Hz, a function that ends it, pieces of PCM16 mono). PortAudio's thread puts the
-    pieces on the event loop. Raises Failed."""
-    import asyncio
-
+def open_microphone(device: str | None) -> tuple[int, Any]:
+    """(rate in Hz, a stream of sounddevice that gives PCM16 mono). Raises Failed."""
     import sounddevice
 
-    call = asyncio.get_running_loop().call_soon_threadsafe
     chosen = int(device) if device is not None and device.isdigit() else device
-    send, receive = anyio.create_memory_object_stream[bytes](MOST_PIECES)
-    put_piece = putting(send)
     try:
         rate = int(sounddevice.query_devices(chosen, "input")["default_samplerate"])
-        stream = sounddevice.RawInputStream(
-            rate or SAMPLE_RATE_HZ,
-            int(rate * PIECE_S),
-            chosen,
-            1,
-            "int16",
-            callback=lambda data, *_: call(put_piece, bytes(data)),
-        )
+        rate = rate or SAMPLE_RATE_HZ
+        stream = sounddevice.RawInputStream(rate, device=chosen, channels=1, dtype="int16")
         stream.start()
     except (sounddevice.PortAudioError, ValueError) as error:
         cause = str(error).partition("\n")[0]
@@ -110,26 +95,7 @@ def open_microphone(
             f"no microphone can be opened ({cause}); plug one in, close programs that use it, or "
             "name another by --microphone"
         ) from None
-
-    def end() -> None:
-        stream.close()
-        call(send.close)  # pieces that wait are still read
-
-    return rate, end, receive
-
-
-def putting(pieces: MemoryObjectSendStream[bytes]) -> Callable[[bytes], None]:
-    """Puts a piece into the queue; if it is full, the piece is left out, which is said once."""
-    fail_once = functools.cache(fail)
-
-    def put_piece(piece: bytes) -> None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # all is over
-            try:
-                pieces.send_nowait(piece)
-            except anyio.WouldBlock:
-                fail_once(SLOW)
-
-    return put_piece
+    return rate, stream
 
 
 class Screen:

@@ -6,7 +6,6 @@ Listing reads configs and file headers only; no tensor and no torch model is loa
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from streamer.commands.options import FEW_BITS, ModelsOptions, SamplesOptions, WarmOptions
-from streamer.commands.process import Failed, fail, loading, put, put_json
+from streamer.commands.process import fail, loading, put, put_json
 from streamer.core.attributes import level_names
 from streamer.core.description import one_line
 from streamer.extras import load as load_extra
-from streamer.model.checkpoint.card import ModelCard, read_card
+from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.weights import ModelError, check_layout, fingerprint_of, shapes_of
 from streamer.model.devices import devices
 from streamer.model.kernels.library import USUAL, kernel, kernel_directory
@@ -31,7 +30,7 @@ def run(options: ModelsOptions) -> int:
     """List the models on stdout; the exit status, 1 when one is broken."""
     rows = []
     status = 0
-    for spec, role, directory in [*_candidates(), *_given(options.files)]:
+    for spec, role, directory in _found(options.files):
         try:
             rows.append(describe_model(spec, role, directory))
         except ModelError as error:
@@ -67,11 +66,12 @@ def _show(row: dict[str, Any]) -> None:
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError for a model that `load` would refuse."""
     if not directory.is_dir():
-        told = "no such directory; give one that holds a model's config.json, or such ones"
+        told = "no such directory; give one that holds a model's config.json"
         raise ModelError(directory, told)
     card = read_card(directory)
     shapes = shapes_of(directory)
     num_params, num_bytes = check_layout(directory, shapes)
+    promises = {name: asdict(promise) for name, promise in card.promises.items()}
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     return {
         "spec": spec,
@@ -84,7 +84,10 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": bool(card.gate),
-        "presets": _presets(card),
+        "presets": {  # promise: None without one
+            name: {"entropy": preset.threshold, "k": preset.k, "promise": promises.get(name)}
+            for name, preset in card.presets.items()
+        },
         "levels": levels,
         "languages": list(card.spoken),
         "level_names": level_names({each: card.speaking(each).attributes for each in card.spoken}),
@@ -92,39 +95,18 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     }
 
 
-def _presets(card: ModelCard) -> dict[str, dict[str, Any]]:
-    """Preset -> threshold, k, and the certified promise, None without one."""
-    found = {}
-    for name, preset in card.presets.items():
-        promise = card.promises.get(name)
-        found[name] = {
-            "entropy": preset.threshold,
-            "k": preset.k,
-            "promise": promise and asdict(promise),
-        }
-    return found
-
-
-def _candidates() -> Iterator[tuple[str, str, Path]]:
-    """(spec, role, directory) of the embedded pair, and of models in the hub's cache."""
-    yield "embedded", "edge", resolve("embedded", "edge")
-    yield "embedded", "cloud", resolve("embedded", "cloud")
+def _found(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
+    """(spec, role, directory) of the embedded pair, of models in the hub's cache, and of the
+    directories `specs`."""
+    for role in ("edge", "cloud"):
+        yield "embedded", role, resolve("embedded", role)
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
     for folder in sorted(home.glob("models--*Qwen2.5-Omni*")):
         if snapshots := sorted(folder.glob("snapshots/*/config.json")):
             owner_and_name = folder.name.removeprefix("models--").replace("--", "/")
             yield owner_and_name, "either", snapshots[-1].parent
-
-
-def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
-    """The same of directories that are a model each, or hold some."""
     for spec in specs:
-        directory = Path(spec).expanduser()
-        inside = sorted(config.parent for config in directory.glob("*/config.json"))
-        if (directory / "config.json").exists() or not inside:
-            inside = [directory]
-        for found in inside:
-            yield one_line(str(found)), "either", found
+        yield one_line(spec), "either", Path(spec).expanduser()
 
 
 def warm(options: WarmOptions) -> int:
@@ -151,17 +133,9 @@ def warm(options: WarmOptions) -> int:
     return 0
 
 
-def copy_samples(options: SamplesOptions) -> int:
-    """List the bundled recordings and the client, or copy them. Raises Failed."""
+def samples(_: SamplesOptions) -> int:
+    """List the bundled recordings and the client."""
     home = Path(str(files("streamer"))) / "data"
-    found = [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]
-    if options.out is not None:
-        directory = Path(options.out)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            found = [shutil.copyfile(file, directory / file.name) for file in found]
-        except OSError as error:
-            told = f"{directory}: cannot be written ({error.strerror})"
-            raise Failed(f"{told}; choose another with --out") from None
-    put("\n".join(map(str, found)))
+    for file in (*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))):
+        put(str(file))
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import io
-import itertools
 import json
 import multiprocessing
 import os
@@ -13,36 +12,34 @@ import signal
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Generator,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from unicodedata import east_asian_width
 
 from streamer.config import Config, ConfigError
 from streamer.core.description import one_line
+from streamer.progress import Bar
 
 if TYPE_CHECKING:
     from streamer.describer import Describer
 
 
-END_S = 3.0  # for a command to end by itself after Ctrl-C
 # Garbage collection of a service. A full one visits 600 objects per session, 0.2 s with a thousand
 # sessions, and by default many ran while clients connected. Here one runs after 1,000,000 new
 # objects, not 70,000, and one of the young after 20,000, in 12 ms. Only sockets leave cycles.
 COLLECTS = (2_000, 10, 50)
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_cancel: Callable[[], object] | None = None  # the work of `run_async`
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -66,6 +63,7 @@ def told_of(error: BaseException) -> str | None:
 
 def put(text: str, end: str = "\n") -> None:
     """Write to stdout and flush. Raises Failed, and BrokenPipeError if the reader left."""
+    Bar.hide()
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
@@ -86,6 +84,7 @@ def drop_stdout() -> None:
 def tell(text: str) -> None:
     """Write to stderr and flush. If that fails, the work goes on."""
     with suppress(OSError):
+        Bar.hide()
         print(text, file=sys.stderr, flush=True)
 
 
@@ -128,40 +127,6 @@ def plain(value: Any) -> Any:
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-def interrupt(number: int, _: object) -> None:
-    """The first Ctrl-C raises KeyboardInterrupt, or cancels the work of `run_async`. END_S later,
-    or at a second one, the process ends, whatever its threads wait for."""
-    signal.signal(number, lambda *_: os._exit(128 + number))
-    end = threading.Timer(END_S, os._exit, [128 + number])
-    end.daemon = True
-    end.start()
-    if _cancel is None:
-        raise KeyboardInterrupt(number)
-    _cancel()
-
-
-def run_async(function: Callable[..., Awaitable[int]], *arguments: Any) -> int:
-    """`anyio.run` for a command, whose work the first Ctrl-C cancels."""
-    import asyncio
-
-    import anyio
-
-    async def work() -> int:
-        global _cancel
-        task = asyncio.current_task()
-        assert task is not None
-        _cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
-        try:
-            return await function(*arguments)
-        finally:
-            _cancel = None
-
-    try:
-        return anyio.run(work)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
 def prepare() -> None:
     """Escape names that are not UTF-8; show our warnings in one line, without code. A closed stream
     (`>&-`) takes all."""
@@ -170,15 +135,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    warnings.formatwarning = _one_line_of  # type: ignore[assignment]
-
-
-_as_python_does = warnings.formatwarning
-
-
-def _one_line_of(message: Any, category: type[Warning], *where: Any) -> str:
-    is_ours = category.__module__.startswith("streamer.")
-    return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
+    warnings.formatwarning = lambda message, *_, **__: f"streamer: {message}\n"
 
 
 @contextmanager
@@ -189,30 +146,25 @@ def loading(what: str, is_service: bool = False) -> Iterator[None]:
     """
     from streamer.model.kernels.library import on_compiling
 
+    on_compiling[:] = [_tell_compiling]
     if is_service:
         tell(f"loading {what} ...")
 
-    def compiles(is_kept: bool) -> None:
-        told = "compiling kernels for this processor, about 8 s of CPU time"
-        fail(f"{told}, {'once' if is_kept else 'at every start'}")
-
-    libc = ctypes.CDLL(None)
-    if is_glibc := hasattr(libc, "malloc_trim"):  # give back what loading frees: 10 MB (2026-11)
-        libc.mallopt(M_MMAP_THRESHOLD, 128 << 10)
     gc.disable()
-    on_compiling.append(compiles)
     try:
         yield
     finally:
-        on_compiling.remove(compiles)
         gc.freeze()
         if is_service:
             gc.set_threshold(*COLLECTS)
         gc.enable()
-        if is_glibc:  # keep freed memory from here on, so that steps need no new pages
-            libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
-            libc.mallopt(M_TRIM_THRESHOLD, 64 << 20)
-            libc.malloc_trim(0)
+        with suppress(AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)  # give back what loading frees: 10 MB (2026-11)
+
+
+def _tell_compiling(is_kept: bool) -> None:
+    told = "compiling kernels for this processor, about 8 s of CPU time"
+    fail(f"{told}, {'once' if is_kept else 'at every start'}")
 
 
 @asynccontextmanager
@@ -227,29 +179,41 @@ async def opened(config: Config, is_service: bool = False) -> AsyncIterator[Desc
 
 
 def each_done(
-    jobs: int,
-    call: Callable[[Item], Result],
-    items: Iterator[Item],
-    in_hand: dict[Future[Result], Item],
-) -> Generator[Result, None, None]:
-    """Results of `call` on each item, as they are done, by `jobs` processes with one kernel thread
-    each; a few items are handed over ahead. Close it: processes that still work are terminated.
+    jobs: int, call: Callable[[str], Result], files: Iterable[str]
+) -> Generator[tuple[str, Result | None], None, None]:
+    """(file, result of `call`) as they are done, by `jobs` processes with one kernel thread each.
 
-    in_hand: the items that are not done. Raises the errors of `call`, and BrokenProcessPool.
+    A file that ends its process is tried once more, alone; the second time its result is None.
+    Close it: processes that still work are terminated. Raises the errors of `call`.
     """
+    # where a signal ends this process, nothing is said of the locks that its pool leaves
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    waiting = deque(files)
+    while waiting:
+        for file in (yield from _in_processes(jobs, call, waiting)):
+            if (yield from _in_processes(1, call, deque([file]))):
+                yield file, None
+
+
+def _in_processes(
+    jobs: int, call: Callable[[str], Result], waiting: deque[str]
+) -> Generator[tuple[str, Result], None, Sequence[str]]:
+    """The same until a process ends: returns the files that were in hand. Some are handed over
+    ahead."""
     others = set(multiprocessing.active_children())
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(max(1, jobs), spawn, _begin)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
+    in_hand: dict[Future[Result], str] = {}
     try:
-        while True:
-            for item in itertools.islice(items, 2 * jobs - len(in_hand)):
-                in_hand[pool.submit(call, item)] = item
-            if not in_hand:
-                return
+        while waiting or in_hand:
+            while waiting and len(in_hand) < 2 * jobs:
+                future = pool.submit(call, waiting[0])
+                in_hand[future] = waiting.popleft()
             for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
                 found = future.result()
-                del in_hand[future]
-                yield found
+                yield in_hand.pop(future), found
+        return ()
+    except BrokenProcessPool:
+        return list(in_hand.values())
     except BaseException:  # also where it is closed
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()

@@ -7,7 +7,7 @@ import re
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,8 @@ from streamer import __version__
 from streamer.assembly.link import ModelJudge, verifier_model_of
 from streamer.assembly.models import thread_of
 from streamer.commands.options import AddressOptions, DoorOptions, ServeOptions, VerifierOptions
-from streamer.commands.process import Failed, drop_stdout, loading, opened, put, run_async
-from streamer.config import Config, ConfigError, combined
+from streamer.commands.process import Failed, drop_stdout, loading, opened, put
+from streamer.config import Config, ConfigError
 from streamer.core.link import wire
 from streamer.extras import load as load_extra
 from streamer.extras import missing
@@ -41,23 +41,22 @@ MAX_SLOTS = 256  # of a model: further turns wait
 HEARING_THREADS = 2  # of a verifier
 
 
-def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
+async def run(options: ServeOptions, config: Config) -> int:
     """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
     # A session has up to two turns: one that is heard and one that is answered. Most of many
     # sessions are idle, and have none.
-    num_slots = min(2 * options.max_sessions, MAX_SLOTS)
-    config = replace(combined(options.pipeline, given), num_slots=num_slots)
+    config = replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
     told = f"listening on ws{{s}}://{{at}}{PATH} (page: http{{s}}://{{at}}/)"
     tls, key = door_of(options)
-    return run_async(run_opened, options, tls, open_server(options, config, key), told)
+    return await run_opened(options, tls, open_server(options, config, key), told)
 
 
-def run_verifier(options: VerifierOptions) -> int:
+async def run_verifier(options: VerifierOptions) -> int:
     """Serve until SIGTERM. Raises ConfigError, ModelError, and Failed without a free port."""
     model = "{server.model_name}, fingerprint {server.fingerprint}"
     told = f"listening on ws{{s}}://{{at}} ({model})"
     tls, key = door_of(options)
-    return run_async(run_opened, options, tls, open_verifier(options, key), told)
+    return await run_opened(options, tls, open_verifier(options, key), told)
 
 
 async def run_opened(

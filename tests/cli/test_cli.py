@@ -1,4 +1,5 @@
-"""`streamer describe` as a person and a script meet it: stdout, stderr, a terminal, exit statuses."""
+"""Commands as a person and a script meet them: output, a terminal, exit statuses, and options by
+keyword, in a file and on the command line."""
 
 import contextlib
 import io
@@ -6,18 +7,27 @@ import json
 import os
 import pty
 import re
+import runpy
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 import soundfile
+from places import ROOT, SAMPLES
 from processes import ENVIRONMENT, WITHIN_S, begin, ended, streamer
 from processes import run_here as here
 
-from streamer.cli import main
+from streamer import Config
+from streamer.cli import COMMANDS, build_parser, main, options_class
+from streamer.config import ConfigError
+from streamer.core.declare import options_of, taken
+from streamer.core.decoding.plan import PRESETS
+from streamer.extras import load
+from streamer.model.thinker import resolve
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +92,11 @@ def test_directories_and_jobs(models, samples, tmp_path):
     assert found == {row["file"]: row["ids"] for row in rows} | {f"{tmp_path}/none.wav": None}
 
 
-def test_samples_and_clients_come_with_the_package(tmp_path):
-    copies = here("samples", "--out", tmp_path / "new" / "here")[1].split()
-    files = here("samples")[1].split()
-    assert copies[-1].endswith("streamer_client.py")
-    for copy, file in zip(copies, files, strict=True):
-        with open(file, "rb") as own, open(copy, "rb") as copied:
-            assert own.read() == copied.read()
-    (tmp_path / "file").touch()
-    status, _, err = here("samples", "--out", tmp_path / "file")
-    assert status == 1
-    assert err.endswith("cannot be written (File exists); choose another with --out\n")
+def test_samples_and_a_client_come_with_the_package():
+    *samples, client = map(Path, here("samples")[1].split())
+    assert client.name == "streamer_client.py"
+    assert client.is_file()
+    assert {"plain.wav", "slow_soft.wav"} <= {sample.name for sample in samples}
 
 
 def test_bad_files_are_one_line_each_and_the_others_described(models, samples, tmp_path):
@@ -235,3 +239,151 @@ def test_parts_are_lines_that_begin_with_their_time(models, samples, tmp_path, o
     assert (status, piped) == (0, out), "`> out.txt` and `| cmd` get the sentences"
     assert re.search(r"describing .*\d:\d\d of 1:10 .*left", shown)
     assert piped.splitlines()[0] not in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mode": "fast"}, "mode is 'fast'"),
+        ({"temperature": float("inf")}, "temperature .* not inf"),
+        ({"temperature": 9e-7}, "0 .greedy. or 0.000001 to 1000000, not 9e-07"),
+        ({"top_p": 1.1}, "top_p must be above 0 and at most 1, not 1.1"),
+        ({"k": 0}, "k is 0; it may be 1 to 64"),
+        ({"threshold": float("nan")}, "threshold"),
+        ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
+        ({"mode": "\udcff"}, "choose one of"),
+        ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
+        ({"draft": "generate", "temperature": 0.7}, "greedy"),
+        ({"attributes": "tempo"}, "names 'tempo'; known are rate"),
+        ({"draft": "generate", "attributes": "rate"}, "take draft incremental"),
+    ],
+)
+def test_keywords_that_mean_nothing_are_refused(options, reason):
+    with pytest.raises(ConfigError, match=reason) as error:
+        Config.of(None, options)
+    assert str(error.value).isprintable()
+
+
+def test_presets_fill_in_options_that_are_not_given():
+    for options, least in (({"max_new_tokens": 8}, 8), ({}, 16), ({"min_new_tokens": 3}, 3)):
+        assert Config(**options).plan(PRESETS["fluent"]).rules.min_new_tokens == least
+    assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
+    quality = Config(threshold=1.5, preset="quality").plan(PRESETS["quality"])
+    assert (quality.threshold, quality.k) == (1.5, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('mode = "gated" # Größe'.encode("latin-1"), "is not TOML"),
+        (b"k = 4.5", "k is 4.5; it may be 1 to 64"),
+        (b"mdoe = 1", "unknown option 'mdoe'; known are "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path, text, told):
+    (tmp_path / "bad.toml").write_bytes(text)
+    with pytest.raises(ConfigError, match=rf"bad\.toml: {told}") as error:
+        Config.from_toml(tmp_path / "bad.toml")
+    assert str(error.value).isprintable()
+
+
+def test_pipeline_files_are_valid():
+    files = [file for file in (ROOT / "pipelines").glob("*.toml") if file.name != "fleet.toml"]
+    assert len([*map(Config.from_toml, files)]) >= 3
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Config.from_toml("nowhere.toml")
+
+
+def test_the_command_line_overrides_a_pipeline_file(tiny_models, samples, tmp_path, capsys):
+    lines = ['mode = "edge"', "max_new_tokens = 20"]
+    lines += [f'{side} = "{path}"' for side, path in tiny_models.items()]
+    (tmp_path / "p.toml").write_text("\n".join(lines))
+    args = ["describe", str(samples[0]), "--json", "--pipeline", str(tmp_path / "p.toml")]
+    for more, mode in (([], "edge"), (["--mode", "exact"], "exact")):
+        assert main([*args, *more]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert (row["mode"], row["n_tokens"] <= 20) == (mode, True)
+
+
+def test_every_command_s_example_can_be_typed():
+    parser = build_parser()
+    for name, (_, example) in COMMANDS.items():
+        given = vars(parser.parse_args(example.split()))
+        assert options_class(name)(**taken(options_class(name), given))
+
+
+def test_there_are_few_options_and_each_has_a_text():
+    """A flag, operand, keyword, threshold of the coach or key of fleet.toml counts once."""
+    owners = (Config, load("coach"), *map(options_class, COMMANDS))
+    owners += tuple(load("fleet.tables").values())
+    found = [each for owner in owners for each in options_of(owner)]
+    assert len({each.name for each in found}) <= 70
+    assert all(each.help for each in found)
+
+
+def test_the_page_of_options_is_current():
+    page = runpy.run_path(os.fspath(ROOT / "docs/options_page.py"))["page"]
+    assert (ROOT / "docs/options.md").read_text("utf-8") == page(), "`make options` writes it"
+
+
+EDGE = resolve("embedded", "edge")
+# words -> exit status, a part of the line. Eight recordings stand for `clips`
+CALLS = [
+    ("describe", 2, "FILE"),
+    ("describe x.wav --k 0", 2, "--k is '0'; it may be 1 to 64"),
+    ("describe x.wav --seed x", 2, "--seed is 'x'; Expected `int`"),
+    # no option may be shortened: a short one today means two things tomorrow
+    ("describe a.wav --quie", 2, "unrecognized arguments: --quie; see streamer describe --help"),
+    ("describe here.wav --language fr", 2, "'fr', but this model speaks zh and en; leave it out"),
+    ("describe here.wav --timeline s.svg", 2, "give a name in .json, .vtt, .TextGrid or .png"),
+    ("describe a.wav b.wav --timeline s.json", 2, "2 are given: give one recording"),
+    ("describe a.wav --timeline nowhere/s.json", 2, "cannot be written there"),
+    ("compare here.wav", 2, "the following arguments are required: FILE"),
+    ("label a.wav --out labels.txt", 2, "give a name in .jsonl, .csv or .parquet"),
+    ("label - --out labels.csv", 2, "label reads files"),
+    ("label here.wav --out nowhere/labels.csv", 2, "give a file that can be written"),
+    ("mcp ./nowhere", 2, "nowhere is no folder"),
+    ("director --replicas ftp://h", 2, "give ws://HOST:PORT of a replica"),
+    ("serve --host 0.0.0.0", 2, "set --api-key"),
+    ("serve --cert x.pem", 2, "needs both"),
+    ("serve --cert x.pem --key y.pem", 2, "cannot be used"),
+    ("serve --port 0 --coach fast", 2, "give FILE.toml, or NAME=VALUE"),
+    ("serve --port 0 --coach fast_ratio=quick", 2, "fast_ratio is 'quick'; it may be 0 to 5"),
+    ("serve --port 0 --coach fast_ration=1.2", 2, "unknown option 'fast_ration'; known are"),
+    ("serve --port 0 --coach fast_ratio=0.9", 2, "give more than 1, or 0 for off"),
+    ("serve --port 0 --coach silence_s=-1", 2, "silence_s is -1.0; it may be 0 to 600"),
+    ("serve --port 0 --coach none.toml", 2, "none.toml: cannot be read"),
+    ("serve --port 0 --coach baseline=none.json", 2, "none.json: cannot be read"),
+    ("serve --port 0 --edge ./nowhere", 1, "no such model directory"),
+    ("calibrate clips --risk 0", 2, "--risk is '0'; it may be above 0 and below 1"),
+    ("calibrate clips --risk 0.5 --cloud none", 2, "--cloud is none; calibration needs the model"),
+    ("calibrate clips --risk 0.02", 1, "8 clips cannot certify a risk of 0.02: 49 are needed;"),
+    ("calibrate clips --risk 0.5 --out /sys/myedge", 1, "/sys/myedge: cannot be written"),
+    ("calibrate clips --risk 0.5 --out .", 1, ". exists; name a directory that does not"),
+    ("calibrate clips --risk 0.5", 2, "thresholds come with streamer; --out myedge makes"),
+    (f"calibrate clips --risk 0.5 --edge {EDGE}", 2, "(then --edge myedge)"),
+    ("tune nothing --cloud embedded --out here", 1, "here exists"),
+    ("tune empty --cloud embedded --out new", 1, "no recording there"),
+    ("tune empty --cloud embedded --out new --speakers no", 2, "as a table"),
+    ("tune empty --cloud embedded --out new --device cuda", 1, "no GPU"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current one: two recordings by name, a folder of eight, and two empty ones."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("clips", "empty", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "here.wav").symlink_to(SAMPLES[0])
+    for i in range(8):
+        (tmp_path / "clips" / f"{i}.wav").symlink_to(SAMPLES[i % len(SAMPLES)])
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("words", "status", "told"), CALLS)
+def test_a_call_that_cannot_be_is_one_line(words, status, told):
+    found, out, err = here(*words.split())
+    lines = [line for line in err.splitlines() if not line.startswith("loading ")]
+    assert (found, out, len(lines)) == (status, "", 1)
+    assert told in lines[0]

@@ -21,9 +21,9 @@ from streamer.extras.coach.network import FORM
 MAX_PROFILE_BYTES = 10_000
 
 
-def number(low: float, high: float, default: Any = REQUIRED, help: str = "") -> Any:
+def number(low: float, high: float, default: Any = REQUIRED) -> Any:
     """A number of a person's voice, or a threshold."""
-    return option(default, help, None, ge=low, le=high)
+    return option(default, None, ge=low, le=high)
 
 
 class BaselineError(ConfigError):
@@ -102,22 +102,16 @@ class Coach:
     """
 
     baseline: Baseline | None = option(
-        None, group=None, metavar="Baseline", unset="learnt from their first speech"
+        None, None, metavar="Baseline", unset="learnt from their first speech"
     )
-    """how the speaker usually speaks"""
-    learn_s: float = number(5, 120, 30.0, "seconds of speech that a baseline is learnt from")
+    learn_s: float = number(5, 120, 30.0)
     fast_ratio: float = number(0, 5, 1.8)
-    """too fast: this many times the usual rate, above 1; 0: off"""
     slow_ratio: float = number(0, 1, 0.5)
-    """too slow: this many times the usual rate, below 1; 0: off"""
-    soft_db: float = number(0, 60, 9.0, "too soft: this many dB below the usual level; 0: off")
+    soft_db: float = number(0, 60, 9.0)
     flat_ratio: float = number(0, 1, 0.25)
-    """flat: this many times the usual movement of pitch, below 1; 0: off"""
-    silence_s: float = number(0, 600, 5.0, "long silence: this many seconds without speech; 0: off")
+    silence_s: float = number(0, 600, 5.0)
     breath_s: float = number(0, 35, 15.0)
-    """no pause: this many seconds of speech without one of 0.25 s; 0: off"""
     filled_per_min: float = number(0, 60, 0.0)
-    """filled pauses: this many (um, 嗯) in a minute; 0: off"""
 
     def __post_init__(self) -> None:
         check(self)

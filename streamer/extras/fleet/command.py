@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from streamer.commands.options import AddressOptions
-from streamer.commands.process import put, run_async, tell
+from streamer.commands.process import put, tell
 from streamer.commands.serve import check_free, door_of, run_opened, shown_host
 from streamer.config import ConfigError
 from streamer.core.declare import read_toml
@@ -29,7 +29,7 @@ def direct(options: DirectorOptions) -> int:
         raise ConfigError("no --replicas; give ws://HOST:PORT of each")
     tls, key = door_of(options)
     known = {address: Known(address) for address in (url.rstrip("/") for url in options.replicas)}
-    return run_async(_direct, options, tls, key, known, anyio.sleep_forever)
+    return anyio.run(_direct, options, tls, key, known, anyio.sleep_forever)
 
 
 def run(options: FleetOptions) -> int:
@@ -43,9 +43,9 @@ def run(options: FleetOptions) -> int:
     placement = RayPlacement(where)
     try:
         if options.down:
-            status = run_async(_end, config, placement)
+            status = anyio.run(_end, config, placement)
         else:
-            status = run_async(_run, config, placement, tls, key)
+            status = anyio.run(_run, config, placement, tls, key)
     finally:
         placement.close()
     os._exit(status)  # a thread may still wait for Ray's lost head, and Python for that thread

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from streamer.commands.options import AddressOptions, ServeOptions, VerifierOptions, port_option
+from streamer.commands.options import LISTEN, AddressOptions, ServeOptions, VerifierOptions
 from streamer.config import Config, ConfigError, has_host
 from streamer.core.declare import REQUIRED, option, taken
 
@@ -17,9 +17,8 @@ LOCAL = "local"
 class DirectorOptions(AddressOptions):
     """Send each client to a server or verifier with room. No Ray is needed."""
 
-    port: int = port_option(8764)
+    port: int = option(8764, LISTEN, ge=0, le=65_535, metavar="P")
     replicas: tuple[str, ...] = option((), metavar="URL")
-    """ws://HOST:PORT of a replica, may be repeated"""
 
     def __post_init__(self) -> None:
         for url in self.replicas:
@@ -33,16 +32,14 @@ class FleetOptions:
     `pip install '.[scale]'`."""
 
     pipeline: str = option(REQUIRED, metavar="FILE", positional=True)
-    """fleet.toml: what runs, and how many replicas"""
-    down: bool = option(False, "drain and stop the replicas of a cluster, then exit")
+    down: bool = option(False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
     """The table [ray] of fleet.toml."""
 
-    address: str = option(LOCAL, group=None)
-    """local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's"""
+    address: str = option(LOCAL, None, metavar="HOST:PORT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +47,9 @@ class PlacingOptions:
     """How many replicas of one kind, and what each needs: in [server] and in [verifier], beside
     the options of `streamer serve` and `streamer verifier`."""
 
-    least: int = option(1, "fewest replicas", None, ge=0, le=1000)
-    most: int = option(1, "most replicas", None, ge=1, le=1000)
-    port: int = option(9100, group=None, ge=1, le=65_535)
-    """port of the first replica; each further one has the next port"""
+    least: int = option(1, None, ge=0, le=1000)
+    most: int = option(1, None, ge=1, le=1000)
+    port: int = option(9100, None, ge=1, le=65_535)
 
     def __post_init__(self) -> None:
         if self.least > self.most:

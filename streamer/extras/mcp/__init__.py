@@ -16,4 +16,3 @@ class McpOptions:
     `pip install '.[mcp]'`."""
 
     files: tuple[str, ...] = option(REQUIRED, metavar="DIR", positional=True)
-    """a folder whose recordings may be heard, with its subfolders"""

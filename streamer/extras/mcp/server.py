@@ -24,7 +24,7 @@ INSTRUCTIONS = (
 )
 
 
-def run(options: McpOptions, given: dict[str, Any]) -> int:
+def run(options: McpOptions, config: Config) -> int:
     """Serve over stdin and stdout until the client closes them. Raises ConfigError."""
     if (why := missing("streamer mcp", "mcp")) is not None:
         raise ConfigError(why)
@@ -32,7 +32,7 @@ def run(options: McpOptions, given: dict[str, Any]) -> int:
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder; give one that holds recordings")
-    server(folders, Config(**given)).run()
+    server(folders, config).run()
     return 0
 
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -91,16 +90,11 @@ def turns_of(files: Sequence[str], work: Path) -> list[Turn]:
 def _heard(files: Sequence[str], folder: Path) -> dict[str, list[Turn | None] | str]:
     """file -> as `listen` gives it, by a process for each core. Raises Failed, OSError."""
     heard: dict[str, list[Turn | None] | str] = {}
-    hear = partial(listen, folder=folder)
-    done = closing(each_done(min(num_cores(), len(files)), hear, iter(files), {}))
-    try:
-        with Bar("listening", len(files)) as bar, done as results:
-            for file, found in results:
-                heard[file] = found
-                bar.show(len(heard), f"{len(heard)} of {len(files)}")
-    except BrokenProcessPool:
-        told = "a listening process ended (too little memory?); run it again"
-        raise Failed(told) from None
+    done = each_done(num_cores(), partial(listen, folder=folder), files)
+    with Bar("listening", len(files)) as bar, closing(done) as results:
+        for file, found in results:
+            heard[file] = found[1] if found else "its process ended (too little memory?)"
+            bar.show(len(heard), f"{len(heard)} of {len(files)}")
     return heard
 
 
