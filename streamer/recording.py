@@ -16,14 +16,7 @@ import numpy as np
 
 from streamer.audio.file import Audio, AudioError, Source, open_audio
 from streamer.core.audio.chunker import BadAudio, Chunker
-from streamer.core.audio.pcm import (
-    BEHIND_SAMPLES,
-    LIVE_SAMPLES,
-    SAMPLE_RATE_HZ,
-    WINDOW_SAMPLES,
-    Samples,
-    on_grid,
-)
+from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples, on_grid
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
@@ -87,9 +80,8 @@ async def _opened(source: Source, track: int | None) -> Audio:
 
     try:
         return await anyio.to_thread.run_sync(open_it, abandon_on_cancel=True)
-    except anyio.get_cancelled_exc_class():
+    finally:
         is_over.set()
-        raise
 
 
 def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
@@ -101,17 +93,15 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
     try:
         chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
         for block in audio:
-            if len(chunk := chunker.push(block[:, which])):
-                yield on_grid(chunk)
-        if len(chunk := chunker.finish()):
-            yield on_grid(chunk)
+            yield on_grid(chunker.push(block[:, which]))
+        yield on_grid(chunker.finish())
         audio.mixed = chunker.mixed
     except BadAudio as error:
         raise AudioError(audio.path, str(error)) from None
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
-    """The same samples as whole windows, the rest, and a last piece of 100 ms or less, which is
+    """The same samples in pieces of 2 s, the rest, and a last piece of 100 ms or less, which is
     marked by True.
 
     The last piece is the one that a microphone would send last. When it comes, only the last
@@ -119,17 +109,15 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[tuple[Samples, bool]]:
     more.
     """
     held = np.zeros(0, np.float32)
-    window = WINDOW_SAMPLES + BEHIND_SAMPLES
     for chunk in chunks:
         held = np.concatenate([held, chunk])
-        while len(held) > window:
-            yield held[:window], False
-            held = held[window:]
-            window = WINDOW_SAMPLES
-    last = max(0, len(held) - 1) // LIVE_SAMPLES * LIVE_SAMPLES
-    for piece, is_last in ((held[:last], False), (held[last:], True)):
-        if len(piece):
-            yield piece, is_last
+        while len(held) > WINDOW_SAMPLES:
+            yield held[:WINDOW_SAMPLES], False
+            held = held[WINDOW_SAMPLES:]
+    if last := max(0, len(held) - 1) // LIVE_SAMPLES * LIVE_SAMPLES:
+        yield held[:last], False
+    if len(held):
+        yield held[last:], True
 
 
 async def _feed(

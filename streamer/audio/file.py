@@ -44,6 +44,7 @@ ENDS_SHORT = ("caf", "w64", "wav")
 DEFAULT = 1  # FFmpeg's flag of a track
 LEFT_OUT_S = 0.1  # a container's length counts samples that decoders leave out
 READ_BYTES = 1 << 17
+MAX_CHANNELS = 64  # FFmpeg converts no more
 MAX_SPOOL_BYTES = 4 << 30  # of a pipe: as much as a WAV header can promise
 LOOK_MS = 100  # how often a reader of a silent pipe looks whether it is still wanted
 
@@ -62,17 +63,17 @@ def open_audio(
         array = AudioArray(*source)
         _check_track(array.path, 1, track or 0)
         return array
-    if not isinstance(source, str | os.PathLike):
-        path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
-        handle = _spooled(path, source, is_over)
-    else:
-        path = os.fspath(source)
-        handle = _open_path(path, is_over)
-    try:
-        return AudioFile(path, handle, track)
-    except BaseException:
-        handle.close()
-        raise
+    with ExitStack() as stack:
+        if isinstance(source, str | os.PathLike):
+            path = os.fspath(source)
+            handle = stack.enter_context(_open_path(path, is_over))
+        else:
+            path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
+            handle = stack.enter_context(_spooled(path, source, is_over))
+        container = stack.enter_context(_opened(path, handle))
+        audio = AudioFile(path, handle, container, _track(path, container, track))
+        audio.held = stack.pop_all()
+        return audio
 
 
 class Reader:
@@ -90,100 +91,101 @@ class Reader:
 
 
 class AudioFile(Audio):
-    """A recording that FFmpeg's libraries decode."""
+    """A recording that FFmpeg's libraries decode. held: closed with it."""
 
-    def __init__(self, path: str, handle: IO[bytes], wanted: int | None) -> None:
-        """wanted: the sound track, from 0; None: by its flags. Raises AudioError."""
-        self._handle = handle
-        self._container = _opened(path, handle)
+    held: ExitStack
+
+    def __init__(
+        self, path: str, handle: IO[bytes], container: InputContainer, stream: AudioStream
+    ) -> None:
+        """Raises AudioError."""
+        self._handle, self._container, self._stream = handle, container, stream
         self._damage: str | None = None  # the first fault, in FFmpeg's words
         self.cut: str | None = None
-        try:
-            self._stream = _track(path, self._container, wanted)
-            self._frames = self._decoded()
-            first = next(self._frames, None)
-        except BaseException:
-            self._container.close()
-            raise
+        self._frames = self._decoded()
+        first = next(self._frames, None)
         if first is None:
             cause = self._damage or self.cut
             told = f"not one sample of it can be decoded ({cause})"
             raise AudioError(path, told if cause else "holds no samples, only a header")
+        channels = first.layout.nb_channels
+        if channels > MAX_CHANNELS:
+            raise AudioError(path, f"has {channels} channels, over {MAX_CHANNELS}")
         self._first = first
-        stream, length_s = self._stream, 0.0
-        if stream.duration is not None and stream.time_base is not None:
-            length_s = float(stream.duration * stream.time_base)
-        elif len(self._container.streams) == 1:  # else it is that of the longest stream
-            length_s = (self._container.duration or 0) / 1e6
-        super().__init__(path, first.sample_rate, first.layout.nb_channels, max(0.0, length_s))
+        length_s = float((stream.duration or 0) * (stream.time_base or 0))
+        if not length_s and len(container.streams) == 1:  # else it is that of the longest stream
+            length_s = (container.duration or 0) / 1e6
+        super().__init__(path, first.sample_rate, channels, max(0.0, length_s))
 
     def close(self) -> None:
         self._frames.close()
-        self._container.close()
-        self._handle.close()
+        self.held.close()
 
     def __iter__(self) -> Iterator[Block]:
+        from av import AudioResampler
+
         is_float = self._stream.codec_context.name.startswith("pcm_f")  # lossy ones may overshoot
         num_read = 0
-        for block in map(_samples, self._joined()):
-            yield self._in_range(block, num_read) if is_float else block
-            num_read += len(block)
+        joiner = AudioResampler("flt", frame_size=BLOCK_FRAMES)  # a frame of MP3 has 1,152
+        for frame in itertools.chain([self._first], self._frames, [None]):
+            for joined in joiner.resample(frame):
+                samples = joined.to_ndarray().reshape(-1, self.channels)
+                block = samples.astype(np.float32, copy=False)
+                yield self._in_range(block, num_read) if is_float else block
+                num_read += len(block)
         self._judge(num_read / self.sample_rate)
 
-    def _joined(self) -> Iterator[AudioFrame]:
-        """The frames joined to at least BLOCK_FRAMES: a frame of MP3 has 1,152."""
-        from av import AudioFifo
-
-        fifo, first = AudioFifo(), self._first
-        for frame in itertools.chain([first], self._frames):
-            kind = frame.sample_rate, frame.layout.nb_channels, frame.format.name
-            if kind != (self.sample_rate, self.channels, first.format.name):
-                told = f"holds a further recording, of {kind[0]} Hz and {kind[1]} channels"
-                self.cut = f"{told}, unlike the first: it is not heard"
-                break
-            frame.pts = None  # there may be gaps
-            fifo.write(frame)
-            if fifo.samples >= BLOCK_FRAMES and (joined := fifo.read()):
-                yield joined
-        if rest := fifo.read():
-            yield rest
-
     def _decoded(self) -> Generator[AudioFrame, None, None]:
-        """Frames with samples. A damaged packet is left out, and what follows is decoded."""
+        """Frames with samples, up to one of another kind than the first. A damaged packet is left
+        out, and what follows is decoded."""
         from av import FFmpegError
 
-        kind = self._container.format.name
+        container, kinds = self._container.format.name, set()
         packets = self._container.demux(self._stream)
         while True:
             try:
                 packet = next(packets, None)
-                if packet is None:
-                    return
-                if packet.is_corrupt and kind not in ENDS_SHORT:
-                    self._damage = self._damage or "a part of it is missing"
             except (FFmpegError, OSError) as error:
                 self.cut = f"cannot be read to its end ({line_of(error)})"
                 return
+            if packet is None:
+                return
+            if packet.is_corrupt and container not in ENDS_SHORT:
+                self._damage = self._damage or "a part of it is missing"
             try:
-                yield from packet.decode()
+                frames = packet.decode()
             except (FFmpegError, ValueError) as error:
-                if kind != "mp3":  # in an MP3, a tag between recordings is such a packet
+                if container != "mp3":  # in an MP3, a tag between recordings is such a packet
                     self._damage = self._damage or line_of(error)
+                continue
+            for frame in frames:
+                rate, channels = frame.sample_rate, frame.layout.nb_channels
+                kinds.add((rate, channels, frame.format.name))
+                if len(kinds) > 1:
+                    told = f"holds a further recording, of {rate} Hz and {channels} channels"
+                    self.cut = f"{told}, unlike the first: it is not heard"
+                    return
+                frame.pts = None  # there may be gaps
+                yield frame
 
     def _judge(self, heard_s: float) -> None:
-        """Says what is missing, after the last block."""
-        share, told = judged(self._handle)
-        kind = self._container.format.name
-        of_s = self.duration_s if kind in TELLING else 0.0
-        if 0 < share < 1:
+        """Says what is missing or not heard, after the last block. FFmpeg tells neither."""
+        container, fd = self._container.format.name, self._handle.fileno()
+        size, share, told = os.fstat(fd).st_size, 1.0, None
+        of_s = self.duration_s if container in TELLING else 0.0
+        if container == "wav":
+            share, told = _wav_judged(fd, size)
+        elif container == "mp3":
+            share = _share_of_mp3(fd, size)
+        if share < 1:
             of_s = heard_s / share
         if heard_s < of_s - LEFT_OUT_S:
             promised = f"{heard_s:.2f} s of the {of_s:.2f} s it promises are there"
             self.cut = f"is cut short: {promised}"
-        elif share == 0 or self._damage is not None:
+        elif self._damage is not None or (container == "ogg" and not _has_last_page(fd, size)):
             why = f" or damaged ({self._damage})" if self._damage else ": its last part is missing"
             self.cut = self.cut or f"is cut short{why}"
-        elif kind == "flac" and 0 < of_s < heard_s - LEFT_OUT_S:
+        elif container == "flac" and 0 < of_s < heard_s - LEFT_OUT_S:
             told = "holds further recordings, of whose first samples some may be lost"
         self.cut = self.cut or told
 
@@ -227,18 +229,6 @@ def _check_track(path: str, tracks: int, wanted: int) -> None:
         raise AudioError(path, f"{has}; there is no track {wanted!r}")
 
 
-def _samples(frame: AudioFrame) -> Block:
-    """[n, channels] of full scale 1.0: integers become the floats that libsndfile makes of them."""
-    values = frame.to_ndarray()
-    values = values.T if frame.format.is_planar else values.reshape(-1, frame.layout.nb_channels)
-    samples = values.astype(np.float32, copy=False)
-    if values.dtype == np.uint8:
-        return samples / np.float32(128) - 1
-    if values.dtype.kind == "i":
-        return samples / np.float32(1 << (8 * values.itemsize - 1))
-    return samples
-
-
 def line_of(error: Exception) -> str:
     """The reason alone, on one line."""
     told = getattr(error, "strerror", None) or error
@@ -253,18 +243,6 @@ TAGS = (b"ID3", b"TAG", b"APETAGEX")
 XING_AT = (13, 21, 36)  # bytes after an MP3 frame's begin, by version and channels
 
 
-def judged(handle: IO[bytes]) -> tuple[float, str | None]:
-    """The share of the bytes that the head of a WAV or MP3 promises, 0 for an Ogg file without its
-    end; and a line about bytes after the end. FFmpeg reports nothing of it."""
-    fd = handle.fileno()
-    size, head = os.fstat(fd).st_size, os.pread(fd, 12, 0)
-    if head[:4] == b"OggS":
-        return float(_has_last_page(fd, size)), None
-    if head[:4] == b"RIFF" and head[8:] == b"WAVE":
-        return _wav_judged(fd, size)
-    return _share_of_mp3(fd, size, head), None
-
-
 def _has_last_page(fd: int, size: int) -> bool:
     """Whether an Ogg file ends with a whole page that is flagged as the last."""
     tail = os.pread(fd, OGG_TAIL_BYTES, max(0, size - OGG_TAIL_BYTES))
@@ -276,10 +254,10 @@ def _has_last_page(fd: int, size: int) -> bool:
     return len(page) >= 27 + num_segments + sum(segments) and page[5] & 4 > 0
 
 
-def _share_of_mp3(fd: int, size: int, head: bytes) -> float:
+def _share_of_mp3(fd: int, size: int) -> float:
     """The share of the bytes that the first frame states; 1 if it states none. A tag may precede
     it."""
-    begin = 0
+    begin, head = 0, os.pread(fd, 10, 0)
     if head[:3] == b"ID3":
         begin = 10
         for i, byte in enumerate(reversed(head[6:10])):  # its size, 7 bits in each byte
@@ -294,7 +272,8 @@ def _share_of_mp3(fd: int, size: int, head: bytes) -> float:
 
 
 def _wav_judged(fd: int, size: int) -> tuple[float, str | None]:
-    """By the chunks, as FFmpeg reads them: the size at the head is often wrong. A size of 0, or
+    """The share of the bytes that the header states, 1 if it states none; a line about bytes after
+    them. By the chunks, as FFmpeg reads them: the size at the head is often wrong. A size of 0, or
     about the largest, was never filled in."""
     at, share = 12, 0.0
     for _ in range(MOST_CHUNKS):
@@ -354,9 +333,8 @@ def _stdin() -> IO[bytes]:
 def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[bytes]:
     """A temporary file with the rest of the stream, gone when it is closed. Raises AudioError, and
     TypeError for a stream of text."""
-    with ExitStack() as stack:
-        try:
-            spool = stack.enter_context(tempfile.TemporaryFile())
+    try:
+        with tempfile.TemporaryFile() as spool:
             for piece in _pieces(path, stream, is_over):
                 if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
                     limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
@@ -367,21 +345,18 @@ def _spooled(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> IO[by
                 way = way if path == "-" else "an open file may stand at its end"
                 raise AudioError(path, f"brings no data; {way}")
             spool.seek(0)
-        except OSError as error:
-            told = f"cannot be copied to a temporary file ({line_of(error)})"
-            raise AudioError(path, f"{told}; if there is no room, set TMPDIR") from None
-        stack.pop_all()
-    return spool
+            return os.fdopen(os.dup(spool.fileno()), "rb")
+    except OSError as error:
+        told = f"cannot be copied to a temporary file ({line_of(error)})"
+        raise AudioError(path, f"{told}; if there is no room, set TMPDIR") from None
 
 
 def _pieces(path: str, stream: IO[bytes], is_over: Callable[[], bool]) -> Iterator[bytes]:
     """The rest of the stream. A thread that blocks inside the read of a pipe cannot be ended, so
     the program's end would wait for it: here it waits while `is_over` is false."""
     raw = getattr(stream, "raw", stream)  # if it is no file, it may hold data in a buffer
-    poll = None
-    read: Callable[[int], bytes | None] = stream.read
-    if isinstance(raw, io.FileIO) and not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-        read = getattr(stream, "read1", stream.read)
+    poll, read = None, getattr(stream, "read1", stream.read)
+    if isinstance(raw, io.FileIO):
         poll = select.poll()
         poll.register(raw.fileno(), select.POLLIN)
     while True:

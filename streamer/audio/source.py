@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ class AudioError(Exception):
         return type(self), (self.path, self.reason)  # pickled as it was made
 
 
-class Audio(ABC):
+class Audio(AbstractContextManager["Audio", None]):
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
     happens. duration_s: as far as its head tells, perhaps a guess, and 0 where it is unknown.
     """
@@ -60,13 +61,9 @@ class Audio(ABC):
         told = (self.cut, over if self._num_over else None, self.mixed)
         return "; ".join(filter(None, told)) or None
 
-    def __enter__(self) -> Audio:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @abstractmethod
     def close(self) -> None:
         """Gives back what it holds; a second call does nothing."""
 
@@ -117,9 +114,6 @@ class AudioArray(Audio):
         self._samples = samples.reshape(len(samples), -1)
         rate = int(sample_rate)
         super().__init__("samples", rate, self._samples.shape[1], len(samples) / max(rate, 1))
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
     def __iter__(self) -> Iterator[Block]:
         for at in range(0, len(self._samples), BLOCK_FRAMES):
